@@ -1,0 +1,119 @@
+"""The journal: the history of committed epochs, and the truth that all else is derived from.
+
+An epoch becomes real by one `commit`, which lists the part files that tasks wrote before. A part
+that no commit lists does not exist. This module fixes the port; `memory` and `delta` adapt it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from penstock.base.ids import Epoch, LogPartition, Lsn
+
+
+class PartKind(StrEnum):
+    """What the rows of a part are."""
+
+    TRANSACTIONS = "transactions"
+    CHANGES = "changes"
+
+
+TRANSACTIONS: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64()),
+        pa.field("partition", pa.int32()),  # of the log
+        pa.field("lsn", pa.int64()),
+        pa.field("request_id", pa.string()),
+        pa.field("time_us", pa.int64()),
+        pa.field("request", pa.binary()),  # the body, as appended
+        pa.field("error", pa.string()),  # stable error code, null where the transaction took effect
+        pa.field("reply", pa.binary()),  # MessagePack: the value, or the failure
+    ]
+)
+"""One row for each request of an epoch."""
+
+CHANGES: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64()),
+        pa.field("entity", pa.string()),  # class name
+        pa.field("key", pa.string()),
+        pa.field("state", pa.binary()),  # MessagePack of the attributes; null where deleted
+    ]
+)
+"""One row for each entity that an epoch changed: what it is after the epoch."""
+
+SCHEMAS: Final = {PartKind.TRANSACTIONS: TRANSACTIONS, PartKind.CHANGES: CHANGES}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One immutable file of an epoch, written before its commit and unknown until then."""
+
+    kind: PartKind
+    path: str  # relative to the journal
+    rows: int
+    size: int  # bytes
+    checksum: str  # XXH3-128 of the file's bytes, hexadecimal
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One committed epoch: the files it consists of, and how far it has read the log."""
+
+    epoch: Epoch
+    positions: Mapping[LogPartition, Lsn]  # after the epoch: next position to read
+    parts: tuple[Part, ...]
+    time_us: int  # when the driver committed, microseconds since the Unix epoch
+
+    def parts_of(self, kind: PartKind) -> Sequence[Part]:
+        """Return the parts of one kind."""
+        return [part for part in self.parts if part.kind is kind]
+
+
+class Journal(Protocol):
+    """Append-only sequence of commits; commit *n* follows *n - 1*, or is refused.
+
+    `write` and `read` are called from many processes at once; `commit` by the driver alone.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name that no other journal has; a state that was fed from another one is useless."""
+
+    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+        """Write a part durably under an attempt-scoped name; nobody sees it before its commit.
+
+        Raises:
+            JournalUnavailable: The disk is full or fails; nothing is visible.
+        """
+
+    def commit(self, commit: Commit) -> None:
+        """Make an epoch part of history: atomic, and durable when this returns.
+
+        Raises:
+            Fenced: The epoch exists already: another driver committed it.
+            Diverged: The epoch is not the successor of the last one.
+            JournalUnavailable: The disk is full or fails; the epoch is not committed.
+        """
+
+    def last(self) -> Commit | None:
+        """Return the newest commit, reading what other processes have committed."""
+
+    def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
+        """Yield the commits of (after, upto], in order; without `upto` all that exist now."""
+
+    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
+        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows.
+
+        Raises:
+            Corrupt: The file's size or checksum does not fit, or it is missing.
+        """
+
+    def close(self) -> None:
+        """Release everything."""
