@@ -1,0 +1,49 @@
+"""Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again."""
+
+import random
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile(
+    "fixed", derandomize=True, deadline=None, database=None, print_blob=True
+)
+hypothesis.settings.register_profile("explore", deadline=None, database=None, print_blob=True)
+
+SEED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--seed`."""
+    parser.addoption(
+        "--seed",
+        metavar="NUMBER|fresh",
+        help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # hypothesis reads its own option in the same hook
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the profile, and hand hypothesis the seed."""
+    wanted: str | None = config.getoption("--seed")
+    if wanted is None:
+        config.stash[SEED] = 0
+        hypothesis.settings.load_profile("fixed")
+        return
+    if wanted != "fresh" and not wanted.isdecimal():
+        raise pytest.UsageError(f"--seed takes a number or 'fresh', not {wanted!r}")
+    seed = random.SystemRandom().getrandbits(32) if wanted == "fresh" else int(wanted)
+    config.stash[SEED] = seed
+    config.option.hypothesis_seed = str(seed)
+    hypothesis.settings.load_profile("explore")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to repeat this run."""
+    return f"seed: {config.stash[SEED]} (repeat with --seed {config.stash[SEED]})"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Give the run's seed to a randomised test of our own."""
+    return request.config.stash[SEED]

@@ -1,0 +1,35 @@
+"""The package shows exactly the public names, and importing it stays light."""
+
+import subprocess
+import sys
+
+import penstock
+
+PUBLIC = [
+    "App",
+    "entity",
+    "key",
+    "now",
+    "random",
+    "readonly",
+    "request_id",
+    "savepoint",
+    "transactional",
+    "uuid",
+]
+HEAVY = {"deltalake", "duckdb", "pandas", "py4j", "pyarrow", "pyspark", "scipy"}
+
+
+def test_public_names_are_these() -> None:
+    """A public name appears or goes only together with this list, and each one exists."""
+    assert sorted(penstock.__all__) == sorted(PUBLIC)
+    assert [name for name in PUBLIC if not hasattr(penstock, name)] == []
+
+
+def test_importing_the_package_is_light() -> None:
+    """`import penstock` loads neither Spark nor any of the other heavy libraries."""
+    program = "import penstock, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert HEAVY & set(answer.stdout.split()) == set()

@@ -1,0 +1,108 @@
+"""Rules of style that no linter knows (after tigerbeetle's `src/tidy.zig`)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+SRC = TOP / "src"
+FILES = sorted(SRC.rglob("*.py"))
+PROGRAMS = sorted(
+    path for name in ("tests", "examples", "benchmarks") for path in (TOP / name).rglob("*.py")
+)
+PURE = {"errors", "base", "model", "plan", "compiler", "engine"}
+BOUNDARIES = {"cli", "gateway", "runtime"}  # the only places that may catch everything
+UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(TOP))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(SRC).parts[1].removesuffix(".py")
+
+
+def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    docstring = ast.get_docstring(node, clean=False) or ""
+    return (node.end_lineno or node.lineno) - node.lineno + 1 - len(docstring.splitlines())
+
+
+def outgrown(text: str, tree: ast.Module) -> list[str]:
+    found = [
+        f"{node.name} is longer than {FUNCTION_LINES_MAX} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and lines_of(node) > FUNCTION_LINES_MAX
+    ]
+    if len(text.splitlines()) > FILE_LINES_MAX:
+        found.append(f"the file is longer than {FILE_LINES_MAX} lines")
+    return found
+
+
+def catches_everything(kind: ast.expr | None) -> bool:
+    match kind:
+        case None | ast.Name(id="Exception" | "BaseException"):
+            return True
+        case ast.Tuple(elts=kinds):
+            return any(catches_everything(one) for one in kinds)
+        case _:
+            return False
+
+
+def unstable(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in UNSTABLE:
+            return [f"line {node.lineno}: {name}() differs between two runs"]
+        case ast.For(iter=ast.Set() | ast.SetComp() as order):
+            return [f"line {order.lineno}: the order of a set differs between two runs"]
+        case ast.comprehension(iter=ast.Set() | ast.SetComp() as order):
+            return [f"line {order.lineno}: the order of a set differs between two runs"]
+        case _:
+            return []
+
+
+@pytest.mark.parametrize("path", [*FILES, *PROGRAMS], ids=name_of)
+def test_file_keeps_the_limits(path: Path) -> None:
+    """No file or function outgrows a screenful."""
+    text = path.read_text()
+    assert outgrown(text, ast.parse(text)) == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if layer_of(path) not in BOUNDARIES], ids=name_of
+)
+def test_only_boundaries_catch_everything(path: Path) -> None:
+    """An inner module names what it catches; the rest passes through it."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
+    assert [node.lineno for node in handlers if catches_everything(node.type)] == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if layer_of(path) in PURE], ids=name_of)
+def test_core_is_stable(path: Path) -> None:
+    """Nothing in the core differs between two runs of the same program."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    assert [complaint for node in nodes for complaint in unstable(node)] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.name == "__init__.py"], ids=name_of
+)
+def test_inner_init_file_is_empty(path: Path) -> None:
+    """A package has no second door: only the outermost `__init__` holds anything."""
+    assert path.parent.parent == SRC or path.read_text() == ""
+
+
+@pytest.mark.parametrize("path", sorted((TOP / "tests").rglob("test_*.py")), ids=name_of)
+def test_every_test_states_its_property(path: Path) -> None:
+    """Each test says in a sentence what holds."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    assert [node.name for node in functions if ast.get_docstring(node) is None] == []
