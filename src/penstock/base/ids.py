@@ -47,9 +47,14 @@ def split_entity_key(key: EntityKey) -> tuple[str, str]:
 
 def fingerprint_of(key: str) -> Fingerprint:
     """Hash an entity key (or any text) to 64 bits, the same everywhere and for ever."""
-    return Fingerprint(xxhash.xxh3_64_intdigest(key))
+    return Fingerprint(xxhash.xxh3_64_intdigest(key.encode()))
 
 
 def bucket_of(key: EntityKey) -> Bucket:
     """Return the slot of an entity, which no repartitioning ever changes."""
     return Bucket(fingerprint_of(key) % BUCKETS)
+
+
+def partition_of(bucket: int, partitions: int) -> int:
+    """Return which of `partitions` owns a bucket: runs of neighbouring buckets, sizes within one."""
+    return bucket * partitions // BUCKETS

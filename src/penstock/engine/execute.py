@@ -1,0 +1,229 @@
+"""Execute one request as one transaction: plain Python over a `read` function, writes returned.
+
+`Executor.run` promises that whatever the handler does, its transaction ends in exactly one
+`Outcome`: took effect, was undone with a failure, or escaped. It changes nothing itself; who calls
+it decides what to do with the writes. Interrupting a handler that runs too long is the caller's
+part, by raising `Interrupted` inside it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.base.schema import lower_reply, refuse
+from penstock.errors import (
+    Aborted,
+    LimitExceeded,
+    PenstockError,
+    RequestError,
+    Unencodable,
+)
+from penstock.model.application import App
+from penstock.model.context import Read, Transaction, activate, deactivate
+from penstock.model.request import Failure, decode_request, encode_failure
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
+_SCALARS: Final = frozenset({int, bool, str, float, type(None)})
+_NIL: Final = _ENCODER.encode(None)
+_NO_NAMES: Final[dict[str, Any]] = {}
+
+
+class Escape(BaseException):
+    """The transaction touched an entity that cannot be read here; carries which."""
+
+    def __init__(self, key: EntityKey) -> None:
+        self.key = key
+        super().__init__(key)
+
+
+class Interrupted(BaseException):
+    """The transaction used more than it may, or killed its worker; carries why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one transaction may use; exceeding it undoes that transaction alone.
+
+    Attributes:
+        time_ms: Wall-clock milliseconds of one handler.
+        memory_bytes: Bytes that a handler may allocate on top of the process's own.
+        depth: Python call depth inside a handler.
+        reply_bytes: Encoded size of a result.
+        state_bytes: Encoded size of one entity.
+        entities: Entities that one transaction may touch.
+    """
+
+    time_ms: int = 5_000
+    memory_bytes: int = 1 << 30
+    depth: int = 900
+    reply_bytes: int = 4 << 20
+    state_bytes: int = 4 << 20
+    entities: int = 1_000_000
+
+
+class Outcome(NamedTuple):
+    """How a transaction ended.
+
+    `error` is None where it took effect, else the failure's code. `reply` is the encoded value or
+    failure. `reads` are all entities looked at, in first-touch order; `writes` what they became.
+    """
+
+    error: str | None
+    reply: bytes
+    reads: tuple[EntityKey, ...]
+    writes: dict[EntityKey, bytes | None]
+
+
+_NOTHING: Final[dict[EntityKey, bytes | None]] = {}
+
+
+class Executor:
+    """Runs the requests of one application against one `read` function.
+
+    Attributes:
+        interrupted: Set by whoever raises `Interrupted`, so that a handler which swallows it is
+            still undone.
+        escaped: The key that the last run escaped on, if it did.
+    """
+
+    def __init__(self, app: App, read: Read, limits: Limits) -> None:
+        self._app = app
+        self._read = read
+        self._limits = limits
+        self.interrupted: str | None = None
+        self.escaped: EntityKey | None = None
+
+    def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
+        """Process a request to its end.
+
+        Raises:
+            Escape: It touched what `read` refused with `Escape`, even where the handler went on.
+                `reads` of what it touched until then are in `touched`.
+        """
+        self.interrupted = self.escaped = None
+        txn = Transaction(request_id, time_us, self._read)
+        token = activate(txn)
+        try:
+            reply, writes = self._call(body, txn)
+            error = None
+            if self.escaped is not None:
+                raise Escape(self.escaped)
+            if self.interrupted is not None:
+                raise LimitExceeded(self.interrupted)
+        except Escape as escape:
+            self.escaped = escape.key
+            raise
+        except (Exception, SystemExit, GeneratorExit, Interrupted) as raised:  # noqa: BLE001
+            if self.escaped is not None:
+                raise Escape(self.escaped) from None
+            error, reply = self._fail(raised)
+            writes = _NOTHING
+        finally:
+            self.touched = tuple(txn.before)
+            deactivate(token)
+            txn.release()
+        return Outcome(error, reply, self.touched, writes)
+
+    def _call(
+        self, body: bytes, txn: Transaction
+    ) -> tuple[bytes, dict[EntityKey, bytes | None]]:
+        request = decode_request(body)
+        signature = self._app.signature(request.entity, request.method)
+        arguments, named = signature.decode(bytes(request.positional), bytes(request.named))
+        if request.entity:
+            kind = self._app.entities[request.entity]
+            if request.method == "create":
+                result = self._create(kind, request.key, arguments, named)
+            elif request.key is None:
+                raise RequestError(f"{request.entity}.{request.method} needs a key")
+            else:
+                root = kind.of_text(request.key)
+                if request.method != "exists":
+                    txn.load(kind, root)
+                result = signature.function(root, *arguments, **named)
+        else:
+            result = signature.function(*arguments, **named)
+        reply = self._encode(result)
+        writes = txn.changes()
+        self._check_sizes(txn, writes)
+        return reply, writes
+
+    @staticmethod
+    def _create(kind: Any, key_text: str | None, arguments: Any, named: dict[str, Any]) -> Any:
+        """Run a creation; the key comes from the request where the arguments do not hold it."""
+        if key_text is None:
+            return kind.cls.create(*arguments, **named)
+        key = kind.key_at(key_text)
+        if kind.initializer is None:
+            return kind.cls.create(key, **named)
+        if kind.key_name in kind.creation.parameters and kind.key_name not in named:
+            bound = dict(zip(kind.creation.parameters, arguments, strict=False))
+            if kind.key_name not in bound:
+                named = {**named, kind.key_name: key}
+        made = kind.cls.create(*arguments, **named)
+        if getattr(made, kind.key_name) != key:
+            raise RequestError(f"the request names {kind.name} {key_text!r}, it created {made!r}")
+        return made
+
+    def _encode(self, result: Any) -> bytes:
+        if result is None:
+            return _NIL
+        try:
+            data = _ENCODER.encode(result if type(result) in _SCALARS else lower_reply(result))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Unencodable(f"the result cannot be encoded: {error}") from error
+        if len(data) > self._limits.reply_bytes:
+            raise LimitExceeded(
+                f"the result takes {len(data)} bytes, more than reply_bytes = "
+                f"{self._limits.reply_bytes}"
+            )
+        return data
+
+    def _check_sizes(self, txn: Transaction, writes: dict[EntityKey, bytes | None]) -> None:
+        limits = self._limits
+        if len(txn.before) > limits.entities:
+            raise LimitExceeded(
+                f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
+            )
+        for key, data in writes.items():
+            if data is not None and len(data) > limits.state_bytes:
+                raise LimitExceeded(
+                    f"{key} takes {len(data)} bytes, more than state_bytes = {limits.state_bytes}"
+                )
+
+    def _fail(self, raised: BaseException) -> tuple[str, bytes]:
+        """Turn what left the handler into the failure that is recorded."""
+        match raised:
+            case Interrupted():
+                failure = Failure(LimitExceeded.code, "LimitExceeded", str(raised))
+            case MemoryError():
+                text = f"allocated more than memory_bytes = {self._limits.memory_bytes}"
+                failure = Failure(LimitExceeded.code, "LimitExceeded", text)
+            case RecursionError():
+                text = f"recursed deeper than depth = {self._limits.depth}"
+                failure = Failure(LimitExceeded.code, "LimitExceeded", text)
+            case SystemExit() | GeneratorExit():
+                text = f"the handler raised {type(raised).__name__}, which stops nothing here"
+                failure = Failure(Aborted.code, type(raised).__name__, text)
+            case PenstockError():
+                failure = Failure(raised.code, type(raised).__name__, self._message(raised))
+            case _:
+                failure = Failure(Aborted.code, type(raised).__name__, self._message(raised))
+        if self.interrupted is not None:
+            failure = Failure(LimitExceeded.code, "LimitExceeded", self.interrupted)
+        return failure.code, encode_failure(failure)
+
+    @staticmethod
+    def _message(raised: BaseException) -> str:
+        """Return an exception's text, without what differs between two runs."""
+        try:
+            text = str(raised)
+        except Exception as error:  # noqa: BLE001 -- user code: a `__str__` that raises
+            text = f"(its text raised {type(error).__name__})"
+        return _ADDRESS.sub("0x…", text)[:2_000].encode("utf-8", "replace").decode()
+
+

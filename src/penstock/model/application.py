@@ -1,0 +1,214 @@
+"""`App`: entity classes and functions that run together, checked as a whole.
+
+Building an application resolves every annotation and reports everything wrong in one
+`DefinitionError`. A built application is immutable: it is the meaning of its requests.
+"""
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import Parameter
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import EntityKey, fingerprint_of
+from penstock.base.schema import reference_type
+from penstock.errors import DefinitionError, RequestError, Unencodable
+from penstock.model.declaration import RESERVED, Declaration, Resolver, where_of
+from penstock.model.entity import declaration_of
+from penstock.model.entity_type import EntityType
+from penstock.model.request import Request, encode_request
+from penstock.model.signature import Signature
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class App:
+    """An application: `App("shop", User, Item, some_function)`.
+
+    Attributes:
+        name: Identifies the application in its journal.
+        entities: Class name to description.
+        functions: Name to signature of the functions that requests may call.
+    """
+
+    def __init__(self, name: str, *members: type | Callable[..., Any]) -> None:
+        """Check the members and bind them together.
+
+        Raises:
+            DefinitionError: Something is wrong; carries every complaint with file and line.
+        """
+        self.name = name
+        self.entities: dict[str, EntityType] = {}
+        self.functions: dict[str, Signature] = {}
+        classes: dict[str, type] = {}
+        complaints: list[str] = []
+        if not _NAME.fullmatch(name):
+            complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
+        taken: dict[str, Any] = {}
+        for member in members:
+            label = getattr(member, "__name__", repr(member))
+            if label in taken and taken[label] is not member:
+                complaints.append(
+                    f"{where_of(member)}: the name {label} is taken by {where_of(taken[label])}"
+                )
+                continue
+            taken[label] = member
+            if isinstance(member, type) and reference_type(member) is not None:
+                classes[label] = member
+            elif not (inspect.isfunction(member) and hasattr(member, "__transactional__")):
+                complaints.append(
+                    f"{where_of(member)}: {label} is neither an @entity class "
+                    "nor a @transactional function"
+                )
+        resolver = Resolver(classes)
+        for cls in classes.values():
+            self._add_entity(cls, resolver, complaints)
+        for label, member in taken.items():
+            if label not in classes and callable(member):
+                self.functions[label] = resolver.signature(label, member, method=False)
+        complaints += resolver.complaints
+        if complaints:
+            raise DefinitionError(complaints)
+
+    def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
+        declaration = declaration_of(cls)
+        kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+        complaints += declaration.complaints
+        self.entities[kind.name] = kind
+        annotations = {
+            name: (annotation, owner) for name, annotation, owner in declaration.sources
+        }
+        key_source = annotations.pop(kind.key_name, None)
+        key_annotation: Any = str
+        if key_source is not None:
+            what = f"{kind.name}.{kind.key_name}"
+            key_annotation = resolver.key(*key_source, kind.where, what)
+        attributes = {
+            name: resolver.resolve(annotation, owner, kind.where, f"{kind.name}.{name}")
+            for name, (annotation, owner) in annotations.items()
+        }
+        for name in sorted(attributes.keys() & RESERVED):
+            complaints.append(f"{kind.where}: {kind.name}.{name} clashes with what every entity has")
+        kind.bind(key_annotation, attributes)
+        kind.methods = {
+            name: resolver.signature(f"{kind.name}.{name}", function, method=True)
+            for name, function in inspect.getmembers(cls, inspect.isfunction)
+            if not name.startswith("_") and name not in RESERVED
+        }
+        for name in sorted(kind.methods.keys() & attributes.keys()):
+            if name not in declaration.defaults:
+                complaints.append(f"{kind.where}: {kind.name}.{name} is a method and an attribute")
+        kind.creation = _creation(kind, declaration, resolver)
+        complaints += _default_complaints(kind)
+
+    def request(
+        self,
+        entity: str,
+        key: object,
+        method: str,
+        positional: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> tuple[bytes, bytes]:
+        """Encode a request: the body and the `touches` of its log entry.
+
+        Args:
+            entity: The class's name; empty for a function.
+            key: The entity's key, None where `create` shall derive it.
+            method: The method's or function's name, or `create`, `delete`, `exists`.
+            positional: Arguments by position.
+            named: Arguments by name.
+
+        Raises:
+            RequestError: There is no such thing to call, or the arguments do not fit.
+        """
+        signature = self.signature(entity, method)
+        arguments = signature.encode(positional, named or {})
+        text = None
+        touched = signature.fingerprints(positional, named or {})
+        if entity and key is not None:
+            kind = self.entities[entity]
+            try:
+                text = kind.text_of(key) if isinstance(key, kind.cls) else kind.key_text(key)
+            except Unencodable as error:
+                raise RequestError(f"{entity}: {error}") from error
+            touched.insert(0, fingerprint_of(EntityKey(kind.prefix + text)))
+        elif entity and method != "create":
+            raise RequestError(f"{entity}.{method} needs a key")
+        body = encode_request(Request(entity, text, method, *map(msgspec.Raw, arguments)))
+        return body, b"".join(one.to_bytes(8, "little") for one in touched)
+
+    def signature(self, entity: str, method: str) -> Signature:
+        """Return what a request calls.
+
+        Raises:
+            RequestError: There is nothing of that name; near misses are named.
+        """
+        if not entity:
+            if method in self.functions:
+                return self.functions[method]
+            raise RequestError(_unknown("function", method, self.functions))
+        kind = self.entities.get(entity)
+        if kind is None:
+            raise RequestError(_unknown("entity class", entity, self.entities))
+        if method in kind.methods:
+            return kind.methods[method]
+        if method == "create" and kind.creation is not None:
+            return kind.creation
+        if method in RESERVED:
+            return _NO_ARGUMENTS[method]
+        raise RequestError(_unknown(f"method of {entity}", method, [*kind.methods, *RESERVED]))
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(names)}"
+    return f"there is no {what} {name!r}{hint}"
+
+
+def _creation(kind: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
+    """Describe what `create` takes: what `__init__` takes, or the key and named attributes."""
+    name = f"{kind.name}.create"
+    if declaration.initializer is not None:
+        return resolver.signature(name, declaration.initializer, method=True)
+    parameters = [
+        Parameter(
+            kind.key_name or "key",
+            Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=kind.key_annotation,
+            default=None,  # derived from the request
+        )
+    ]
+    parameters += [
+        Parameter(
+            attribute,
+            Parameter.KEYWORD_ONLY,
+            annotation=annotation,
+            default=kind.defaults.get(attribute, Parameter.empty),
+        )
+        for attribute, annotation in kind.attributes.items()
+    ]
+    return Signature(name, kind.cls.create, parameters, Any, kind.where)  # type: ignore[attr-defined]
+
+
+def _default_complaints(kind: EntityType) -> Iterator[str]:
+    for name, default in kind.defaults.items():
+        if name not in kind.attributes:
+            continue
+        try:
+            msgspec.convert(default, kind.attributes[name])
+        except msgspec.ValidationError as error:
+            yield f"{kind.where}: {kind.name}.{name}: the default does not fit: {error}"
+
+
+def _exists_at(reference: Any) -> bool:
+    return bool(type(reference).exists(reference))
+
+
+_NO_ARGUMENTS: Final = {
+    "delete": Signature("delete", lambda reference: reference.delete(), [], type(None), "penstock"),
+    "exists": Signature("exists", _exists_at, [], bool, "penstock"),
+}

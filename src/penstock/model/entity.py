@@ -1,0 +1,256 @@
+"""`@entity`: how a plain class becomes one whose objects live in transactions.
+
+A reference is an instance of a hidden subclass that holds the key alone. Its first touch loads the
+entity and turns it, by assigning `__class__`, into an instance of the user's class. From then on it
+is a plain Python object: attributes and methods cost what they cost in Python, nothing is wrapped.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from penstock.base.ids import EntityKey
+from penstock.errors import OutsideTransaction, UserError
+from penstock.model.context import active, current, fresh, unchanged
+from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
+from penstock.model.entity_type import EntityType
+
+T = TypeVar("T", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def key() -> Any:
+    """Mark the attribute that identifies an entity: `item_id: str = key()`.
+
+    A key is a `str`, `int`, `UUID`, `date` or `datetime`; it takes at most 400 bytes as text.
+    """
+    return KeyMarker()
+
+
+def transactional(function: F) -> F:
+    """Say that a method, or a function without state, is a transaction.
+
+    Every request is one; on a method this documents intent, on a function it makes a service.
+    """
+    function.__transactional__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def readonly(function: F) -> F:
+    """Promise that a method or function changes nothing; it aborts with an error when it does."""
+
+    @functools.wraps(function)
+    def guarded(*arguments: Any, **named: Any) -> Any:
+        with unchanged(function.__qualname__):
+            return function(*arguments, **named)
+
+    guarded.__readonly__ = True  # type: ignore[attr-defined]
+    return cast(F, guarded)
+
+
+def entity(cls: T) -> T:
+    """Make a class an entity: its objects have a key, attributes that last, and transactions.
+
+    `Item("i1")` is the reference to an entity, `Item.create("i1", price=3)` creates it,
+    `Item.exists("i1")` asks, `reference.delete()` deletes. What is wrong with the class is said
+    when an application is built from it, all at once.
+    """
+    declaration = declare(cls)
+    kind = EntityType(cls, declaration.key_name, where_of(cls))
+    kind.initializer = declaration.initializer
+    kind.defaults = declaration.defaults
+    kind.refer = _refer_text
+    behaviour: dict[str, Any] = {
+        "__reference__": kind,
+        "__declaration__": declaration,
+        "__new__": _refer,
+        "__init__": _ignore,
+        "__eq__": _equal,
+        "__hash__": _hash,
+        "__repr__": _show,
+        "__copy__": _same,
+        "__deepcopy__": _same,
+        "__reduce__": _reduce,
+        "create": classmethod(_create),
+        "exists": classmethod(_exists),
+        "delete": _delete,
+    }
+    for name, value in behaviour.items():
+        if name != "__repr__" or cls.__repr__ is object.__repr__:
+            setattr(cls, name, value)
+    kind.unloaded = type(
+        cls.__name__,
+        (cls,),
+        {
+            "__slots__": (),
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__getattribute__": _load_to_get,
+            "__setattr__": _load_to_set,
+            "__delattr__": _load_to_delete,
+        },
+    )
+    return cls
+
+
+def declaration_of(cls: type) -> Declaration:
+    """Return what a class declared when it became an entity."""
+    found: Declaration = vars(cls)["__declaration__"]
+    return found
+
+
+_KEPT: Final = frozenset({"delete"})
+
+
+def _load(instance: Any) -> None:
+    current().load(type(instance).__reference__, instance)
+
+
+def _load_to_get(instance: Any, name: str) -> Any:
+    if name[:2] == "__" or name == type(instance).__reference__.key_name or name in _KEPT:
+        return object.__getattribute__(instance, name)
+    _load(instance)
+    return getattr(instance, name)
+
+
+def _load_to_set(instance: Any, name: str, value: Any) -> None:
+    if name[:2] == "__":
+        object.__setattr__(instance, name, value)
+        return
+    _load(instance)
+    setattr(instance, name, value)
+
+
+def _load_to_delete(instance: Any, name: str) -> None:
+    _load(instance)
+    delattr(instance, name)
+
+
+def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
+    """Return the reference with a key: the one of the running transaction, if one runs."""
+    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    if len(arguments) != 1 or named:
+        raise TypeError(
+            f"{kind.name}(key) refers to an entity; {kind.name}.create(…) makes a new one"
+        )
+    value = arguments[0]
+    if type(value) is kind.cls or type(value) is kind.unloaded:
+        return value
+    txn = active()
+    if txn is None:
+        return _unloaded(kind, value)
+    full = EntityKey(kind.prefix + kind.key_text(value))
+    found = txn.instances.get(full)
+    if found is None:
+        found = txn.instances[full] = _unloaded(kind, value)
+    return found
+
+
+def _refer_text(text: str, kind: EntityType) -> Any:
+    """Return the reference with a key's text: what decoding a stored reference ends in."""
+    txn = active()
+    if txn is None:
+        return _unloaded(kind, kind.key_at(text))
+    full = EntityKey(kind.prefix + text)
+    found = txn.instances.get(full)
+    if found is None:
+        found = txn.instances[full] = object.__new__(kind.unloaded)
+        object.__getattribute__(found, "__dict__")[kind.key_name] = kind.key_at(text)
+    return found
+
+
+def _unloaded(kind: EntityType, value: Any) -> Any:
+    kind.key_text(value)
+    instance = object.__new__(kind.unloaded)
+    object.__getattribute__(instance, "__dict__")[kind.key_name] = value
+    return instance
+
+
+def _ignore(instance: Any, /, *_: Any, **__: Any) -> None:
+    """Do nothing: `_refer` has done it all."""
+
+
+def _key(instance: Any) -> Any:
+    return object.__getattribute__(instance, "__dict__")[type(instance).__reference__.key_name]
+
+
+def _equal(instance: Any, other: object) -> Any:
+    if instance is other:
+        return True
+    kind = type(instance).__reference__
+    if getattr(type(other), "__reference__", None) is not kind:
+        return NotImplemented
+    return bool(_key(instance) == _key(other))
+
+
+def _hash(instance: Any) -> int:
+    return hash((type(instance).__name__, _key(instance)))
+
+
+def _show(instance: Any) -> str:
+    return f"{type(instance).__name__}({_key(instance)!r})"
+
+
+def _same(instance: Any, *_: Any) -> Any:
+    return instance
+
+
+def _reduce(instance: Any) -> Any:
+    return type(instance).__reference__.cls, (_key(instance),)
+
+
+def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
+    """Create an entity and return it; without a key it gets one derived from the request.
+
+    Raises:
+        AlreadyExists: The key is taken.
+        TypeError: An attribute is missing, or there is none of that name.
+    """
+    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    txn = current()
+    if kind.initializer is not None:
+        instance = object.__new__(kind.cls)
+        kind.initializer(instance, *arguments, **named)
+        values = dict(instance.__dict__)
+    else:
+        values = _values(kind, arguments, named)
+    if kind.key_name not in values:
+        values[kind.key_name] = _derived_key(kind)
+    full = EntityKey(kind.prefix + kind.key_text(values[kind.key_name]))
+    return txn.create(kind, full, values)
+
+
+def _values(kind: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """Match the arguments of `create` with the key and the attributes."""
+    if kind.creation is None:
+        raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
+    bound = inspect.Signature(list(kind.creation.parameters.values())).bind(*arguments, **named)
+    values = dict(bound.arguments)
+    for name, default in kind.defaults.items():
+        if name not in values and name in kind.attributes:
+            values[name] = fresh(default)
+    return values
+
+
+def _derived_key(kind: EntityType) -> Any:
+    made = current().uuid()
+    if kind.key_annotation is str:
+        return str(made)
+    if isinstance(kind.key_annotation, type) and isinstance(made, kind.key_annotation):
+        return made
+    raise UserError(f"{kind.name} needs a key: none can be derived for {kind.key_annotation}")
+
+
+def _exists(cls: type, value: Any, /) -> bool:
+    """Say whether an entity with this key exists."""
+    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    return current().exists(kind, EntityKey(kind.prefix + kind.key_text(value)))
+
+
+def _delete(instance: Any) -> None:
+    """Delete this entity; using it afterwards raises `NoSuchEntity`."""
+    kind: EntityType = type(instance).__reference__
+    if type(instance) is not kind.cls:
+        _load(instance)
+    current().delete(kind, instance)

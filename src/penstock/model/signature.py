@@ -1,0 +1,189 @@
+"""Signatures: what a method or function takes and returns, and the encoding of its arguments.
+
+A `Signature` checks arguments against annotations twice: where the request is made, so that the
+caller hears at once, and where it runs, because a log takes what anybody appends.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import Fingerprint, fingerprint_of
+from penstock.base.schema import decode_reference, lower_of, reference_type, refuse
+from penstock.errors import RequestError, Unencodable
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Signature:
+    """The parameters of something that a request can call, without `self`.
+
+    Attributes:
+        name: As in requests and messages: `Item.update_stock`, or a function's name.
+        function: What runs.
+        where: `file:line` of the definition.
+        readonly: Whether it promises to change nothing.
+        parameters: Name to (annotation, has a default); `Any` where not annotated.
+        returns: The annotation of the result; `Any` where there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        parameters: Sequence[inspect.Parameter],
+        returns: Any,
+        where: str,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.where = where
+        self.readonly = bool(getattr(function, "__readonly__", False))
+        self.returns = returns
+        self.parameters = {one.name: one for one in parameters}
+        self._positional = [one for one in parameters if one.kind in _POSITIONAL]
+        self._rest = next((one for one in parameters if one.kind is one.VAR_POSITIONAL), None)
+        self._more = next((one for one in parameters if one.kind is one.VAR_KEYWORD), None)
+        self._needs_some = any(
+            one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            for one in parameters
+        )
+        self._lowers = {one.name: lower_of(one.annotation) for one in parameters}
+        self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
+        self._shape = inspect.Signature(list(parameters))
+
+    def encode(self, positional: Sequence[Any], named: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Encode arguments as a MessagePack array and map, checked against the annotations.
+
+        Raises:
+            RequestError: They do not fit; the message names the parameter.
+        """
+        try:
+            self._shape.bind(*positional, **named)
+            row = [self._lower(self._at(i), one) for i, one in enumerate(positional)]
+            extra = {name: self._lower(self._named(name), one) for name, one in named.items()}
+            encoded = _ENCODER.encode(row), _ENCODER.encode(dict(sorted(extra.items())))
+        except (TypeError, Unencodable, OverflowError, ValueError, RecursionError) as error:
+            raise RequestError(f"{self.name}: {error}") from error
+        self.decode(*encoded)
+        return encoded
+
+    def decode(self, positional: bytes, named: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Decode arguments; references in them belong to the running transaction.
+
+        Raises:
+            RequestError: They do not fit the signature.
+        """
+        if positional == b"\x90" and named == b"\x80" and not self._needs_some:
+            return (), {}
+        try:
+            arguments = self._decoder_of(positional).decode(positional)
+            if named == b"\x80":
+                self._shape.bind(*arguments)
+                return arguments, {}
+            more = {
+                name: msgspec.convert(one, self._named(name).annotation, dec_hook=decode_reference)
+                for name, one in msgspec.msgpack.decode(named, type=dict[str, Any]).items()
+            }
+            self._shape.bind(*arguments, **more)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
+        except (TypeError, Unencodable, msgspec.DecodeError) as error:
+            raise RequestError(f"{self.name}: {error}") from error
+        return arguments, more
+
+    def fingerprints(
+        self, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> list[Fingerprint]:
+        """Return the fingerprints of the references in the arguments, at any depth."""
+        return [
+            fingerprint_of(f"{type(one).__name__}/{reference.text_of(one)}")
+            for value in (*positional, *named.values())
+            for one in _flatten(value)
+            if (reference := reference_type(type(one))) is not None
+        ]
+
+    def parse(self, texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+        """Read arguments from words of a command line: JSON, bare text, or `name=value`.
+
+        Raises:
+            RequestError: A word does not fit its parameter.
+        """
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for text in texts:
+            name, equals, rest = text.partition("=")
+            if equals and name in self.parameters:
+                named[name] = self._parse_one(self.parameters[name], rest)
+            else:
+                positional.append(self._parse_one(self._at(len(positional)), text))
+        return positional, named
+
+    def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
+        annotation = parameter.annotation
+        try:
+            value = msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            try:  # bare text: a string, a reference's key, a date …
+                value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+            except (msgspec.ValidationError, Unencodable) as error:
+                raise RequestError(f"{self.name}, {parameter.name}={text}: {error}") from error
+        return value
+
+    def _at(self, index: int) -> inspect.Parameter:
+        if index < len(self._positional):
+            return self._positional[index]
+        if self._rest is not None:
+            return self._rest
+        count = len(self._positional)
+        raise RequestError(f"{self.name} takes {count} positional arguments, got more")
+
+    def _named(self, name: str) -> inspect.Parameter:
+        found = self.parameters.get(name, self._more)
+        if found is None:
+            raise RequestError(f"{self.name} has no parameter {name}")
+        return found
+
+    def _lower(self, parameter: inspect.Parameter, value: Any) -> Any:
+        lower = self._lowers[parameter.name]
+        return lower(value) if lower else value
+
+    def _decoder_of(self, positional: bytes) -> msgspec.msgpack.Decoder[Any]:
+        count = _array_length(positional)
+        decoder = self._decoders.get(count)
+        if decoder is None:
+            types = tuple(self._at(index).annotation for index in range(count))
+            row = tuple[types] if types else tuple[()]  # type: ignore[misc,valid-type]
+            decoder = msgspec.msgpack.Decoder(row, dec_hook=decode_reference)
+            self._decoders[count] = decoder
+        return decoder
+
+    def _explain(self, complaint: str) -> str:
+        what, _, path = complaint.partition(" - at `$[")
+        index, _, rest = path.partition("]")
+        if not index.isdigit():
+            return complaint
+        return f"{self._at(int(index)).name}{rest.rstrip('`')}: {what}"
+
+
+def _array_length(data: bytes) -> int:
+    """Return the length in a MessagePack array's head."""
+    head = data[0]
+    if head & 0xF0 == 0x90:
+        return head & 0x0F
+    if head in (0xDC, 0xDD):
+        return int.from_bytes(data[1 : 3 if head == 0xDC else 5], "big")
+    raise msgspec.DecodeError("the arguments are not an array")
+
+
+def _flatten(value: Any) -> list[Any]:
+    match value:
+        case list() | tuple() | set() | frozenset():
+            return [leaf for one in value for leaf in _flatten(one)]
+        case dict():
+            return [leaf for pair in value.items() for one in pair for leaf in _flatten(one)]
+        case _:
+            return [value]
