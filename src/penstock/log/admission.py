@@ -1,0 +1,82 @@
+"""Admission: which entries of a group's calls are new, and which position each entry gets.
+
+It promises that a call is admitted whole or not at all, that the first append of an id wins, also
+inside one call and between the calls of one group, and that positions have no gaps. It touches no
+file: what is known already is given, what is new is handed over.
+"""
+
+from collections.abc import Mapping
+from itertools import repeat
+
+from penstock.base.ids import Lsn
+from penstock.errors import RequestConflict
+from penstock.log.api import Entry
+from penstock.log.group import Call
+from penstock.log.identity import Sighting
+
+
+class Admission:
+    """Takes the calls of one group, in order; `entries` and `prints` are what is to be written."""
+
+    def __init__(self, known: Mapping[bytes, Sighting], end: Lsn, now_s: int) -> None:
+        self.first = end
+        self.end = end
+        self.entries: list[Entry] = []
+        self.prints: list[bytes] = []
+        self.fresh: dict[bytes, Sighting] = {}
+        self._known = known
+        self._now_s = now_s
+
+    def admit(self, call: Call) -> list[Lsn]:
+        """Return the position of each entry of a call.
+
+        Raises:
+            RequestConflict: An id is known with another body; nothing of the call is admitted.
+        """
+        positions = self._admit_all_new(call)
+        if positions is None:
+            positions = self._admit_one_by_one(call)
+        assert self.end - self.first == len(self.entries), "positions have no gaps"
+        return positions
+
+    def _admit_all_new(self, call: Call) -> list[Lsn] | None:
+        """Admit the usual call, which has no known id and no id twice; None for any other."""
+        marks = call.marks
+        if not (self._known.keys().isdisjoint(marks) and self.fresh.keys().isdisjoint(marks)):
+            return None
+        positions = [Lsn(lsn) for lsn in range(self.end, self.end + len(marks))]
+        bodies = call.bodies
+        fresh = dict(zip(marks, map(Sighting, positions, bodies, repeat(self._now_s)), strict=True))
+        if len(fresh) < len(marks):
+            return None
+        self._take(list(call.entries), call.prints, fresh)
+        return positions
+
+    def _admit_one_by_one(self, call: Call) -> list[Lsn]:
+        positions: list[Lsn] = []
+        entries: list[Entry] = []
+        prints: list[bytes] = []
+        fresh: dict[bytes, Sighting] = {}
+        for entry, mark, body in zip(call.entries, call.marks, call.bodies, strict=True):
+            sighting = self._known.get(mark) or self.fresh.get(mark) or fresh.get(mark)
+            if sighting is None:
+                sighting = Sighting(Lsn(self.end + len(entries)), body, self._now_s)
+                fresh[mark] = sighting
+                entries.append(entry)
+                prints.append(mark + body)
+            elif sighting.body != body:
+                raise RequestConflict(
+                    f"request {entry.request_id!r} was appended before, with another body, at lsn "
+                    f"{sighting.lsn}"
+                )
+            positions.append(sighting.lsn)
+        self._take(entries, prints, fresh)
+        return positions
+
+    def _take(
+        self, entries: list[Entry], prints: list[bytes], fresh: dict[bytes, Sighting]
+    ) -> None:
+        self.entries += entries
+        self.prints += prints
+        self.fresh.update(fresh)
+        self.end = Lsn(self.end + len(entries))

@@ -1,0 +1,178 @@
+"""`MemoryLog`: the log's meaning in its plainest form, for one process and its lifetime.
+
+It keeps every promise of the port but durability. It is what tests and the local runtime run on,
+and the twin that `SqliteLog` is compared with, so it does everything the obvious way.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
+from penstock.log.api import Entry, Record
+
+_ONLY: Final = LogPartition(0)
+
+
+def wall_clock_us() -> int:
+    """Return the time in microseconds since the Unix epoch."""
+    return time.time_ns() // 1000
+
+
+class MemoryLog:
+    """A log of one partition in this process's memory. Arguments are those of `SqliteLog`.
+
+    Remembered ids are dropped only when their id comes again: memory is for tests, not for weeks.
+    """
+
+    def __init__(
+        self,
+        *,
+        record_bytes_max: int = 1_048_576,
+        retention_s: int = 7 * 86_400,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        self._record_bytes_max = record_bytes_max
+        self._retention_s = retention_s
+        self._clock_us = clock_us
+        self._entries: list[Entry] = []  # of the records [start, end)
+        self._start = Lsn(0)
+        self._seen: dict[RequestId, tuple[Lsn, bytes, int]] = {}  # position, body, seconds
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def partitions(self) -> Sequence[LogPartition]:
+        """The one partition, number 0."""
+        return (_ONLY,)
+
+    def append(self, entries: Sequence[Entry]) -> list[Lsn]:
+        """Append atomically; return the position of each. See `Log.append`."""
+        with self._changed:
+            self._check(_ONLY)
+            fresh: dict[RequestId, tuple[Lsn, bytes, int]] = {}
+            added: list[Entry] = []
+            positions: list[Lsn] = []
+            for entry in entries:
+                if len(entry.body) > self._record_bytes_max:
+                    raise RecordTooLarge(
+                        f"request {entry.request_id!r}: the body has {len(entry.body)} bytes, "
+                        f"the limit is {self._record_bytes_max}"
+                    )
+            for entry in entries:
+                known = fresh.get(entry.request_id) or self._known(entry.request_id)
+                if known is None:
+                    known = (Lsn(self._end() + len(added)), entry.body, self._now_s())
+                    fresh[entry.request_id] = known
+                    added.append(entry)
+                elif known[1] != entry.body:
+                    raise RequestConflict(
+                        f"request {entry.request_id!r} was appended before, with another body, "
+                        f"at lsn {known[0]}"
+                    )
+                positions.append(known[0])
+            self._entries += added
+            self._seen.update(fresh)
+            self._changed.notify_all()
+            return positions
+
+    def start(self, partition: LogPartition = _ONLY) -> Lsn:
+        """Return the oldest position still held (equal to `end` when nothing is)."""
+        with self._changed:
+            self._check(partition)
+            return self._start
+
+    def end(self, partition: LogPartition = _ONLY) -> Lsn:
+        """Return the position after the newest record."""
+        with self._changed:
+            self._check(partition)
+            return self._end()
+
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = _ONLY) -> Lsn:
+        """Block until `end` exceeds `after` or the time is up; return `end`."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._end() > after, max(timeout_ms, 0) / 1000
+            )
+            self._check(partition)
+            return self._end()
+
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[Record]:
+        """Return the records of [start, end), in order. See `Log.read`."""
+        return [
+            Record(Lsn(lsn), one.request_id, one.body, one.time_us)
+            for lsn, one in enumerate(self._held(start, end, partition), start)
+        ]
+
+    def touches(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[bytes]:
+        """Return the `touches` of the records of [start, end), in order."""
+        return [one.touches for one in self._held(start, end, partition)]
+
+    def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
+        """Return where a request id was first appended, while its retention lasts."""
+        with self._changed:
+            self._check(_ONLY)
+            known = self._known(request_id)
+            return None if known is None else (_ONLY, known[0])
+
+    def limit(self, start: Lsn, records: int, size: int) -> Lsn:
+        """Return the greatest end with at most `records` records and `size` body bytes from start.
+
+        At least one record is let through when there is one, however large.
+        """
+        with self._changed:
+            self._check(_ONLY)
+            end = start
+            while end < self._end() and end - start < max(records, 1):
+                if end >= self._start:
+                    size -= len(self._entries[end - self._start].body)
+                if size < 0 and end > start:
+                    break
+                end = Lsn(end + 1)
+            return end
+
+    def truncate(self, before: Lsn, partition: LogPartition = _ONLY) -> None:
+        """Forget records below `before` (at most `end`); their ids stay known."""
+        with self._changed:
+            self._check(partition)
+            before = min(before, self._end())
+            if before > self._start:
+                del self._entries[: before - self._start]
+                self._start = before
+
+    def close(self) -> None:
+        """Release everything; append and read raise `LogUnavailable` afterwards."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _check(self, partition: LogPartition) -> None:
+        if partition != _ONLY:
+            raise LogUnavailable(f"there is no partition {partition}")
+        if self._closed:
+            raise LogUnavailable("the log is closed")
+
+    def _end(self) -> Lsn:
+        return Lsn(self._start + len(self._entries))
+
+    def _now_s(self) -> int:
+        return self._clock_us() // 1_000_000
+
+    def _known(self, request_id: RequestId) -> tuple[Lsn, bytes, int] | None:
+        known = self._seen.get(request_id)
+        if known is None or self._now_s() - known[2] >= self._retention_s:
+            return None
+        return known
+
+    def _held(self, start: Lsn, end: Lsn, partition: LogPartition) -> list[Entry]:
+        with self._changed:
+            self._check(partition)
+            if start >= end:
+                return []
+            if start < self._start:
+                raise Truncated(f"{start} was asked for, {self._start} is the oldest held")
+            if end > self._end():
+                raise Corrupt(f"no record at lsn {self._end()}; [{start}, {end}) was asked for")
+            return self._entries[start - self._start : end - self._start]

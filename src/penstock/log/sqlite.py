@@ -1,0 +1,357 @@
+"""`SqliteLog`: the embedded log, one file that many threads and processes append to and read.
+
+It promises what the port `Log` promises: an append is on the disk before it is acknowledged (see
+`database`), positions have no gaps and are never given twice, ids stay known for the retention
+(see `identity`), damage is found and named (see `block`), and callers that append at the same
+time share one fsync (see `group`). Readers block nobody.
+
+It needs a local file system: SQLite's write-ahead log does not work over a network. An object
+belongs to the process that opened it; a forked child opens the log again (pickling does that).
+"""
+
+import copyreg
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import add
+from pathlib import Path
+from typing import Final, TypedDict
+
+from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
+from penstock.log import block as blocks
+from penstock.log.admission import Admission
+from penstock.log.api import Entry, Record
+from penstock.log.block import Block
+from penstock.log.database import CHECKPOINT_BYTES, Database
+from penstock.log.group import Call, GroupCommit
+from penstock.log.identity import MERGE_COUNT, IdentityIndex
+
+_ONLY: Final = LogPartition(0)
+_TRUNCATED_AT_ONCE: Final = 64
+_OVERHEAD_BYTES: Final = 100  # of a record besides its body; a single append writes a page
+_WAIT_FIRST_S: Final = 0.001
+_WAIT_LAST_S: Final = 0.005
+_INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_OVERLAPPING: Final = (
+    "FROM block WHERE first < :end AND first >= "
+    "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
+)
+
+
+def wall_clock_us() -> int:
+    """Return the time in microseconds since the Unix epoch."""
+    return time.time_ns() // 1000
+
+
+class _Settings(TypedDict):
+    path: Path
+    record_bytes_max: int
+    retention_s: int
+    lock_timeout_ms: int
+    clock_us: Callable[[], int]
+
+
+class SqliteLog:
+    """A log in one SQLite file of one partition.
+
+    Args:
+        path: The file; created when absent. Two more lie beside it while it is in use
+            (`-wal`, `-shm`), and one for the writers' lock (`-lock`) always.
+        record_bytes_max: Greatest length of a body.
+        retention_s: How long request ids are remembered, by this machine's clock.
+        lock_timeout_ms: How long to wait for another process's append before giving up.
+        clock_us: Where the time comes from, for the retention only.
+
+    Raises:
+        Corrupt: The file is no log, is damaged, or is gone while its lock file is still there.
+        LogUnavailable: The file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        record_bytes_max: int = 1_048_576,
+        retention_s: int = 7 * 86_400,
+        lock_timeout_ms: int = 5_000,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        self.settings: Final = _Settings(
+            path=Path(path),
+            record_bytes_max=record_bytes_max,
+            retention_s=retention_s,
+            lock_timeout_ms=lock_timeout_ms,
+            clock_us=clock_us,
+        )
+        self._path = Path(path)
+        self._record_bytes_max = record_bytes_max
+        self._clock_us = clock_us
+        self._database = Database(self._path, lock_timeout_ms)
+        self._index = IdentityIndex(str(self._path), retention_s)
+        self._index_lock = threading.Lock()
+        self._group = GroupCommit(self._commit, self._tidy_up)
+        self._appended = threading.Condition()
+        self._known_end = Lsn(0)
+        self._bytes_since_checkpoint = 0
+        with self._database.using() as connection:
+            (self._seed,) = connection.execute("SELECT seed FROM position").fetchone()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def partitions(self) -> Sequence[LogPartition]:
+        """The one partition, number 0."""
+        return (_ONLY,)
+
+    def append(self, entries: Sequence[Entry]) -> list[Lsn]:
+        """Append durably and atomically; return the position of each. See `Log.append`.
+
+        When COMMIT itself fails, the outcome is as good as certainly "not there", but a crash in
+        that very moment can make it appear; sending the same ids again settles it.
+        """
+        if not entries:
+            self._check(_ONLY)
+            return []
+        sizes = [len(one.body) for one in entries]
+        if max(sizes) > self._record_bytes_max:
+            worst = entries[sizes.index(max(sizes))]
+            raise RecordTooLarge(
+                f"request {worst.request_id!r}: the body has {max(sizes)} bytes, "
+                f"the limit is {self._record_bytes_max}"
+            )
+        marks = [blocks.mark_of(one.request_id, self._seed) for one in entries]
+        bodies = [blocks.body_print_of(one.body, self._seed) for one in entries]
+        prints = list(map(add, marks, bodies))
+        return self._group.submit(Call(entries, marks, bodies, prints, sum(sizes)))
+
+    def start(self, partition: LogPartition = _ONLY) -> Lsn:
+        """Return the oldest position still held (equal to `end` when nothing is)."""
+        self._check(partition)
+        with self._database.using() as connection:
+            return _start(connection)
+
+    def end(self, partition: LogPartition = _ONLY) -> Lsn:
+        """Return the position after the newest durable record."""
+        self._check(partition)
+        with self._database.using() as connection:
+            return _end(connection)
+
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = _ONLY) -> Lsn:
+        """Block until `end` exceeds `after` or the time is up; return `end`.
+
+        Appends of this process wake it at once. Those of others are found by asking SQLite
+        whether the file has changed (microseconds), every 1 ms at first and 5 ms later.
+        """
+        self._check(partition)
+        deadline = time.monotonic() + timeout_ms / 1000
+        pause_s = _WAIT_FIRST_S
+        version_seen: int | None = None
+        end = Lsn(0)
+        while True:
+            with self._database.using() as connection:
+                (version,) = connection.execute("PRAGMA data_version").fetchone()
+                if version != version_seen or self._known_end > after:
+                    end, version_seen = _end(connection), version
+            left_s = deadline - time.monotonic()
+            if end > after or left_s <= 0:
+                return end
+            with self._appended:
+                if self._known_end <= after and not self._database.closed:
+                    self._appended.wait(min(pause_s, left_s))
+            pause_s = min(pause_s * 2, _WAIT_LAST_S)
+
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[Record]:
+        """Return the records of [start, end), in order, checksums verified. See `Log.read`."""
+        found: list[Record] = []
+        held = self._blocks(start, end, partition)
+        for block in held:
+            found += blocks.records_of(block)
+        return found[start - held[0].first : end - held[0].first] if held else []
+
+    def touches(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[bytes]:
+        """Return the `touches` of the records of [start, end), in order."""
+        found: list[bytes] = []
+        held = self._blocks(start, end, partition)
+        for block in held:
+            found += blocks.touches_of(block)
+        return found[start - held[0].first : end - held[0].first] if held else []
+
+    def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
+        """Return where a request id was first appended, while its retention lasts."""
+        mark = blocks.mark_of(request_id, self._seed)
+        with self._index_lock, self._database.reading() as connection:
+            self._index.refresh(connection, _end(connection))
+            sighting = self._index.seen(connection, [mark], self._now_s()).get(mark)
+        return None if sighting is None else (_ONLY, sighting.lsn)
+
+    def limit(self, start: Lsn, records: int, size: int) -> Lsn:
+        """Return the greatest end with at most `records` records and `size` body bytes from start.
+
+        At least one record is let through when there is one, however large.
+        """
+        self._check(_ONLY)
+        with self._database.reading() as connection:
+            end = min(_end(connection), start + max(records, 1))
+            reach = start
+            rows = connection.execute(f"SELECT * {_OVERLAPPING}", {"start": start, "end": end})
+            for block in map(Block._make, rows):
+                blocks.verify(block, str(self._path))
+                sizes = blocks.body_sizes_of(block)[max(start - block.first, 0) : end - block.first]
+                totals = [total for total in accumulate(sizes) if total <= size]
+                reach = Lsn(reach + len(totals))
+                if len(totals) < len(sizes):
+                    break
+                size -= totals[-1]
+        return max(reach, Lsn(min(start + 1, end)), start)
+
+    def truncate(self, before: Lsn, partition: LogPartition = _ONLY) -> None:
+        """Forget records below `before`; their request ids stay known for their retention.
+
+        What lies above `end` is not affected. Space is reused, the file does not shrink. Rows go
+        in small transactions, so that appends are not kept waiting.
+        """
+        self._check(partition)
+        with self._index_lock:
+            with self._database.writing() as connection:
+                end = _end(connection)
+                before = min(before, end)
+                if before <= _start(connection):
+                    return
+                self._index.refresh(connection, end)
+                self._index.merge(connection, self._now_s())
+                connection.execute("UPDATE position SET start = ?", (before,))
+            self._index.forget_merged()
+        deleted = 1
+        while deleted:
+            with self._database.writing() as connection:
+                deleted = connection.execute(
+                    "DELETE FROM block WHERE first IN (SELECT first FROM block "
+                    "WHERE first < ? AND first + records <= ? ORDER BY first LIMIT ?)",
+                    (before, before, _TRUNCATED_AT_ONCE),
+                ).rowcount
+        self._database.checkpoint()
+
+    def close(self) -> None:
+        """Release everything; append and read raise `LogUnavailable` afterwards."""
+        self._database.close()
+        with self._appended:
+            self._appended.notify_all()
+
+    def _check(self, partition: LogPartition) -> None:
+        if partition != _ONLY:
+            raise LogUnavailable(f"{self._path}: there is no partition {partition}")
+        if self._database.closed:
+            raise LogUnavailable(f"{self._path}: the log is closed")
+
+    def _now_s(self) -> int:
+        return self._clock_us() // 1_000_000
+
+    def _blocks(self, start: Lsn, end: Lsn, partition: LogPartition) -> list[Block]:
+        """Return the verified blocks that hold [start, end), and are known to hold all of it."""
+        self._check(partition)
+        if start >= end:
+            return []
+        with self._database.reading() as connection:
+            oldest = _start(connection)
+            rows = connection.execute(
+                f"SELECT * {_OVERLAPPING}",
+                {"start": start, "end": end},
+            ).fetchall()
+        if start < oldest:
+            raise Truncated(f"{self._path}: {start} was asked for, {oldest} is the oldest held")
+        held = [Block._make(row) for row in rows]
+        reach = start
+        for block in held:
+            if block.first > reach or block.end <= reach:
+                break
+            blocks.verify(block, str(self._path))
+            reach = block.end
+        if reach < end:
+            raise Corrupt(f"{self._path}: no record at lsn {reach}; [{start}, {end}) was asked for")
+        return held
+
+    def _commit(self, group: Sequence[Call]) -> None:
+        """Append a group in one transaction and settle every call of it, or raise for all."""
+        now_s = self._now_s()
+        outcomes: list[list[Lsn] | RequestConflict] = []
+        with self._index_lock:
+            with self._database.writing() as connection:
+                end = _end(connection)
+                self._index.refresh(connection, end)
+                marks = [mark for call in group for mark in call.marks]
+                admission = Admission(self._index.seen(connection, marks, now_s), end, now_s)
+                for call in group:
+                    try:
+                        outcomes.append(admission.admit(call))
+                    except RequestConflict as conflict:
+                        outcomes.append(conflict)
+                connection.executemany(
+                    _INSERT, blocks.pack(end, admission.entries, admission.prints, now_s)
+                )
+            self._index.learn(admission.fresh, admission.end)
+        for call, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, RequestConflict):
+                call.failure = outcome
+            else:
+                call.positions = outcome
+        self._bytes_since_checkpoint += sum(call.size for call in group)
+        self._bytes_since_checkpoint += len(admission.entries) * _OVERHEAD_BYTES
+        with self._appended:
+            self._known_end = admission.end
+            self._appended.notify_all()
+
+    def _tidy_up(self) -> None:
+        """Merge and checkpoint when due, after the group was acknowledged.
+
+        For want of space or of a lock both wait until after the next append; the acknowledged
+        records are safe where they are.
+        """
+        if self._database.closed:
+            return
+        try:
+            if self._index.pending >= MERGE_COUNT:
+                self._merge()
+            if self._bytes_since_checkpoint >= CHECKPOINT_BYTES:
+                self._database.checkpoint()
+                self._bytes_since_checkpoint = 0
+        except LogUnavailable:
+            self._bytes_since_checkpoint = CHECKPOINT_BYTES
+
+    def _merge(self) -> None:
+        with self._index_lock:
+            with self._database.writing() as connection:
+                self._index.refresh(connection, _end(connection))
+                self._index.merge(connection, self._now_s())
+            self._index.forget_merged()
+
+
+def _start(connection: sqlite3.Connection) -> Lsn:
+    (start,) = connection.execute("SELECT start FROM position").fetchone()
+    return Lsn(start)
+
+
+def _end(connection: sqlite3.Connection) -> Lsn:
+    # The start is the end of a log that was truncated to nothing.
+    (end,) = connection.execute(
+        "SELECT coalesce((SELECT first + records FROM block ORDER BY first DESC LIMIT 1), start) "
+        "FROM position"
+    ).fetchone()
+    return Lsn(end)
+
+
+def _reduce(log: SqliteLog) -> tuple[Callable[[_Settings], SqliteLog], tuple[_Settings]]:
+    return _reopen, (log.settings,)
+
+
+def _reopen(settings: _Settings) -> SqliteLog:
+    return SqliteLog(**settings)
+
+
+# An unpickled log is the file opened again, in whatever process that happens.
+copyreg.pickle(SqliteLog, _reduce)
