@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 
 
 class PartKind(StrEnum):
@@ -115,5 +115,23 @@ class Journal(Protocol):
             Corrupt: The file's size or checksum does not fit, or it is missing.
         """
 
+    def checkpoint(self) -> None:
+        """Condense the history, so that other engines open it fast however long it is.
+
+        Changes nothing that this port shows, and may run beside everything else, in one thread or
+        process at a time. A crash at any point leaves the former checkpoint in force.
+
+        Raises:
+            Corrupt: A commit is missing or damaged.
+            JournalUnavailable: The disk is full or fails; the former checkpoint stays in force.
+        """
+
+    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
+        """Remove parts that no commit will ever list; return how many there were.
+
+        Those are the unlisted parts of committed epochs, here of epochs after `after` only: each
+        such epoch that has parts costs the reading of its commit.
+        """
+
     def close(self) -> None:
-        """Release everything."""
+        """Release everything; all else raises `JournalUnavailable` afterwards."""

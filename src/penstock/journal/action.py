@@ -1,0 +1,241 @@
+"""Commits as Delta Lake actions: the text of one file of a `_delta_log`, and back.
+
+Promises that any Delta reader understands the text, and that a text which is torn (cut short) or
+damaged (changed) is told from a whole one. Leaves files to `commits`.
+
+The first line is the `commitInfo`, which carries the commit as Penstock understands it, and the
+length and XXH3-128 checksum of all that follows and of that commit. The Delta protocol lets an
+engine keep such fields there; other readers skip them.
+Source: the Delta Transaction Log Protocol (github.com/delta-io/delta/blob/master/PROTOCOL.md).
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
+from penstock.journal.parquet import checksum_of
+
+PARTITION_COLUMN: Final = "kind"
+
+CONFIGURATION: Final = {
+    "delta.appendOnly": "true",
+    # Another engine that checkpoints this table must not clean the history away.
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+
+_TYPES: Final = {
+    pa.int64(): "long",
+    pa.int32(): "integer",
+    pa.string(): "string",
+    pa.binary(): "binary",
+}
+
+
+class Flaw(StrEnum):
+    """Why a text is no commit."""
+
+    TORN = "is incomplete"
+    DAMAGED = "is damaged"
+
+
+class Add(msgspec.Struct, frozen=True, rename="camel"):
+    """A data file joins the table."""
+
+    path: str
+    partition_values: dict[str, str]
+    size: int
+    modification_time: int  # milliseconds since the Unix epoch
+    data_change: bool
+    stats: str
+
+
+class Txn(msgspec.Struct, frozen=True, rename="camel"):
+    """How far an application has come."""
+
+    app_id: str
+    version: int
+
+
+class Protocol(msgspec.Struct, frozen=True, rename="camel"):
+    """What readers and writers must know; the least that append-only tables need."""
+
+    min_reader_version: int = 1
+    min_writer_version: int = 2
+
+
+class Format(msgspec.Struct, frozen=True):
+    """How data files are encoded."""
+
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class MetaData(msgspec.Struct, frozen=True, rename="camel"):
+    """What the table is."""
+
+    id: str
+    name: str
+    format: Format
+    schema_string: str
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    created_time: int  # milliseconds since the Unix epoch
+
+
+class Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One line; exactly one field is set."""
+
+    protocol: Protocol | None = None
+    meta_data: MetaData | None = None
+    add: Add | None = None
+    txn: Txn | None = None
+
+
+class _Part(msgspec.Struct, frozen=True):
+    kind: PartKind
+    path: str
+    rows: int
+    size: int
+    checksum: str
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    epoch: int
+    positions: list[tuple[int, int]]
+    parts: list[_Part]
+    time_us: int
+
+
+class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
+    timestamp: int
+    operation: str
+    operation_parameters: dict[str, str]
+    is_blind_append: bool
+    engine_info: str
+    penstock: str
+    penstock_bytes: int
+    penstock_checksum: str
+
+
+class _Head(msgspec.Struct, frozen=True, rename="camel"):
+    commit_info: _CommitInfo
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A whole text: the commit as Penstock wrote it, and the actions behind it, as lines."""
+
+    penstock: str
+    actions: bytes
+
+
+def version_of(epoch: Epoch) -> int:
+    """Return the table version that an epoch is; version 0 creates the table."""
+    return epoch + 1
+
+
+def commit_text(commit: Commit, app: str) -> bytes:
+    """Return the text of an epoch's commit."""
+    assert app, "an application has a name"
+    time_ms = commit.time_us // 1000
+    actions = [Action(add=_add_of(part, commit.epoch, time_ms)) for part in commit.parts]
+    actions.append(Action(txn=Txn(app, commit.epoch)))
+    positions = sorted((int(one), int(lsn)) for one, lsn in commit.positions.items())
+    parts = [_Part(one.kind, one.path, one.rows, one.size, one.checksum) for one in commit.parts]
+    inner = msgspec.json.encode(_Commit(commit.epoch, positions, parts, commit.time_us)).decode()
+    return _frame("WRITE", time_ms, inner, actions)
+
+
+def commit_of(text: Text) -> Commit:
+    """Return the commit in a whole text.
+
+    Raises:
+        msgspec.MsgspecError: The text holds something else.
+    """
+    inner = msgspec.json.decode(text.penstock, type=_Commit)
+    parts = tuple(Part(one.kind, one.path, one.rows, one.size, one.checksum) for one in inner.parts)
+    positions = {LogPartition(one): Lsn(lsn) for one, lsn in inner.positions}
+    return Commit(Epoch(inner.epoch), positions, parts, inner.time_us)
+
+
+def table_text(app: str, identity: str, time_ms: int) -> bytes:
+    """Return the text of version 0, which creates the table."""
+    fields = {one.name: one for schema in SCHEMAS.values() for one in schema}
+    types = {PARTITION_COLUMN: "string"} | {name: _TYPES[one.type] for name, one in fields.items()}
+    columns = [
+        {"name": name, "type": type_name, "nullable": True, "metadata": {}}
+        for name, type_name in types.items()
+    ]
+    schema = msgspec.json.encode({"type": "struct", "fields": columns}).decode()
+    table = MetaData(
+        identity, app, Format(), schema, [PARTITION_COLUMN], dict(CONFIGURATION), time_ms
+    )
+    actions = [Action(protocol=Protocol()), Action(meta_data=table)]
+    return _frame("CREATE TABLE", time_ms, "", actions)
+
+
+def table_of(text: Text) -> MetaData | None:
+    """Return what the table is, from the whole text of version 0."""
+    return next((one.meta_data for one in actions_of(text) if one.meta_data is not None), None)
+
+
+def actions_of(text: Text) -> list[Action]:
+    """Return the actions of a whole text, in order."""
+    return msgspec.json.Decoder(Action).decode_lines(text.actions)
+
+
+def parse(data: bytes) -> Text | Flaw:
+    """Check a text against its length and checksum.
+
+    A text of which nothing but the last line's end is missing is whole.
+    """
+    # A file system that lost the last blocks at a power loss may show zeros in their place.
+    line, separator, actions = data.rstrip(b"\0").partition(b"\n")
+    if not separator:
+        return Flaw.TORN
+    try:
+        info = msgspec.json.decode(line, type=_Head).commit_info
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Flaw.DAMAGED
+    actions = actions.removesuffix(b"\n")
+    if _checksum_of(info.penstock, actions) == info.penstock_checksum:
+        return Text(info.penstock, actions)
+    return Flaw.TORN if len(actions) < info.penstock_bytes else Flaw.DAMAGED
+
+
+def _frame(operation: str, time_ms: int, inner: str, actions: list[Action]) -> bytes:
+    lines = b"\n".join(msgspec.json.encode(one) for one in actions)
+    info = _CommitInfo(
+        timestamp=time_ms,
+        operation=operation,
+        operation_parameters={"mode": "Append", "partitionBy": f'["{PARTITION_COLUMN}"]'},
+        is_blind_append=True,
+        engine_info="penstock",
+        penstock=inner,
+        penstock_bytes=len(lines),
+        penstock_checksum=_checksum_of(inner, lines),
+    )
+    return msgspec.json.encode(_Head(info)) + b"\n" + lines + b"\n"
+
+
+def _checksum_of(inner: str, lines: bytes) -> str:
+    return checksum_of(inner.encode() + b"\n" + lines)
+
+
+def _add_of(part: Part, epoch: Epoch, time_ms: int) -> Add:
+    # The bounds let other engines skip the files of epochs that a query does not ask for.
+    bounds = {"minValues": {"epoch": epoch}, "maxValues": {"epoch": epoch}}
+    nulls = {"nullCount": {"epoch": 0}}
+    stats = {"numRecords": part.rows} | (bounds | nulls if part.rows else {})
+    return Add(
+        part.path,
+        {PARTITION_COLUMN: part.kind},
+        part.size,
+        time_ms,
+        True,  # noqa: FBT003 - a field of the format
+        msgspec.json.encode(stats).decode(),
+    )

@@ -1,0 +1,170 @@
+"""A journal as one Delta Lake table in a directory.
+
+The table is partitioned by the column `kind` and has the columns of all kinds; a file holds those
+of its own kind, and Delta readers fill the others with null. Version 0 creates the table; version
+*n + 1* is epoch *n*, with the application transaction version *n*. Any Delta reader sees the
+committed epochs as rows. Nobody else may write to the table.
+
+Promises what the port says, on a local file system with hard links. Leaves the pieces to `parquet`,
+`action`, `commits`, `checkpoint` and `leftover`.
+"""
+
+import secrets
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import ConfigError, Corrupt
+from penstock.journal import action, checkpoint, durable, leftover, parquet
+from penstock.journal.action import Flaw, MetaData
+from penstock.journal.api import Commit, Part, PartKind
+from penstock.journal.commits import CommitLog
+from penstock.journal.durable import storage
+
+_LOG: Final = "_delta_log"
+
+
+class DeltaJournal:
+    """A journal in a directory, created when it is not there; opening reads one small file.
+
+    Any number of processes may open it at once; a driver beside another one is fenced at its
+    first commit. No file stays open.
+
+    Raises:
+        ConfigError: The directory holds the journal of another application.
+        Corrupt: The journal's start is missing or damaged.
+        JournalUnavailable: The directory cannot be created or read.
+    """
+
+    def __init__(self, path: Path | str, app: str) -> None:
+        self._root = Path(path)
+        self._app = app
+        self._commits = CommitLog(self._root / _LOG, app)
+        self._last: Commit | None = None
+        self._identity = self._open()
+
+    @property
+    def identity(self) -> str:
+        """The Delta table's id, which is drawn when it is created."""
+        return self._identity
+
+    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+        """Write and fsync a Parquet file; touches neither the Delta log nor other parts."""
+        self._commits.check_open()
+        written, data = parquet.encode(kind, rows, name)
+        path = self._root / written.path
+        with storage(f"write part {written.path}"):
+            durable.create(path, data)
+            durable.sync_directory(path.parent)
+        return written
+
+    def commit(self, commit: Commit) -> None:
+        """Put the epoch's file into the Delta log, as the port says.
+
+        Raises:
+            Corrupt: A part of the commit is not there; nothing is committed.
+        """
+        with storage(f"look at the parts of epoch {commit.epoch}"):
+            for one in commit.parts:
+                self._check_part(one, commit.epoch)
+        self._commits.put(commit)
+        self._last = commit
+
+    def last(self) -> Commit | None:
+        """Return the newest commit; looks at one file name where there is nothing new."""
+        newest = self._commits.newest()
+        last = self._last
+        if newest < 0:
+            return None
+        if last is None or last.epoch != newest:
+            last = self._last = self._commits.get(newest)
+        return last
+
+    def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
+        """Yield the commits of (after, upto], in order; without `upto` all that exist now.
+
+        Raises:
+            Corrupt: A commit is missing or damaged.
+        """
+        newest = self._commits.newest()
+        end = newest if upto is None else min(upto, newest)
+        return (self._commits.get(Epoch(epoch)) for epoch in range(after + 1, end + 1))
+
+    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
+        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+        following = Epoch(after + 1)
+        if not self._commits.wait(following, timeout_ms):
+            return None
+        return self._commits.get(following)
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows; every byte of the file is checked first."""
+        self._commits.check_open()
+        with storage(f"read part {part.path}"):
+            try:
+                data = (self._root / part.path).read_bytes()
+            except FileNotFoundError:
+                raise parquet.damaged(part, "is missing") from None
+        return parquet.decode(part, data, columns)
+
+    def checkpoint(self) -> None:
+        """Write a Delta checkpoint, as the port says; the commits stay."""
+        checkpoint.checkpoint(self._commits, self._app)
+
+    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
+        """Remove parts that no commit will ever list, as the port says."""
+        with storage("sweep"):
+            return leftover.sweep(self._root, self._commits, after)
+
+    def close(self) -> None:
+        """Refuse everything from now on, and wake who waits."""
+        self._commits.close()
+
+    def _open(self) -> str:
+        with storage(f"open the journal in {self._root}"):
+            table = self._table()
+            if table is None:
+                self._create()
+                table = self._table()
+        if table is None:
+            raise Corrupt(f"the journal in {self._root} does not say what it is")
+        if table.name != self._app:
+            raise ConfigError(
+                f"the journal in {self._root} belongs to the application {table.name!r}, "
+                f"not to {self._app!r}; give each application a directory of its own"
+            )
+        return table.id
+
+    def _table(self) -> MetaData | None:
+        """Return what version 0 says; None where it is absent or torn."""
+        try:
+            text = action.parse(self._commits.file_of(BEFORE_FIRST).read_bytes())
+        except FileNotFoundError:
+            return None
+        if text is Flaw.TORN:
+            return None
+        return action.table_of(self._commits.text_of(BEFORE_FIRST))
+
+    def _create(self) -> None:
+        for name in (_LOG, *(f"kind={kind}" for kind in PartKind)):
+            (self._root / name).mkdir(parents=True, exist_ok=True)
+        durable.sync_directory(self._root)
+        durable.sync_directory(self._root.absolute().parent)
+        # No two journals may share an identity, so it is drawn and not derived.
+        identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+        self._commits.create(action.table_text(self._app, identity, time.time_ns() // 1_000_000))
+
+    def _check_part(self, one: Part, epoch: Epoch) -> None:
+        written = parquet.epoch_of(one.path)
+        assert written is None or written == epoch, f"{one.path} is not of epoch {epoch}"
+        try:
+            size = (self._root / one.path).stat().st_size
+        except FileNotFoundError:
+            size = -1
+        if size != one.size:
+            raise parquet.damaged(one, "is not there as it was written, so nothing is committed")

@@ -1,0 +1,123 @@
+"""A journal in memory: for unit tests and the local runtime; gone with its process.
+
+Promises everything the port says but durability, to the threads of one process. Parts are kept as
+the bytes that a file would hold, so that nobody can change what was written.
+"""
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Diverged, Fenced, JournalUnavailable
+from penstock.journal import parquet
+from penstock.journal.api import Commit, Part, PartKind
+
+
+class MemoryJournal:
+    """A list of commits and a dictionary of parts."""
+
+    def __init__(self) -> None:
+        self._identity = secrets.token_hex(16)
+        self._changed = threading.Condition()
+        self._commits: list[Commit] = []
+        self._parts: dict[str, bytes] = {}
+        self._closed = False
+
+    @property
+    def identity(self) -> str:
+        """A name that no other journal has."""
+        return self._identity
+
+    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+        """Keep a part, as the port says."""
+        written, data = parquet.encode(kind, rows, name)
+        with self._changed:
+            self._check_open()
+            self._parts[written.path] = bytes(data)
+        return written
+
+    def commit(self, commit: Commit) -> None:
+        """Append a commit and wake who waits, as the port says.
+
+        Raises:
+            Corrupt: A part of the commit is not there; nothing is committed.
+        """
+        with self._changed:
+            self._check_open()
+            for one in commit.parts:
+                written = parquet.epoch_of(one.path)
+                assert written is None or written == commit.epoch, f"{one.path} is of another epoch"
+                if one.path not in self._parts:
+                    raise parquet.damaged(one, "is not there, so nothing is committed")
+            if commit.epoch < len(self._commits):
+                raise Fenced(f"epoch {commit.epoch} exists already: another driver committed it")
+            if commit.epoch > len(self._commits):
+                raise Diverged(f"epoch {commit.epoch} cannot follow epoch {len(self._commits) - 1}")
+            self._commits.append(commit)
+            self._changed.notify_all()
+
+    def last(self) -> Commit | None:
+        """Return the newest commit."""
+        with self._changed:
+            self._check_open()
+            return self._commits[-1] if self._commits else None
+
+    def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
+        """Yield the commits of (after, upto], in order; without `upto` all that exist now."""
+        with self._changed:
+            self._check_open()
+            end = len(self._commits) if upto is None else upto + 1
+            return iter(self._commits[after + 1 : end])
+
+    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
+        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+        following = after + 1
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or following < len(self._commits), timeout_ms / 1000
+            )
+            self._check_open()
+            return self._commits[following] if following < len(self._commits) else None
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows, as the port says."""
+        with self._changed:
+            self._check_open()
+            data = self._parts.get(part.path)
+        if data is None:
+            raise parquet.damaged(part, "is missing")
+        return parquet.decode(part, data, columns)
+
+    def checkpoint(self) -> None:
+        """Do nothing: what is in memory is open already."""
+        with self._changed:
+            self._check_open()
+
+    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
+        """Remove parts that no commit will ever list, as the port says."""
+        with self._changed:
+            self._check_open()
+            listed = {one.path for commit in self._commits for one in commit.parts}
+            leftovers = [
+                path
+                for path in self._parts
+                if path not in listed
+                and (epoch := parquet.epoch_of(path)) is not None
+                and after < epoch < len(self._commits)
+            ]
+            for path in leftovers:
+                del self._parts[path]
+            return len(leftovers)
+
+    def close(self) -> None:
+        """Refuse everything from now on, and wake who waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalUnavailable("the journal is closed")
