@@ -12,9 +12,14 @@ from typing import ClassVar
 
 
 class PenstockError(Exception):
-    """Root of the tree. `code` is stable across versions; the message is for people."""
+    """Root of the tree. `code` is stable across versions; the message is for people.
+
+    Attributes:
+        kind: In a reply, the name of the exception class that left the handler.
+    """
 
     code: ClassVar[str] = "penstock"
+    kind: str = ""
 
 
 class UserError(PenstockError):

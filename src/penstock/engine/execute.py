@@ -87,7 +87,10 @@ class Executor:
     Attributes:
         interrupted: Set by whoever raises `Interrupted`, so that a handler which swallows it is
             still undone.
-        escaped: The key that the last run escaped on, if it did.
+        escaped: The key that the last run escaped on, if it did; `read` sets it when it raises
+            `Escape`, so that a handler which swallows it has escaped all the same.
+        touched: The entities that the last run looked at, in first-touch order.
+        running: Whether a handler runs now; `runs` counts them.
     """
 
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
@@ -96,17 +99,22 @@ class Executor:
         self._limits = limits
         self.interrupted: str | None = None
         self.escaped: EntityKey | None = None
+        self.touched: tuple[EntityKey, ...] = ()
+        self.running = False
+        self.runs = 0
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end.
 
         Raises:
             Escape: It touched what `read` refused with `Escape`, even where the handler went on.
-                `reads` of what it touched until then are in `touched`.
+                What it touched until then is in `touched`.
         """
         self.interrupted = self.escaped = None
         txn = Transaction(request_id, time_us, self._read)
         token = activate(txn)
+        self.runs += 1
+        self.running = True
         try:
             reply, writes = self._call(body, txn)
             error = None
@@ -123,6 +131,7 @@ class Executor:
             error, reply = self._fail(raised)
             writes = _NOTHING
         finally:
+            self.running = False
             self.touched = tuple(txn.before)
             deactivate(token)
             txn.release()

@@ -1,0 +1,156 @@
+"""What every runtime offers: requests in, replies out, and a caller that reads like Python.
+
+`LocalRuntime` and the Spark runtime are strangers to each other and share this page only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock import errors
+from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.schema import decode_reference
+from penstock.model.application import App
+from penstock.model.request import decode_failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The recorded answer to a request.
+
+    Attributes:
+        epoch: In which it was processed.
+        error: None where the transaction took effect, else the failure's stable code.
+        data: MessagePack: the value, or the failure.
+    """
+
+    request_id: RequestId
+    lsn: Lsn
+    epoch: Epoch
+    error: str | None
+    data: bytes
+
+    def value(self, returns: Any = Any) -> Any:
+        """Return the result as `returns` says.
+
+        Raises:
+            PenstockError: The transaction was undone; the class fits the code, `kind` is the name
+                of the exception that left the handler.
+        """
+        if self.error is None:
+            return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
+        failure = decode_failure(self.data)
+        raise raised_by(failure.code, failure.kind, failure.message)
+
+
+class Runtime(Protocol):
+    """Takes a request and answers it."""
+
+    @property
+    def app(self) -> App:
+        """The application that runs."""
+
+    def submit(
+        self,
+        entity: str,
+        key: object,
+        method: str,
+        positional: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Append a request and wait for its reply; entity "" calls a function.
+
+        Raises:
+            RequestError: It names nothing, or its arguments do not fit; nothing was appended.
+            RequestConflict: The request id was used with another body.
+        """
+
+
+def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
+    """Return the error with a code; `Aborted` stands for exceptions of user code."""
+    found = _BY_CODE.get(code, errors.Aborted)
+    error = found.__new__(found)
+    Exception.__init__(error, message if kind == found.__name__ else f"{kind}: {message}")
+    error.kind = kind
+    return error
+
+
+def _tree(root: type[errors.PenstockError]) -> dict[str, type[errors.PenstockError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+_BY_CODE = _tree(errors.PenstockError)
+
+
+class Caller:
+    """Calls entities as one writes it: `caller.Item("i1").update_stock(5)`.
+
+    Results come back typed; failures raise. `caller.Item.create("i1", price=3)` creates,
+    `caller.checkout_all(…)` calls a function.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._runtime.app.entities:
+            return _EntityCaller(self._runtime, name)
+        self._runtime.app.signature("", name)
+        return _Method(self._runtime, "", None, name)
+
+
+class _EntityCaller:
+    """A class: gives callers of its entities, and creates them."""
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        self._runtime = runtime
+        self._name = name
+
+    def __call__(self, key: object) -> "_ReferenceCaller":
+        return _ReferenceCaller(self._runtime, self._name, key)
+
+    def create(self, *positional: Any, **named: Any) -> Any:
+        """Create an entity; its key comes first, or is derived from the request."""
+        runtime, name = self._runtime, self._name
+        key: object = None
+        if runtime.app.entities[name].initializer is None and positional:
+            key, *rest = positional
+            positional = tuple(rest)
+        reply = runtime.submit(name, key, "create", positional, named)
+        return runtime.app.entities[name].of_text(reply.value(str))
+
+    def exists(self, key: object) -> bool:
+        """Say whether an entity exists."""
+        return bool(self._runtime.submit(self._name, key, "exists").value(bool))
+
+
+class _ReferenceCaller:
+    """An entity: its methods, as calls from outside."""
+
+    def __init__(self, runtime: Runtime, name: str, key: object) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._key = key
+
+    def __getattr__(self, method: str) -> "_Method":
+        self._runtime.app.signature(self._name, method)
+        return _Method(self._runtime, self._name, self._key, method)
+
+
+class _Method:
+    """One method of one entity, or one function."""
+
+    def __init__(self, runtime: Runtime, entity: str, key: object, method: str) -> None:
+        self._runtime = runtime
+        self._target = (entity, key, method)
+
+    def __call__(self, *positional: Any, request_id: str | None = None, **named: Any) -> Any:
+        entity, _, method = self._target
+        reply = self._runtime.submit(*self._target, positional, named, request_id)
+        return reply.value(self._runtime.app.signature(entity, method).returns)

@@ -1,0 +1,97 @@
+"""Limits on a running handler: time, memory and depth, without a cost for each transaction.
+
+One timer ticks for a whole run of transactions; a handler that is still the same after enough
+ticks is interrupted. A handler that never returns to the interpreter (a loop in C) cannot be
+interrupted: then the process ends itself, and who supervises it (Spark) starts another. Both
+numbers are counted in ticks of a running process, so a stopped process does not accuse anybody
+when it wakes up.
+"""
+
+import faulthandler
+import resource
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Final, Self
+
+from penstock.engine.execute import Executor, Interrupted, Limits
+
+TICKS: Final = 4
+STUCK: Final = 3
+"""A handler that cannot be interrupted ends the process after this many times its limit."""
+
+
+class Guard:
+    """Holds an executor's transactions to their limits while the block runs.
+
+    Time limits need the main thread (signals go there); in other threads depth alone is limited.
+    Memory is limited as growth of the process's private data, so mapped stores do not count.
+    """
+
+    def __init__(self, executor: Executor, limits: Limits) -> None:
+        self._executor = executor
+        self._limits = limits
+        self._seen = -1
+        self._strikes = 0
+        self._timed = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        self._depth_before = sys.getrecursionlimit()
+        sys.setrecursionlimit(_depth() + self._limits.depth)
+        if self._timed:
+            self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
+            soft = _data_bytes() + self._limits.memory_bytes
+            hard = self._memory_before[1]
+            if hard != resource.RLIM_INFINITY:
+                soft = min(soft, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            self._handler_before = signal.signal(signal.SIGALRM, self._tick)
+            seconds = self._limits.time_ms / 1_000 / TICKS
+            self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.cancel_dump_traceback_later()
+            signal.signal(signal.SIGALRM, self._handler_before)
+            resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
+        sys.setrecursionlimit(self._depth_before)
+
+    def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+        executor = self._executor
+        if not executor.running or executor.runs != self._seen:
+            self._seen = executor.runs
+            self._strikes = 0
+            return
+        if self._strikes == 0 and sys.__stderr__ is not None:
+            faulthandler.dump_traceback_later(self._stuck_s, exit=True, file=sys.__stderr__)
+        self._strikes += 1
+        if self._strikes >= TICKS:
+            executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"
+            raise Interrupted(executor.interrupted)
+
+
+def _depth() -> int:
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 -- the only way to count frames
+    count = 0
+    while frame is not None:
+        frame = frame.f_back
+        count += 1
+    return count
+
+
+def _data_bytes() -> int:
+    """Return the bytes of private data that this process has, 0 where that cannot be read."""
+    try:
+        with open("/proc/self/statm") as statm:  # noqa: PTH123 -- no path object on a hot path
+            return int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:
+        return resource.RLIM_INFINITY // 4 if resource.RLIM_INFINITY > 0 else 1 << 40
