@@ -38,9 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("explore")
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    """Say how to repeat this run."""
-    return f"seed: {config.stash[SEED]} (repeat with --seed {config.stash[SEED]})"
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how to repeat an exploring run; a header would be hidden by `-q`."""
+    if config.getoption("--seed") is not None:
+        terminalreporter.write_line(f"repeat this run with --seed {config.stash[SEED]}")
 
 
 @pytest.fixture
