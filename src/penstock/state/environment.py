@@ -1,0 +1,307 @@
+"""Environments: LMDB files opened once per process, and never trusted across a power loss.
+
+LMDB must not open one file twice in a process nor carry it across a fork. So stores of one path
+share one `Environment` per process, and a forked child starts with none: it may open the path
+itself, unless a reader of the parent was open while it forked.
+
+Nothing here is flushed to disk while it is used. Killed processes do no harm (the kernel keeps
+what they wrote), but a power loss may leave a tree that looks sound and is not. So beside the data
+lies the kernel's boot id. It is replaced by a word for "clean" when the last process closes the
+store after flushing it. A store that was opened under another boot and not closed cleanly is
+lost: its directory is deleted on opening, and the caller rebuilds it from the journal.
+
+Locks are `flock`s, which the kernel releases however a process ends:
+`<path>.gate` is held while a store is opened, closed or discarded; `<path>/users` is held shared by
+every process that has the store open, so that the last one knows that it is the last.
+"""
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias, final
+
+import lmdb
+
+from penstock.errors import Corrupt, StateUnavailable
+
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
+FileIdentity = tuple[int, int]
+"""Device and inode of a data file: another one means that the store was discarded meanwhile."""
+
+MAP_SIZE: Final = 256 << 30  # bytes of address space, not of disk or memory
+MAX_READERS: Final = 1022
+_CLEAN: Final = "clean"
+
+DAMAGE: Final = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.BadTxnError,
+    lmdb.ProblemError,
+)
+"""What LMDB raises when a file contradicts itself."""
+
+
+@final
+class Environment:
+    """One open LMDB file of this process, shared by all stores on its path."""
+
+    def __init__(self, path: Path, map_size: int) -> None:
+        self.path = path
+        self.users = 0
+        self.process = os.getpid()
+        self._readers = 0
+        self._lock = threading.Lock()
+        self._presence = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(self._presence, fcntl.LOCK_SH)
+        try:
+            self._lmdb = _open(path, map_size)
+        except BaseException:
+            os.close(self._presence)
+            raise
+        self.entities = self._lmdb.open_db()
+        identity = file_identity(path)
+        assert identity is not None, "LMDB creates its file when it opens it"
+        self.identity: FileIdentity = identity
+
+    def begin_read(self) -> Transaction:
+        """Open a read transaction; `end_read` must follow.
+
+        Raises:
+            Corrupt: The file contradicts itself.
+            StateUnavailable: Too many readers, or the map cannot follow its growth now.
+        """
+        with self._lock:
+            txn = self._begin(write=False)
+            self._readers += 1
+            return txn
+
+    def end_read(self, txn: Transaction) -> None:
+        """Close a read transaction."""
+        with self._lock:
+            self._readers -= 1
+            if self.process == os.getpid():
+                txn.abort()
+
+    def begin_write(self) -> Transaction:
+        """Open the write transaction, waiting for other writers; raises like `begin_read`."""
+        return self._begin(write=True)
+
+    def grow(self) -> None:
+        """Double the map after it was full; no transaction of this process may be open.
+
+        Raises:
+            StateUnavailable: This process reads; moving the map would pull it from under readers.
+        """
+        with self._lock:
+            self._check_no_readers()
+            self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
+
+    def pad(self) -> None:
+        """Extend the file to the length its pages need, so that a shorter one is known as damaged.
+
+        LMDB never writes pages that were freed in the transaction that took them.
+        """
+        needed = _needed_size(self._lmdb)
+        data = self.path / "data.mdb"
+        if data.stat().st_size < needed and file_identity(self.path) == self.identity:
+            with data.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
+
+    def close(self) -> bool:
+        """Close; return whether no other process has it open and all of it is on disk."""
+        try:
+            fcntl.flock(self._presence, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lmdb.sync(force=True)
+            clean = True
+        except (BlockingIOError, lmdb.Error):
+            clean = False
+        self._lmdb.close()
+        os.close(self._presence)
+        return clean
+
+    def abandon(self) -> None:
+        """Let go of what a forked child has inherited; the locks are the parent's and stay.
+
+        Closing would free the parent's reader slots; dropping does not (py-lmdb sees to it), and
+        lets the child open the file itself.
+        """
+        del self._lmdb, self.entities
+        os.close(self._presence)
+
+    def _begin(self, *, write: bool) -> Transaction:
+        if self.process != os.getpid():
+            message = f"{self.path} was opened before a fork; open it again"
+            raise StateUnavailable(message)
+        try:
+            return self._lmdb.begin(write=write)
+        except lmdb.MapResizedError:
+            self._check_no_readers()
+            self._lmdb.set_mapsize(0)  # adopt the size that another process chose
+            return self._lmdb.begin(write=write)
+        except lmdb.ReadersFullError:
+            self._lmdb.reader_check()  # frees the slots of processes that were killed
+            return self._lmdb.begin(write=write)
+
+    def _check_no_readers(self) -> None:
+        if self._readers:
+            message = f"the map of {self.path} must grow, and this process is reading it"
+            raise StateUnavailable(message)
+
+
+def _open(path: Path, map_size: int) -> lmdb.Environment:
+    opened = lmdb.open(
+        str(path),
+        map_size=map_size,
+        sync=False,
+        metasync=False,
+        writemap=False,  # a stray write of this process could reach the file otherwise
+        meminit=False,
+        readahead=False,  # access is random, and the store may exceed memory
+        max_readers=MAX_READERS,
+        max_spare_txns=0,  # a forked child that drops a spare one would free the parent's slot
+    )
+    opened.reader_check()
+    size = (path / "data.mdb").stat().st_size
+    if size < _needed_size(opened):
+        opened.close()
+        message = f"{path} is shorter than its pages; it can be rebuilt"
+        raise Corrupt(message)
+    return opened
+
+
+def _needed_size(opened: lmdb.Environment) -> int:
+    return (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
+
+
+_environments: dict[Path, Environment] = {}
+_registry_lock = threading.RLock()
+
+
+def _forget_after_fork() -> None:
+    global _registry_lock
+    _registry_lock = threading.RLock()  # another thread of the parent may hold the old one
+    for environment in _environments.values():
+        environment.abandon()
+    _environments.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def attach(path: Path, boot_id: str, map_size: int = MAP_SIZE) -> Environment:
+    """Return this process's environment of a path, opening it when it is the first use.
+
+    A store from another boot that was not closed cleanly is deleted first.
+
+    Raises:
+        Corrupt: The file is damaged so that it cannot be opened; `discard` it.
+        StateUnavailable: The directory cannot be used.
+    """
+    path = path.absolute()
+    with _registry_lock, _translated(path), _gate(path):
+        environment = _environments.get(path)
+        if environment is None or environment.identity != file_identity(path):
+            _claim(path, boot_id)
+            environment = _environments[path] = Environment(path, map_size)
+        environment.users += 1
+        return environment
+
+
+def detach(environment: Environment) -> None:
+    """Give back what `attach` returned; the last one in this process closes the file."""
+    with _registry_lock:
+        environment.users -= 1
+        if environment.users or environment.process != os.getpid():
+            return
+        with _gate(environment.path):
+            if _environments.get(environment.path) is environment:
+                del _environments[environment.path]
+            current = environment.identity == file_identity(environment.path)
+            if environment.close() and current:
+                _write_life(environment.path, _CLEAN)
+
+
+def discard(path: Path, seen: FileIdentity | None) -> None:
+    """Delete a store's directory, unless another process has replaced the file `seen`.
+
+    Processes that have it open keep reading what they had, and find out by `file_identity`.
+    """
+    path = path.absolute()
+    with _translated(path), _gate(path):
+        if seen is None or file_identity(path) in (seen, None):
+            _delete(path)
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Return which file lies at a store's path now, None where there is none."""
+    try:
+        status = os.stat(path / "data.mdb")  # noqa: PTH116 - on the path of every epoch
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _gate(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    gate = os.open(path.with_name(path.name + ".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(gate)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE as error:
+        message = f"{path} cannot be opened: {error}; it can be rebuilt"
+        raise Corrupt(message) from error
+    except (lmdb.Error, OSError) as error:
+        message = f"{path} cannot be used: {error}"
+        raise StateUnavailable(message) from error
+
+
+def _claim(path: Path, boot_id: str) -> None:
+    """Delete what another boot has left unclean, and mark the store as used under this one."""
+    life = path / "life"
+    alive = life.read_text() if life.exists() else None
+    if path.exists() and alive not in (boot_id, _CLEAN):
+        _delete(path)
+    path.mkdir(exist_ok=True)
+    if alive != boot_id:
+        _write_life(path, boot_id)
+
+
+def _write_life(path: Path, text: str) -> None:
+    """Replace the marker durably: it must reach the disk before any page that it vouches for."""
+    written = path / "life.new"
+    with written.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(path / "life")
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _delete(path: Path) -> None:
+    """Move away first: a half-deleted directory must never be taken for a store."""
+    moved = path.with_name(path.name + ".discarded")
+    shutil.rmtree(moved, ignore_errors=True)
+    if path.exists():
+        path.rename(moved)
+        shutil.rmtree(moved)

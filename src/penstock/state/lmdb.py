@@ -1,0 +1,371 @@
+"""LMDB state: a partition's store on local disk, shared by all processes of a host.
+
+Promises:
+- A reader is an LMDB read transaction: a stable view of one epoch, undisturbed by writers.
+- An epoch is applied by one write transaction that records the epoch; a process that is killed at
+  any moment leaves the store at the epoch before or after.
+- A state that is returned fits its checksum over key and state. A key is reported missing only
+  after the records around its place have been checked too, so that a damaged path to a record
+  does not make it disappear.
+
+It is a cache and is never flushed while in use; `environment` says how a power loss is noticed
+and which locks there are. A reader pins the pages of its epoch: keep it no longer than a task.
+
+Leaves to others: LMDB follows page numbers in the file without checking them, so reading a damaged
+file may kill the process (SIGSEGV, SIGBUS, SIGABRT) before any checksum is seen. `examine` looks
+at a store in a child process; `stores` rebuilds what fails. What only reading everything can find
+(entries that vanished from the end of a page) is found by `verify`, and by nothing less.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import final
+
+import lmdb
+import msgspec
+import xxhash
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.errors import Corrupt, Diverged, StateUnavailable
+from penstock.state import environment as environments
+from penstock.state import record
+from penstock.state.api import Change
+from penstock.state.environment import Transaction
+from penstock.state.share import WHOLE, Share
+
+NEIGHBOURS = 2  # records checked on each side of a missing key
+
+
+@final
+class LmdbReader:
+    """The store as of one epoch, valid inside the `with` that opened it."""
+
+    __slots__ = ("_path", "_txn", "epoch", "get")
+
+    def __init__(self, txn: Transaction, epoch: Epoch, path: Path) -> None:
+        self.epoch = epoch
+        self.get: Callable[[EntityKey], bytes | None] = _getter(txn, path)
+        self._txn = txn
+        self._path = path
+
+    def items(self) -> Iterator[tuple[EntityKey, bytes]]:
+        """Yield every entity in key order, checksums verified; overlong keys are held in memory.
+
+        Raises:
+            Corrupt: A checksum does not fit, or records are out of order or missing.
+        """
+        longs = sorted(
+            record.split_long_state(state)
+            for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
+        )
+        found = 1 + len(longs)  # 1: the metadata
+        merged = heapq.merge(longs, self._plain_items()) if longs else self._plain_items()
+        for item in merged:
+            found += 1
+            yield item
+        found -= len(longs)  # counted once more by the merge
+        entries = self._txn.stat()["entries"]
+        if found != entries:
+            raise _corrupt(self._path, f"{entries} records are counted, {found} found")
+
+    def _plain_items(self) -> Iterator[tuple[EntityKey, bytes]]:
+        for raw, state in self._records(record.FIRST_PLAIN_KEY, None):
+            yield EntityKey(raw.decode()), state
+
+    def _records(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        previous = b""
+        with _damage_reported(self._path), self._txn.cursor() as cursor:
+            if not cursor.set_range(start):
+                return
+            for raw, stored in cursor:
+                if end is not None and raw >= end:
+                    return
+                if raw <= previous or raw < start:
+                    raise _corrupt(self._path, f"{raw!r} lies out of order")
+                previous = raw
+                yield raw, record.unseal(raw, stored)
+
+
+@final
+class LmdbState:
+    """State in an LMDB directory; one object per process and path is enough, more are allowed."""
+
+    def __init__(
+        self,
+        path: Path,
+        journal_identity: str,
+        *,
+        boot_id: str,
+        share: Share = WHOLE,
+        map_size: int = environments.MAP_SIZE,
+    ) -> None:
+        """Open or create the store; what another boot left unclean is deleted first.
+
+        Args:
+            path: The store's own directory.
+            journal_identity: The journal that feeds it.
+            boot_id: The content of `/proc/sys/kernel/random/boot_id`.
+            share: The partition it holds, and of how many.
+            map_size: Address space in bytes to begin with; it doubles when it is full.
+
+        Raises:
+            Corrupt: It is damaged; delete it by `environment.discard` and open it again.
+            Diverged: It is fed by another journal, or is another partition or format.
+            StateUnavailable: The disk is full or fails.
+        """
+        self._path = path
+        self._empty = record.Metadata(
+            record.FORMAT, journal_identity, share.partition, share.partitions, BEFORE_FIRST
+        )
+        self._environment = environments.attach(path, boot_id, map_size)
+        self._closed = False
+        try:
+            self._adopt()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch applied; -1 when empty."""
+        with self.reader() as reader:
+            return reader.epoch
+
+    @property
+    def identity(self) -> environments.FileIdentity:
+        """Which file this store has open."""
+        return self._environment.identity
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another process has discarded this store; open the path again."""
+        return environments.file_identity(self._path) != self.identity
+
+    @contextmanager
+    def reader(self) -> Iterator[LmdbReader]:
+        """Open a stable view of the newest applied epoch.
+
+        Raises:
+            Corrupt: The file or its metadata is damaged.
+            StateUnavailable: The store is closed, or has too many readers.
+        """
+        self._check_open()
+        with _damage_reported(self._path):
+            txn = self._environment.begin_read()
+        try:
+            with _damage_reported(self._path):
+                epoch = self._metadata(txn).epoch
+            yield LmdbReader(txn, epoch, self._path)
+        finally:
+            self._environment.end_read(txn)
+
+    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
+        """Apply changes and record `epoch`, in one write, if the store still is at `expect`.
+
+        Of several changes to one entity the last one counts.
+
+        Raises:
+            StateUnavailable: The disk is full or fails; the store is as before.
+            Corrupt: The file contradicts itself; the store is as before.
+        """
+        assert epoch > expect, "an epoch follows the one it builds on"
+        records, deleted = _encode(changes)
+
+        def write(txn: Transaction) -> None:
+            metadata = self._metadata(txn)
+            if metadata.epoch != expect:
+                return
+            with txn.cursor() as cursor:
+                cursor.putmulti(records)
+            for raw in deleted:
+                txn.delete(raw)
+            txn.put(record.METADATA_KEY, msgspec.structs.replace(metadata, epoch=epoch).seal())
+
+        self._write(write)
+
+    def clear(self) -> None:
+        """Forget everything; the store is at epoch -1."""
+
+        def write(txn: Transaction) -> None:
+            txn.drop(self._environment.entities, delete=False)
+            txn.put(record.METADATA_KEY, self._empty.seal())
+
+        self._write(write)
+
+    def close(self) -> None:
+        """Release everything; the last process to do so flushes the store and marks it clean."""
+        if not self._closed:
+            self._closed = True
+            environments.detach(self._environment)
+
+    def _adopt(self) -> None:
+        """Make the store of this journal and share, or find that it already is."""
+
+        def write(txn: Transaction) -> None:
+            if txn.stat()["entries"] == 0:
+                txn.put(record.METADATA_KEY, self._empty.seal())
+
+        self._write(write)
+        with _damage_reported(self._path):
+            txn = self._environment.begin_read()
+            try:
+                metadata = self._metadata(txn)
+            finally:
+                self._environment.end_read(txn)
+        if msgspec.structs.replace(metadata, epoch=BEFORE_FIRST) != self._empty:
+            message = f"{self._path} holds {metadata}, not {self._empty}; it can be rebuilt"
+            raise Diverged(message)
+
+    def _metadata(self, txn: Transaction) -> record.Metadata:
+        stored = txn.get(record.METADATA_KEY)
+        if stored is None:
+            raise _corrupt(self._path, "its metadata is missing")
+        return record.unseal_metadata(stored)
+
+    def _write(self, write: Callable[[Transaction], None]) -> None:
+        self._check_open()
+        while True:
+            try:
+                with _damage_reported(self._path), self._environment.begin_write() as txn:
+                    write(txn)
+            except lmdb.MapFullError:
+                self._environment.grow()
+            else:
+                break
+        self._environment.pad()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            message = f"{self._path} is closed"
+            raise StateUnavailable(message)
+
+
+def verify_file(path: Path, boot_id: str) -> None:
+    """Read every record of a store, whatever journal and share it belongs to; see `examine`.
+
+    Raises:
+        Corrupt: Anything does not fit.
+        StateUnavailable: The disk fails.
+    """
+    environment = environments.attach(path, boot_id)
+    try:
+        txn = environment.begin_read()
+        try:
+            for _ in LmdbReader(txn, BEFORE_FIRST, path).items():
+                pass
+        finally:
+            environment.end_read(txn)
+    finally:
+        environments.detach(environment)
+
+
+def _encode(changes: Iterable[Change]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    """Return the records to put and the keys to delete, each in key order.
+
+    Sorted puts follow one path down the tree for many keys: twice as fast as unsorted ones.
+    """
+    newest = dict(changes)
+    records: list[tuple[bytes, bytes]] = []
+    deleted: list[bytes] = []
+    longs: list[tuple[bytes, bytes]] = []
+    checksum = xxhash.xxh3_64_digest
+    for key in sorted(newest):
+        raw = key.encode()
+        state = newest[key]
+        if not record.is_plain(raw):
+            stored = record.long_key(raw)
+            if state is None:
+                deleted.append(stored)
+            else:
+                longs.append((stored, record.seal(stored, record.long_state(raw, state))))
+        elif state is None:
+            deleted.append(raw)
+        else:
+            records.append((raw, checksum(raw + state) + state))
+    if records and records[0][0] < record.FIRST_PLAIN_KEY:
+        message = f"not an entity key: {records[0][0]!r}"
+        raise ValueError(message)
+    return sorted(longs) + records, deleted
+
+
+def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]:
+    """Return the hottest function of the system: a closure, with all that is rare outside."""
+    fetch = txn.get
+    checksum = xxhash.xxh3_64_digest
+    encode = str.encode
+    skip = record.CHECKSUM_SIZE
+
+    def get(key: EntityKey) -> bytes | None:
+        raw = encode(key)
+        try:
+            stored = fetch(raw)
+        except lmdb.Error as error:
+            raise _translated(path, error) from error
+        if stored is None:
+            return _get_rare(txn, raw, path)
+        state = stored[skip:]
+        if checksum(raw + state) + state == stored:
+            return state
+        raise _corrupt(path, f"the state of {key} fails its checksum")
+
+    return get
+
+
+def _get_rare(txn: Transaction, raw: bytes, path: Path) -> bytes | None:
+    """Look for what lies under no plain key: an overlong key, or an entity that does not exist."""
+    stored_key = raw if record.is_plain(raw) else record.long_key(raw)
+    with _damage_reported(path):
+        stored = None if record.is_plain(raw) else txn.get(stored_key)
+        if stored is None:
+            _check_missing(txn, stored_key, path)
+            return None
+    return record.split_long_state(record.unseal(stored_key, stored))[1]
+
+
+def _check_missing(txn: Transaction, raw: bytes, path: Path) -> None:
+    """Confirm that a key is missing: its neighbours are sound, and leave it no place.
+
+    A damaged key or separator sends the search to a wrong place. There either a neighbour's
+    checksum fails, or the neighbours' order contradicts the search.
+    """
+    with _damage_reported(path), txn.cursor() as cursor:
+        around: list[bytes] = []
+        inside = cursor.set_range(raw) or cursor.last()
+        for _ in range(NEIGHBOURS):
+            inside = inside and cursor.prev()
+        inside = inside or cursor.first()
+        for _ in range(2 * NEIGHBOURS + 1):
+            if not inside:
+                break
+            neighbour, stored = cursor.item()
+            record.unseal(neighbour, stored)
+            around.append(neighbour)
+            inside = cursor.next()
+    if raw in around or any(one >= other for one, other in pairwise(around)):
+        raise _corrupt(path, f"the records around {raw!r} are out of order")
+    if around and not (around[0] < raw and (raw < around[-1] or not inside)):
+        raise _corrupt(path, f"the search for {raw!r} ended in a wrong place")
+
+
+def _corrupt(path: Path, fact: str) -> Corrupt:
+    return Corrupt(f"{path}: {fact}; the store can be rebuilt")
+
+
+@contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    """Translate what LMDB raises; a full map is the writer's own business."""
+    try:
+        yield
+    except lmdb.MapFullError:
+        raise
+    except lmdb.Error as error:
+        raise _translated(path, error) from error
+
+
+def _translated(path: Path, error: lmdb.Error) -> Corrupt | StateUnavailable:
+    if isinstance(error, environments.DAMAGE):
+        return _corrupt(path, str(error))
+    return StateUnavailable(f"{path} cannot be used: {error}")

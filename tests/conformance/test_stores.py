@@ -1,0 +1,187 @@
+"""Stores: all partitions of a host at one epoch, fed by the journal."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.base.ids import EntityKey, Epoch, entity_key, split_entity_key
+from penstock.errors import Diverged, StateUnavailable
+from penstock.journal.api import CHANGES, Commit, Journal, PartKind
+from penstock.journal.memory import MemoryJournal
+from penstock.state.api import Change
+from penstock.state.catchup import catch_up
+from penstock.state.digest import digest_of_items, digest_of_mapping
+from penstock.state.memory import MemoryState
+from penstock.state.share import WHOLE
+from penstock.state.stores import Stores
+
+BOOT = "boot-1"
+EPOCHS = 12
+
+
+def commit(journal: Journal, epoch: int, changes: Sequence[Change]) -> None:
+    names = [split_entity_key(one) for one, _ in changes]
+    rows = pa.table(
+        {
+            "epoch": [epoch] * len(names),
+            "entity": [name for name, _ in names],
+            "key": [text for _, text in names],
+            "state": [state for _, state in changes],
+        },
+        schema=CHANGES,
+    )
+    half = len(names) // 2
+    parts = [
+        journal.write(PartKind.CHANGES, rows.slice(0, half), f"{epoch}-0"),
+        journal.write(PartKind.CHANGES, rows.slice(half), f"{epoch}-1"),
+    ]
+    journal.commit(Commit(Epoch(epoch), {}, tuple(parts), 0))
+
+
+def changes_of(epoch: int) -> list[Change]:
+    """Every epoch changes a third of the items, and deletes one of those."""
+    changed = [entity_key("Item", f"i{n}") for n in range(epoch % 3, 300, 3)]
+    deleted = changed[epoch]
+    return [(one, None if one == deleted else b"%d:%b" % (epoch, one.encode())) for one in changed]
+
+
+def folded(upto: int) -> dict[EntityKey, bytes]:
+    states: dict[EntityKey, bytes] = {}
+    for epoch in range(upto + 1):
+        for one, state in changes_of(epoch):
+            states.pop(one, None)
+            if state is not None:
+                states[one] = state
+    return states
+
+
+def filled(epochs: int = EPOCHS) -> MemoryJournal:
+    journal = MemoryJournal()
+    for epoch in range(epochs):
+        commit(journal, epoch, changes_of(epoch))
+    return journal
+
+
+@pytest.fixture
+def journal() -> Iterator[MemoryJournal]:
+    opened = filled()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_stores_hold_the_fold_of_the_journal(
+    journal: MemoryJournal, tmp_path: Path, partitions: int
+) -> None:
+    """At each epoch that is asked for, every entity is what the journal's fold says."""
+    stores = Stores(tmp_path, journal, partitions, boot_id=BOOT)
+    for epoch in (Epoch(-1), Epoch(0), Epoch(4), Epoch(4), Epoch(EPOCHS - 1)):
+        expected = folded(epoch)
+        with stores.at(epoch) as reader:
+            assert reader.epoch == epoch
+            assert {one: reader.get(one) for one in expected} == expected
+            assert reader.get(entity_key("Item", "never")) is None
+            assert digest_of_items(reader.items()) == digest_of_mapping(expected)
+    stores.close()
+
+
+def test_one_partition_catches_up_alone(journal: MemoryJournal, tmp_path: Path) -> None:
+    """A task can bring one partition to an epoch, and `at` brings the others."""
+    told: list[Epoch] = []
+    stores = Stores(
+        tmp_path, journal, 2, boot_id=BOOT, progress=lambda epoch, changes: told.append(epoch)
+    )
+    stores.catch_up_one(1, Epoch(5))
+    assert told == [5]
+    with stores.at(Epoch(5)) as reader:
+        assert dict(reader.items()) == folded(5)
+    assert told == [5, 5]
+    stores.close()
+
+
+def test_repartitioning_rebuilds_and_keeps_the_content(
+    journal: MemoryJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stores of another number of partitions are replaced; what they hold together is the same."""
+    digests = []
+    for partitions in (2, 3, 1):
+        stores = Stores(tmp_path, journal, partitions, boot_id=BOOT)
+        with stores.at(Epoch(8)) as reader:
+            digests.append(digest_of_items(reader.items()))
+        stores.close()
+    assert set(digests) == {digest_of_mapping(folded(8))}
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+
+
+def test_caller_that_is_late_is_refused(journal: MemoryJournal, tmp_path: Path) -> None:
+    """A store never goes back for a task of an epoch that is over; what it holds stays."""
+    stores = Stores(tmp_path, journal, 1, boot_id=BOOT)
+    stores.catch_up_one(0, Epoch(8))
+    with pytest.raises(StateUnavailable, match="late"), stores.at(Epoch(7)):
+        pass
+    with stores.at(Epoch(8)) as reader:
+        assert dict(reader.items()) == folded(8)
+    stores.close()
+
+
+def test_epoch_that_the_journal_lacks_is_refused(journal: MemoryJournal, tmp_path: Path) -> None:
+    """Catching up beyond the journal's end is an error that names the epoch."""
+    stores = Stores(tmp_path, journal, 1, boot_id=BOOT)
+    with pytest.raises(Diverged, match=f"no epoch {EPOCHS}"):
+        stores.catch_up_one(0, Epoch(EPOCHS))
+    stores.close()
+
+
+def test_rebuilt_partition_has_the_same_content(journal: MemoryJournal, tmp_path: Path) -> None:
+    """After `rebuild` the next `at` builds the partition anew."""
+    stores = Stores(tmp_path, journal, 2, boot_id=BOOT)
+    stores.catch_up_one(0, Epoch(3))
+    stores.rebuild(stores.partition_of(entity_key("Item", "i1")))
+    with stores.at(Epoch(3)) as reader:
+        assert dict(reader.items()) == folded(3)
+    stores.close()
+
+
+def test_store_replaced_by_another_process_is_opened_again(
+    journal: MemoryJournal, tmp_path: Path
+) -> None:
+    """Who has a store open notices that another one deleted and rebuilt it."""
+    first = Stores(tmp_path, journal, 1, boot_id=BOOT)
+    first.catch_up_one(0, Epoch(3))
+    other = Stores(tmp_path, journal, 1, boot_id=BOOT)
+    other.rebuild(0)
+    other.catch_up_one(0, Epoch(5))
+    with first.at(Epoch(5)) as reader:
+        assert dict(reader.items()) == folded(5)
+    first.close()
+    other.close()
+
+
+class Interrupted(BaseException):
+    """A death in the middle of a catch-up."""
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_interrupted_catch_up_converges(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """A catch-up that dies after any write leaves a fold, and repeating it gives the whole one."""
+    monkeypatch.setattr("penstock.state.catchup.BATCH", 150)
+    state = MemoryState()
+    reached: list[Epoch] = []
+
+    def die(epoch: Epoch, _changes: int) -> None:
+        reached.append(epoch)
+        if len(reached) > writes:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE, die)
+    with state.reader() as reader:
+        assert dict(reader.items()) == folded(reached[-1])
+    catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE)
+    with state.reader() as reader:
+        assert dict(reader.items()) == folded(EPOCHS - 1)
