@@ -1,7 +1,8 @@
 """Blocks: how records lie in the embedded log's file, and how damage to them is found.
 
 A block holds consecutive records of one commit. It promises that whatever `unpack` returns are
-the bytes that `pack` was given: one digest covers the whole block, and a checksum of each record
+the bytes that `pack` was given: one digest covers the block's records, another their
+prints, and a checksum of each record
 (over position, request id, body, time and touches) names the damaged one when the digest does not
 fit. Where blocks are kept, and which records there are, is left to others.
 """
@@ -53,10 +54,10 @@ class Block(NamedTuple):
 
     first: int
     records: int
-    body_bytes: int
     appended_s: int
-    digest: bytes
+    prints_digest: bytes
     prints: bytes  # for each record, what request ids are deduplicated by
+    digest: bytes
     shape: bytes  # for each record: encoded length, body length, checksum
     data: bytes  # MessagePack array of the records
 
@@ -64,6 +65,16 @@ class Block(NamedTuple):
     def end(self) -> Lsn:
         """The position after the last record."""
         return Lsn(self.first + self.records)
+
+
+class Prints(NamedTuple):
+    """The part of a block that outlives its truncation."""
+
+    first: int
+    records: int
+    appended_s: int
+    prints_digest: bytes
+    prints: bytes
 
 
 def mark_of(request_id: RequestId, seed: int) -> bytes:
@@ -102,26 +113,32 @@ def pack(
         block = Block(
             first=first + low,
             records=count,
-            body_bytes=int(shape["body_bytes"][low:high].sum(dtype=np.int64)),
             appended_s=appended_s,
-            digest=b"",
+            prints_digest=b"",
             prints=b"".join(prints[low:high]),
+            digest=b"",
             shape=shape[low:high].tobytes(),
             data=data,
         )
-        yield block._replace(digest=_digest_of(block))
+        yield block._replace(
+            prints_digest=_prints_digest_of(Prints._make(block[:5])), digest=_digest_of(block)
+        )
 
 
 def _digest_of(block: Block) -> bytes:
-    head = (block.first, block.records, block.body_bytes, block.appended_s)
-    hashed = xxhash.xxh3_128(_ENCODER.encode(head))
-    for column in (block.prints, block.shape, block.data):
-        hashed.update(column)
+    hashed = xxhash.xxh3_128(_ENCODER.encode((block.first, block.records)))
+    hashed.update(block.shape)
+    hashed.update(block.data)
     return hashed.digest()
 
 
+def _prints_digest_of(prints: Prints) -> bytes:
+    head = (prints.first, prints.records, prints.appended_s)
+    return xxhash.xxh3_128_digest(_ENCODER.encode(head) + prints.prints)
+
+
 def verify(block: Block, file: str) -> None:
-    """Check every byte of a block.
+    """Check the records of a block: every byte of `shape` and `data`.
 
     Raises:
         Corrupt: The digest does not fit; names the file and the first damaged record.
@@ -137,6 +154,19 @@ def verify(block: Block, file: str) -> None:
         f"{file}: checksum does not fit {place}; restore the file from a backup: a log record "
         "can be rebuilt from nothing else"
     )
+
+
+def verify_prints(prints: Prints, file: str) -> None:
+    """Check the hashes that request ids are deduplicated by.
+
+    Raises:
+        Corrupt: The digest does not fit; names the file and the records.
+    """
+    if _prints_digest_of(prints) != prints.prints_digest:
+        raise Corrupt(
+            f"{file}: checksum does not fit at lsn {prints.first}, in the request ids of "
+            f"{prints.records} records; restore the file from a backup"
+        )
 
 
 def _first_damaged(block: Block) -> Lsn | None:
@@ -158,15 +188,6 @@ def records_of(block: Block) -> list[Record]:
 def touches_of(block: Block) -> list[bytes]:
     """Decode the touches of a verified block's records."""
     return [one.touches for one in _TOUCHED.decode(block.data)]
-
-
-def split_prints(block: Block) -> list[tuple[bytes, bytes]]:
-    """Return mark and body print of each record of a verified block."""
-    prints = block.prints
-    return [
-        (prints[at : at + MARK_BYTES], prints[at + MARK_BYTES : at + PRINT_BYTES])
-        for at in range(0, len(prints), PRINT_BYTES)
-    ]
 
 
 def body_sizes_of(block: Block) -> list[int]:

@@ -46,20 +46,16 @@ _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _SCHEMA: Final = """
 CREATE TABLE block (
-    first INTEGER PRIMARY KEY, records INTEGER NOT NULL, body_bytes INTEGER NOT NULL,
-    appended_s INTEGER NOT NULL, digest BLOB NOT NULL, prints BLOB NOT NULL,
-    shape BLOB NOT NULL, data BLOB NOT NULL
+    first INTEGER PRIMARY KEY, records INTEGER NOT NULL, appended_s INTEGER NOT NULL,
+    prints_digest BLOB NOT NULL, prints BLOB NOT NULL,
+    digest BLOB NOT NULL, shape BLOB NOT NULL, data BLOB NOT NULL
 );
-CREATE TABLE identity_0 (
-    mark BLOB PRIMARY KEY, lsn INTEGER NOT NULL, body BLOB NOT NULL, appended_s INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE identity_1 (
-    mark BLOB PRIMARY KEY, lsn INTEGER NOT NULL, body BLOB NOT NULL, appended_s INTEGER NOT NULL
-) WITHOUT ROWID;
+CREATE TABLE remembered (
+    first INTEGER PRIMARY KEY, records INTEGER NOT NULL, appended_s INTEGER NOT NULL,
+    prints_digest BLOB NOT NULL, prints BLOB NOT NULL
+);
 CREATE TABLE position (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    start INTEGER NOT NULL, indexed INTEGER NOT NULL,
-    generation INTEGER NOT NULL, since_s INTEGER NOT NULL, seed INTEGER NOT NULL
+    one INTEGER PRIMARY KEY CHECK (one = 1), start INTEGER NOT NULL, seed INTEGER NOT NULL
 );
 """
 
@@ -242,11 +238,11 @@ class Database:
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         seed = int.from_bytes(os.urandom(7), "big")
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"
-            f"PRAGMA user_version = {_FORMAT};"
-            f"INSERT INTO position VALUES (1, 0, 0, 0, 0, {seed}); COMMIT;"  # noqa: S608 - a number
-        )
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
+        connection.execute("INSERT INTO position VALUES (1, 0, ?)", (seed,))
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        connection.execute("COMMIT")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

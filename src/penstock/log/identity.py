@@ -1,29 +1,37 @@
 """The identity index: which request ids the embedded log has seen, and where.
 
 It promises to know every id for the retention after its append, whether or not its record has
-been truncated, in memory that does not grow with the log: the ids of the newest blocks are kept
-in a dictionary, filled from the blocks themselves; older ones lie in a table. They move there in
-large sorted batches, because random keys inserted one by one would write a page for each. (The
-idea of O'Neil et al., *The Log-Structured Merge-Tree*, 1996, with two levels.)
+been truncated. The truth lies in the file: each row there carries the hashes of its ids, and
+truncation keeps them (table `remembered`). This index is a cache of it in one process's memory,
+filled when an id is first asked for: 16 bytes for each unexpired id, in sorted arrays that merge
+geometrically, behind a dictionary of the newest. (O'Neil et al., *The Log-Structured Merge-Tree*,
+1996.) It yields positions only; what was appended there is then read, checksum and all, so a clash
+of the 64-bit hashes costs a look and changes nothing. A table with an index on the ids would cost
+ten times as much: random keys dirty a page each.
 
-Two generations of the table take turns. When the younger is as old as the retention, all that is
-in the older has expired, and it is emptied at once; no search for expired rows is ever needed.
-
-Ids are known by a 128-bit hash seeded per file, bodies by a 64-bit one. When to merge is left to
-the caller, as is the lock: no two methods may run at once on one index.
+Ids are compared by 128-bit hashes seeded per file, bodies by 64-bit ones. The lock is left to the
+caller: no two methods may run at once on one index.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.base.ids import Lsn
-from penstock.log.block import Block, split_prints, verify
+from penstock.log.block import BODY_PRINT_BYTES, MARK_BYTES, PRINT_BYTES, Prints, verify_prints
 
-MERGE_COUNT: Final = 65_536
-"""Ids in memory beyond which they should be merged into the table."""
+RECENT_COUNT: Final = 65_536
+"""Ids that are kept in the dictionary before they are sorted into an array."""
 
-_PROBES: Final = 1024
+_GROWTH: Final = 4
+_SELECT: Final = "SELECT first, records, appended_s, prints_digest, prints"
+_PRINT: Final = np.dtype([("hash", "<u8"), ("rest", "V8"), ("body", f"V{BODY_PRINT_BYTES}")])
+
+Words = npt.NDArray[np.uint64]
 
 
 class Sighting(NamedTuple):
@@ -34,95 +42,142 @@ class Sighting(NamedTuple):
     appended_s: int
 
 
+class Level(NamedTuple):
+    """Sorted hashes, and at the same index the position of each."""
+
+    hashes: Words
+    positions: Words
+
+
 class IdentityIndex:
     """What one process knows of the ids in one file; refreshed inside the caller's transaction."""
 
     def __init__(self, file: str, retention_s: int) -> None:
         self._file = file
         self._retention_s = retention_s
-        self._recent: dict[bytes, Sighting] = {}  # of the records [indexed, known)
-        self._indexed = Lsn(0)
+        self._recent: dict[int, int] = {}
+        self._levels: list[Level] = []  # from large to small
+        self._ages: deque[tuple[int, int]] = deque()  # (end, seconds): nothing below is younger
+        self._newest_s = 0
         self._known = Lsn(0)
 
-    @property
-    def pending(self) -> int:
-        """How many ids wait in memory for a merge."""
-        return len(self._recent)
-
-    def refresh(self, connection: sqlite3.Connection, end: Lsn) -> None:
-        """Learn what other processes appended or merged, up to `end`.
+    def refresh(self, connection: sqlite3.Connection, end: Lsn, now_s: int) -> None:
+        """Learn what has been appended by others, or before this process, up to `end`.
 
         Raises:
-            Corrupt: A block's digest does not fit.
+            Corrupt: A row's hashes do not fit their checksum.
         """
-        (indexed,) = connection.execute("SELECT indexed FROM position").fetchone()
-        if indexed != self._indexed:
-            self._recent.clear()
-            self._indexed = self._known = Lsn(indexed)
         if self._known >= end:
             return
-        rows = connection.execute(
-            "SELECT * FROM block WHERE first >= ? ORDER BY first", (self._known,)
-        )
-        for block in map(Block._make, rows):
-            verify(block, self._file)
-            for lsn, (mark, body) in enumerate(split_prints(block), block.first):
-                self._recent[mark] = Sighting(Lsn(lsn), body, block.appended_s)
+        for table in ("remembered", "block"):
+            rows = connection.execute(
+                f"{_SELECT} FROM {table} WHERE first >= ? ORDER BY first", (self._known,)
+            )
+            for prints in map(Prints._make, rows):
+                verify_prints(prints, self._file)
+                hashes = np.frombuffer(prints.prints, _PRINT)["hash"].tolist()
+                self._add(hashes, prints.first, prints.appended_s, now_s)
         self._known = end
 
     def seen(
         self, connection: sqlite3.Connection, marks: Sequence[bytes], now_s: int
     ) -> dict[bytes, Sighting]:
-        """Return the unexpired sightings of those marks that are known."""
-        found = self._in_tables(connection, marks) if self._indexed else {}
-        recent = self._recent
-        found.update({mark: recent[mark] for mark in recent.keys() & marks})
+        """Return the unexpired sightings of those marks that are known.
+
+        Raises:
+            Corrupt: The row of a sighting is damaged or missing.
+        """
+        positions = self._candidates(np.frombuffer(b"".join(marks), np.uint64)[::2])
+        if not positions:
+            return {}
+        asked = set(marks)
         oldest_s = now_s - self._retention_s
-        return {mark: one for mark, one in found.items() if one.appended_s > oldest_s}
+        return {
+            mark: sighting
+            for mark, sighting in self._looked_up(connection, positions)
+            if mark in asked and sighting.appended_s > oldest_s
+        }
 
-    def learn(self, fresh: Mapping[bytes, Sighting], end: Lsn) -> None:
-        """Take in what this process has just appended, up to `end`, and committed."""
-        self._recent.update(fresh)
-        self._known = end
+    def learn(self, marks: Sequence[bytes], first: Lsn, now_s: int) -> None:
+        """Take in the ids that this process has just appended from `first` on, and committed."""
+        hashes = np.frombuffer(b"".join(marks), np.uint64)[::2].tolist()
+        self._add(hashes, first, now_s, now_s)
+        self._known = Lsn(first + len(hashes))
 
-    def merge(self, connection: sqlite3.Connection, now_s: int) -> None:
-        """Move the ids in memory into the table; call `forget_merged` once that is committed."""
-        generation, since_s = connection.execute(
-            "SELECT generation, since_s FROM position"
-        ).fetchone()
-        if now_s - since_s >= self._retention_s:
-            generation, since_s = 1 - generation, now_s
-            connection.execute(f"DELETE FROM identity_{generation}")  # noqa: S608 - 0 or 1
-        connection.executemany(
-            f"INSERT OR REPLACE INTO identity_{generation} VALUES (?, ?, ?, ?)",  # noqa: S608
-            sorted((mark, *sighting) for mark, sighting in self._recent.items()),
+    def _add(self, hashes: list[int], first: int, appended_s: int, now_s: int) -> None:
+        if len(self._recent) >= RECENT_COUNT or not self._recent.keys().isdisjoint(hashes):
+            self._fold(now_s)
+        self._recent.update(zip(hashes, range(first, first + len(hashes)), strict=True))
+        self._newest_s = max(self._newest_s, appended_s)
+
+    def _fold(self, now_s: int) -> None:
+        """Sort the dictionary into an array, merge arrays of like size, drop what has expired."""
+        count = len(self._recent)
+        fresh = Level(
+            np.fromiter(self._recent.keys(), np.uint64, count),
+            np.fromiter(self._recent.values(), np.uint64, count),
         )
-        connection.execute(
-            "UPDATE position SET generation = ?, since_s = ?, indexed = ?",
-            (generation, since_s, self._known),
-        )
-
-    def forget_merged(self) -> None:
-        """Drop from memory what a committed `merge` has moved."""
         self._recent.clear()
-        self._indexed = self._known
+        self._ages.append((int(fresh.positions.max(initial=0)) + 1, self._newest_s))
+        self._newest_s = 0
+        expired = 0
+        while self._ages and self._ages[0][1] <= now_s - self._retention_s:
+            expired, _ = self._ages.popleft()
+        merging = [fresh]
+        while self._levels and len(self._levels[-1].hashes) < _GROWTH * count:
+            merging.append(self._levels.pop())
+            count += len(merging[-1].hashes)
+        self._levels.append(_sorted(merging))
+        if expired:
+            self._levels = [_from_position(level, expired) for level in self._levels]
 
-    def _in_tables(
-        self, connection: sqlite3.Connection, marks: Sequence[bytes]
-    ) -> dict[bytes, Sighting]:
-        found: dict[bytes, Sighting] = {}
-        for low in range(0, len(marks), _PROBES):
-            some = list(marks[low : low + _PROBES])
-            # Padded to a power of two, so that the statements are few and stay prepared.
-            some += some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
-            holes = ",".join("?" * len(some))
-            for generation in (0, 1):
-                rows = connection.execute(
-                    f"SELECT * FROM identity_{generation} WHERE mark IN ({holes})",  # noqa: S608
-                    some,
-                )
-                for mark, *rest in rows:
-                    sighting = Sighting._make(rest)
-                    if mark not in found or found[mark].lsn < sighting.lsn:
-                        found[mark] = sighting
-        return found
+    def _candidates(self, hashes: Words) -> list[int]:
+        """Return, in order, the positions where an id with one of these hashes was appended."""
+        recent = self._recent
+        found = {recent[one] for one in recent.keys() & hashes.tolist()} if recent else set()
+        wanted = np.sort(hashes)
+        for level in self._levels:
+            low = np.searchsorted(level.hashes, wanted, "left")
+            high = np.searchsorted(level.hashes, wanted, "right")
+            for index in np.flatnonzero(high > low).tolist():
+                found.update(level.positions[low[index] : high[index]].tolist())
+        return sorted(found)
+
+    def _looked_up(
+        self, connection: sqlite3.Connection, positions: Sequence[int]
+    ) -> Iterator[tuple[bytes, Sighting]]:
+        """Yield what lies at these positions, in order; each row is read once."""
+        row: Prints | None = None
+        for position in positions:
+            if row is None or position >= row.first + row.records:
+                row = self._row_at(connection, position)
+                if row is None:
+                    continue
+            offset = (position - row.first) * PRINT_BYTES
+            middle = offset + MARK_BYTES
+            body = row.prints[middle : offset + PRINT_BYTES]
+            yield row.prints[offset:middle], Sighting(Lsn(position), body, row.appended_s)
+
+    def _row_at(self, connection: sqlite3.Connection, position: int) -> Prints | None:
+        """Return the row that holds a position; None when it was remembered and has expired."""
+        for table in ("block", "remembered"):
+            found = connection.execute(
+                f"{_SELECT} FROM {table} WHERE first <= ? ORDER BY first DESC LIMIT 1", (position,)
+            ).fetchone()
+            if found is not None and position < found[0] + found[1]:
+                row = Prints._make(found)
+                verify_prints(row, self._file)
+                return row
+        return None
+
+
+def _sorted(levels: Sequence[Level]) -> Level:
+    hashes = np.concatenate([level.hashes for level in levels])
+    positions = np.concatenate([level.positions for level in levels])
+    order = np.argsort(hashes, kind="stable")
+    return Level(hashes[order], positions[order])
+
+
+def _from_position(level: Level, first: int) -> Level:
+    kept = level.positions >= first
+    return Level(level.hashes[kept], level.positions[kept])

@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from operator import add
 from pathlib import Path
@@ -27,14 +28,21 @@ from penstock.log.api import Entry, Record
 from penstock.log.block import Block
 from penstock.log.database import CHECKPOINT_BYTES, Database
 from penstock.log.group import Call, GroupCommit
-from penstock.log.identity import MERGE_COUNT, IdentityIndex
+from penstock.log.identity import IdentityIndex
 
 _ONLY: Final = LogPartition(0)
-_TRUNCATED_AT_ONCE: Final = 64
+_TRUNCATED_BYTES: Final = 16_777_216
 _OVERHEAD_BYTES: Final = 100  # of a record besides its body; a single append writes a page
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
 _INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_LAST_TO_DELETE: Final = """
+SELECT max(first) FROM (
+    SELECT first, records, sum(size) OVER (ORDER BY first) - size AS size_before FROM (
+        SELECT first, records, length(data) AS size FROM block
+        WHERE first < ? ORDER BY first LIMIT 4096))
+WHERE first + records <= ? AND size_before < ?
+"""
 _OVERLAPPING: Final = (
     "FROM block WHERE first < :end AND first >= "
     "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
@@ -88,6 +96,7 @@ class SqliteLog:
         )
         self._path = Path(path)
         self._record_bytes_max = record_bytes_max
+        self._retention_s = retention_s
         self._clock_us = clock_us
         self._database = Database(self._path, lock_timeout_ms)
         self._index = IdentityIndex(str(self._path), retention_s)
@@ -186,8 +195,9 @@ class SqliteLog:
         """Return where a request id was first appended, while its retention lasts."""
         mark = blocks.mark_of(request_id, self._seed)
         with self._index_lock, self._database.reading() as connection:
-            self._index.refresh(connection, _end(connection))
-            sighting = self._index.seen(connection, [mark], self._now_s()).get(mark)
+            now_s = self._now_s()
+            self._index.refresh(connection, _end(connection), now_s)
+            sighting = self._index.seen(connection, [mark], now_s).get(mark)
         return None if sighting is None else (_ONLY, sighting.lsn)
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
@@ -217,24 +227,17 @@ class SqliteLog:
         in small transactions, so that appends are not kept waiting.
         """
         self._check(partition)
-        with self._index_lock:
-            with self._database.writing() as connection:
-                end = _end(connection)
-                before = min(before, end)
-                if before <= _start(connection):
-                    return
-                self._index.refresh(connection, end)
-                self._index.merge(connection, self._now_s())
-                connection.execute("UPDATE position SET start = ?", (before,))
-            self._index.forget_merged()
+        with self._database.writing() as connection:
+            before = min(before, _end(connection))
+            if before <= _start(connection):
+                return
+            connection.execute("UPDATE position SET start = ?", (before,))
+            oldest_s = self._now_s() - self._retention_s
+            connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
         deleted = 1
         while deleted:
             with self._database.writing() as connection:
-                deleted = connection.execute(
-                    "DELETE FROM block WHERE first IN (SELECT first FROM block "
-                    "WHERE first < ? AND first + records <= ? ORDER BY first LIMIT ?)",
-                    (before, before, _TRUNCATED_AT_ONCE),
-                ).rowcount
+                deleted = self._delete_some(connection, before)
         self._database.checkpoint()
 
     def close(self) -> None:
@@ -276,6 +279,16 @@ class SqliteLog:
             raise Corrupt(f"{self._path}: no record at lsn {reach}; [{start}, {end}) was asked for")
         return held
 
+    def _delete_some(self, connection: sqlite3.Connection, before: Lsn) -> int:
+        """Delete some blocks below a position, all but their prints; return how many."""
+        last = connection.execute(_LAST_TO_DELETE, (before, before, _TRUNCATED_BYTES)).fetchone()
+        connection.execute(
+            "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "
+            "FROM block WHERE first <= ?",
+            last,
+        )
+        return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount
+
     def _commit(self, group: Sequence[Call]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
         now_s = self._now_s()
@@ -283,7 +296,7 @@ class SqliteLog:
         with self._index_lock:
             with self._database.writing() as connection:
                 end = _end(connection)
-                self._index.refresh(connection, end)
+                self._index.refresh(connection, end, now_s)
                 marks = [mark for call in group for mark in call.marks]
                 admission = Admission(self._index.seen(connection, marks, now_s), end, now_s)
                 for call in group:
@@ -294,7 +307,7 @@ class SqliteLog:
                 connection.executemany(
                     _INSERT, blocks.pack(end, admission.entries, admission.prints, now_s)
                 )
-            self._index.learn(admission.fresh, admission.end)
+            self._index.learn(list(admission.fresh), end, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, RequestConflict):
                 call.failure = outcome
@@ -307,28 +320,16 @@ class SqliteLog:
             self._appended.notify_all()
 
     def _tidy_up(self) -> None:
-        """Merge and checkpoint when due, after the group was acknowledged.
+        """Checkpoint when due, after the group was acknowledged.
 
-        For want of space or of a lock both wait until after the next append; the acknowledged
+        For want of space or of a lock it waits until after the next append; the acknowledged
         records are safe where they are.
         """
-        if self._database.closed:
+        if self._database.closed or self._bytes_since_checkpoint < CHECKPOINT_BYTES:
             return
-        try:
-            if self._index.pending >= MERGE_COUNT:
-                self._merge()
-            if self._bytes_since_checkpoint >= CHECKPOINT_BYTES:
-                self._database.checkpoint()
-                self._bytes_since_checkpoint = 0
-        except LogUnavailable:
-            self._bytes_since_checkpoint = CHECKPOINT_BYTES
-
-    def _merge(self) -> None:
-        with self._index_lock:
-            with self._database.writing() as connection:
-                self._index.refresh(connection, _end(connection))
-                self._index.merge(connection, self._now_s())
-            self._index.forget_merged()
+        with suppress(LogUnavailable):
+            self._database.checkpoint()
+            self._bytes_since_checkpoint = 0
 
 
 def _start(connection: sqlite3.Connection) -> Lsn:
