@@ -1,0 +1,408 @@
+"""What a Delta journal does when processes die, disks fail and files are damaged (F1, F4 to F6, F14)."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.errors import Corrupt, JournalUnavailable
+from penstock.journal import durable
+from penstock.journal.api import CHANGES, Commit, Part, PartKind
+from penstock.journal.delta import DeltaJournal
+
+PRELUDE = """
+import resource, sys
+import pyarrow as pa
+from penstock.errors import Fenced, JournalUnavailable
+from penstock.journal.api import CHANGES, Commit, PartKind
+from penstock.journal.delta import DeltaJournal
+
+def changes(epoch, count=3):
+    row = {"epoch": epoch, "entity": "Item", "key": "i1", "state": b"s"}
+    return pa.Table.from_pylist([row] * count, CHANGES)
+
+def say(*words):
+    print(*words, flush=True)
+
+path = sys.argv[1]
+"""
+
+COMMIT_FOR_EVER = """
+journal = DeltaJournal(path, "shop")
+last = journal.last()
+epoch = 0 if last is None else last.epoch + 1
+while True:
+    part = journal.write(PartKind.CHANGES, changes(epoch), "0-0")
+    journal.commit(Commit(epoch, {0: epoch}, (part,), epoch))
+    say(epoch)
+    if epoch % 5 == 0:
+        journal.checkpoint()
+    epoch += 1
+"""
+
+RACE = """
+journal = DeltaJournal(path, "shop")
+say(journal.identity)
+sys.stdin.readline()
+won, epoch = [], 0
+while epoch < 30:
+    try:
+        journal.commit(Commit(epoch, {0: epoch}, (), int(sys.argv[2])))
+        won.append(epoch)
+    except Fenced:
+        pass
+    epoch = journal.last().epoch + 1
+say(*won)
+"""
+
+FULL_DISK = """
+journal = DeltaJournal(path, "shop")
+part = journal.write(PartKind.CHANGES, changes(0), "0-0")
+free = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, free[1]))
+for use in (
+    lambda: journal.write(PartKind.CHANGES, changes(0, 1000), "1-0"),
+    lambda: journal.commit(Commit(0, {0: 0}, (part,), 0)),
+):
+    try:
+        use()
+    except JournalUnavailable as error:
+        say(error)
+assert journal.last() is None
+resource.setrlimit(resource.RLIMIT_FSIZE, free)
+journal.commit(Commit(0, {0: 0}, (part,), 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, free[1]))
+try:
+    journal.checkpoint()
+except JournalUnavailable as error:
+    say(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, free)
+journal.checkpoint()
+"""
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def grow(path: Path, count: int) -> list[Commit]:
+    journal = DeltaJournal(path, "shop")
+    made = []
+    for epoch in range(count):
+        row = {"epoch": epoch, "entity": "Item", "key": "i1", "state": b"s"}
+        rows = pa.Table.from_pylist([row] * 3, CHANGES)
+        part = journal.write(PartKind.CHANGES, rows, "0-0")
+        made.append(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, (part,), epoch))
+        journal.commit(made[-1])
+    return made
+
+
+def file_of(path: Path, epoch: int) -> Path:
+    return path / "_delta_log" / f"{epoch + 1:020}.json"
+
+
+def history(path: Path) -> list[Commit]:
+    return list(DeltaJournal(path, "shop").commits(BEFORE_FIRST))
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1 << offset % 8
+    path.write_bytes(data)
+
+
+def test_commit_is_durable_before_it_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are on the disk before the name appears, and the name before commit returns."""
+    journal = DeltaJournal(tmp_path, "shop")
+    assert journal.last() is None
+    calls: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def watched_fsync(descriptor: int) -> None:
+        calls.append("fsync " + Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+        fsync(descriptor)
+
+    def watched_link(source: Path, target: Path) -> None:
+        calls.append("link " + target.name)
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "link", watched_link)
+    journal.commit(Commit(Epoch(0), {}, (), 0))
+    assert calls == ["fsync .tmp", f"link {1:020}.json", "fsync "]
+
+
+def test_reader_makes_a_name_durable_before_reporting_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that another process made visible is not reported before its name is on disk."""
+    reader = DeltaJournal(tmp_path, "shop")
+    assert reader.last() is None
+    made = grow(tmp_path, 1)
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    assert reader.wait(BEFORE_FIRST, 0) == made[0]
+    assert synced == [tmp_path / "_delta_log"]
+
+
+def test_commit_of_unknown_outcome_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When only the last fsync fails, the error says so, and the same commit then succeeds."""
+    journal = DeltaJournal(tmp_path, "shop")
+    assert journal.last() is None
+    commit = Commit(Epoch(0), {}, (), 0)
+
+    def failing(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(durable, "sync_directory", failing)
+        with pytest.raises(JournalUnavailable, match="epoch 0, whose outcome is unknown: Input"):
+            journal.commit(commit)
+        with pytest.raises(JournalUnavailable, match="Input"):
+            journal.commit(commit)
+    journal.commit(commit)
+    assert history(tmp_path) == [commit]
+
+
+def test_torn_newest_commit_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A newest commit cut at any byte is renamed, said in a warning, and can be made again."""
+    made = grow(tmp_path, 3)
+    newest = file_of(tmp_path, 2)
+    whole = newest.read_bytes()
+    for length in {*range(0, len(whole) - 1, 23), whole.index(b"\n") + 1, len(whole) - 2}:
+        newest.write_bytes(whole[:length])
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert history(tmp_path) == made[:2]
+        assert [one.message for one in caplog.records] == ["journal.torn_commit_set_aside"]
+        assert not newest.exists()
+    DeltaJournal(tmp_path, "shop").commit(made[2])
+    assert history(tmp_path) == made
+    assert DeltaTable(tmp_path).version() == 3
+
+
+def test_commit_without_its_last_newline_is_whole(tmp_path: Path) -> None:
+    """What lost nothing but the end of its last line is not set aside."""
+    made = grow(tmp_path, 2)
+    newest = file_of(tmp_path, 1)
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert history(tmp_path) == made
+
+
+def test_zeros_at_the_end_are_a_torn_commit(tmp_path: Path) -> None:
+    """Blocks that a power loss left empty count as missing."""
+    made = grow(tmp_path, 2)
+    newest = file_of(tmp_path, 1)
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:200] + bytes(len(whole) - 200))
+    assert history(tmp_path) == made[:1]
+
+
+def test_torn_commit_that_was_acknowledged_is_corrupt(tmp_path: Path) -> None:
+    """A newest commit that a checkpoint has seen whole is not taken for an unfinished one."""
+    grow(tmp_path, 2)
+    DeltaJournal(tmp_path, "shop").checkpoint()
+    newest = file_of(tmp_path, 1)
+    newest.write_bytes(newest.read_bytes()[:100])
+    with pytest.raises(Corrupt, match="epoch 1 is incomplete"):
+        history(tmp_path)
+    newest.unlink()
+    with pytest.raises(Corrupt, match="epoch 1 is missing"):
+        history(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "what"), [(1, "00000000000000000002.json of epoch 1"), (-1, "the journal's start")]
+)
+@pytest.mark.parametrize("damage", ["missing", "torn", "flipped"])
+def test_damaged_commit_within_history_is_corrupt(
+    tmp_path: Path, epoch: int, what: str, damage: str
+) -> None:
+    """A commit that others follow is never skipped; the error names file, epoch and remedy."""
+    grow(tmp_path, 4)
+    file = file_of(tmp_path, epoch)
+    match damage:
+        case "missing":
+            file.unlink()
+        case "torn":
+            file.write_bytes(file.read_bytes()[:300])
+        case _:
+            flip(file, file.stat().st_size - 10)
+    with pytest.raises(Corrupt, match=f"{what}.*backup"):
+        history(tmp_path)
+
+
+def test_no_bit_flip_changes_a_commit(tmp_path: Path) -> None:
+    """Whatever bit of a commit flips, it is found, or it did not matter."""
+    made = grow(tmp_path, 2)
+    file = file_of(tmp_path, 0)
+    whole = file.read_bytes()
+    found = 0
+    for offset in range(len(whole)):
+        flip(file, offset)
+        try:
+            assert history(tmp_path) == made
+        except Corrupt:
+            found += 1
+        file.write_bytes(whole)
+    assert found > len(whole) * 3 // 4
+
+
+def test_torn_creation_is_repeated(tmp_path: Path) -> None:
+    """A journal whose creation was cut short, and which has no epoch, is created again."""
+    DeltaJournal(tmp_path, "shop")
+    start_file = file_of(tmp_path, -1)
+    start_file.write_bytes(start_file.read_bytes()[:50])
+    assert len(grow(tmp_path, 2)) == 2
+    assert len(history(tmp_path)) == 2
+
+
+def test_every_damaged_byte_of_a_part_is_found(tmp_path: Path) -> None:
+    """A part with a flipped bit, or cut short, is an error that names file and epoch."""
+    made = grow(tmp_path, 1)
+    part = made[0].parts[0]
+    journal = DeltaJournal(tmp_path, "shop")
+    file = tmp_path / part.path
+    whole = file.read_bytes()
+    for offset in range(0, len(whole), 5):
+        flip(file, offset)
+        with pytest.raises(Corrupt, match=f"{part.path} of epoch 0 does not have the checksum"):
+            journal.read(part)
+        file.write_bytes(whole[:offset])
+        with pytest.raises(Corrupt, match=f"has {offset} bytes instead of {len(whole)}.*backup"):
+            journal.read(part)
+        file.write_bytes(whole)
+    assert journal.read(part).num_rows == 3
+
+
+def test_commit_of_a_part_that_shrank_is_refused(tmp_path: Path) -> None:
+    """A part that is not as long as it was written is not committed."""
+    journal = DeltaJournal(tmp_path, "shop")
+    rows = pa.Table.from_pylist([{"epoch": 0, "entity": "A", "key": "b", "state": b""}], CHANGES)
+    part: Part = journal.write(PartKind.CHANGES, rows, "0-0")
+    os.truncate(tmp_path / part.path, part.size - 1)
+    with pytest.raises(Corrupt, match="nothing is committed"):
+        journal.commit(Commit(Epoch(0), {}, (part,), 0))
+    assert journal.last() is None
+
+
+@pytest.mark.parametrize("damage", ["flipped", "torn", "hint", "missing"])
+def test_damaged_checkpoint_is_built_again(tmp_path: Path, damage: str) -> None:
+    """A checkpoint is derived: when it or its hint is damaged, the commits give a new one."""
+    grow(tmp_path, 3)
+    journal = DeltaJournal(tmp_path, "shop")
+    journal.checkpoint()
+    log = tmp_path / "_delta_log"
+    file = log / f"{3:020}.checkpoint.parquet"
+    match damage:
+        case "flipped":
+            flip(file, 100)
+        case "torn":
+            os.truncate(file, 100)
+        case "missing":
+            file.unlink()
+        case _:
+            (log / "_last_checkpoint").write_text("{")
+    journal.checkpoint()
+    for epoch in range(-1, 3):
+        file_of(tmp_path, epoch).unlink()
+    table = DeltaTable(tmp_path)
+    assert (table.version(), table.to_pyarrow_table().num_rows) == (3, 9)
+
+
+def test_unfinished_files_are_ignored_and_swept(tmp_path: Path) -> None:
+    """What a crash left before the name appeared disturbs no reader, and goes with a sweep."""
+    made = grow(tmp_path, 2)
+    log = tmp_path / "_delta_log"
+    (log / f".{2:020}.json.0badcafe.tmp").write_bytes(b"{")
+    later = log / f".{3:020}.json.0badcafe.tmp"
+    later.write_bytes(b"{")
+    assert DeltaTable(tmp_path).version() == 2
+    assert history(tmp_path) == made
+    DeltaJournal(tmp_path, "shop").sweep()
+    assert list(log.glob(".*")) == [later]
+
+
+def test_full_disk_commits_nothing_and_passes(tmp_path: Path) -> None:
+    """Without space, write, commit and checkpoint say why and leave nothing; with space, go on."""
+    process = start(FULL_DISK, tmp_path)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    for line, doing in zip(
+        output.splitlines(), ["write part", "commit epoch 0", "write a checkpoint"], strict=True
+    ):
+        assert line.startswith(f"cannot {doing}")
+        assert line.endswith("File too large")
+    assert [one.epoch for one in history(tmp_path)] == [0]
+    assert not list((tmp_path / "_delta_log").glob(".*"))
+    assert len(list((tmp_path / "kind=changes").iterdir())) == 1
+
+
+def test_unreadable_directory_is_unavailable(tmp_path: Path) -> None:
+    """A journal that cannot be created says where and why."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalUnavailable, match=r"cannot open the journal in .*file"):
+        DeltaJournal(tmp_path / "file" / "journal", "shop")
+
+
+def test_rival_processes_share_creation_and_fence_each_other(tmp_path: Path) -> None:
+    """Processes that open at once get one journal, and every epoch has exactly one winner."""
+    rivals = [start(RACE, tmp_path / "journal", number) for number in range(3)]
+    identities = {one.stdout.readline() for one in rivals if one.stdout is not None}
+    outputs = []
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.write("\n")
+        rival.stdin.flush()
+    for rival in rivals:
+        output, errors = rival.communicate(timeout=60)
+        assert (rival.returncode, errors) == (0, "")
+        outputs.append([int(word) for word in output.split()])
+    assert len(identities) == 1
+    assert sorted(epoch for won in outputs for epoch in won) == list(range(30))
+    winners = [one.time_us for one in history(tmp_path / "journal")]
+    assert all(epoch in outputs[winner] for epoch, winner in enumerate(winners))
+
+
+def test_killed_driver_loses_no_acknowledged_epoch(tmp_path: Path, seed: int) -> None:
+    """After kill -9 at any moment, history has no gap and holds all that was acknowledged."""
+    dice = random.Random(seed)
+    acknowledged = -1
+    for _ in range(5):
+        child = start(COMMIT_FOR_EVER, tmp_path)
+        assert child.stdout is not None
+        for _ in range(dice.randrange(1, 20)):
+            acknowledged = int(child.stdout.readline())
+        delay = threading.Timer(dice.random() * 0.01, child.send_signal, [signal.SIGKILL])
+        delay.start()
+        with child:  # reads what `readline` has read ahead too, which `communicate` would lose
+            acknowledged = max([acknowledged, *(int(line) for line in child.stdout)])
+            assert child.stderr is not None
+            assert child.stderr.read() == ""
+        journal = DeltaJournal(tmp_path, "shop")
+        made = list(journal.commits(BEFORE_FIRST))
+        assert [one.epoch for one in made] == list(range(len(made)))
+        assert len(made) - 1 in (acknowledged, acknowledged + 1)
+        assert all(journal.read(part).num_rows == 3 for one in made[-20:] for part in one.parts)
+        journal.sweep()
+        journal.checkpoint()
+        assert DeltaTable(tmp_path).version() == len(made)
