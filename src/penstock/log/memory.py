@@ -121,13 +121,16 @@ class MemoryLog:
         """Return the greatest end with at most `records` records and `size` body bytes from start.
 
         At least one record is let through when there is one, however large.
+
+        Raises:
+            Truncated: `start` lies before what is held.
         """
         with self._changed:
             self._check(_ONLY)
+            self._check_held(start)
             end = start
             while end < self._end() and end - start < max(records, 1):
-                if end >= self._start:
-                    size -= len(self._entries[end - self._start].body)
+                size -= len(self._entries[end - self._start].body)
                 if size < 0 and end > start:
                     break
                 end = Lsn(end + 1)
@@ -154,6 +157,10 @@ class MemoryLog:
         if self._closed:
             raise LogUnavailable("the log is closed")
 
+    def _check_held(self, start: Lsn) -> None:
+        if start < self._start:
+            raise Truncated(f"{start} was asked for, {self._start} is the oldest held")
+
     def _end(self) -> Lsn:
         return Lsn(self._start + len(self._entries))
 
@@ -171,8 +178,7 @@ class MemoryLog:
             self._check(partition)
             if start >= end:
                 return []
-            if start < self._start:
-                raise Truncated(f"{start} was asked for, {self._start} is the oldest held")
+            self._check_held(start)
             if end > self._end():
                 raise Corrupt(f"no record at lsn {self._end()}; [{start}, {end}) was asked for")
             return self._entries[start - self._start : end - self._start]

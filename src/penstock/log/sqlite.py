@@ -204,10 +204,14 @@ class SqliteLog:
         """Return the greatest end with at most `records` records and `size` body bytes from start.
 
         At least one record is let through when there is one, however large.
+
+        Raises:
+            Truncated: `start` lies before what is held.
         """
         self._check(_ONLY)
         with self._database.reading() as connection:
             end = min(_end(connection), start + max(records, 1))
+            self._check_held(start, _start(connection))
             reach = start
             rows = connection.execute(f"SELECT * {_OVERLAPPING}", {"start": start, "end": end})
             for block in map(Block._make, rows):
@@ -215,7 +219,7 @@ class SqliteLog:
                 sizes = blocks.body_sizes_of(block)[max(start - block.first, 0) : end - block.first]
                 totals = [total for total in accumulate(sizes) if total <= size]
                 reach = Lsn(reach + len(totals))
-                if len(totals) < len(sizes):
+                if len(totals) < len(sizes) or reach >= end:
                     break
                 size -= totals[-1]
         return max(reach, Lsn(min(start + 1, end)), start)
@@ -252,6 +256,10 @@ class SqliteLog:
         if self._database.closed:
             raise LogUnavailable(f"{self._path}: the log is closed")
 
+    def _check_held(self, start: Lsn, oldest: Lsn) -> None:
+        if start < oldest:
+            raise Truncated(f"{self._path}: {start} was asked for, {oldest} is the oldest held")
+
     def _now_s(self) -> int:
         return self._clock_us() // 1_000_000
 
@@ -266,8 +274,7 @@ class SqliteLog:
                 f"SELECT * {_OVERLAPPING}",
                 {"start": start, "end": end},
             ).fetchall()
-        if start < oldest:
-            raise Truncated(f"{self._path}: {start} was asked for, {oldest} is the oldest held")
+        self._check_held(start, oldest)
         held = [Block._make(row) for row in rows]
         reach = start
         for block in held:
