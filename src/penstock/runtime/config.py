@@ -1,11 +1,25 @@
-"""`Config`: every setting of a running application, in one frozen, validated value."""
+"""`Config`: every setting of a running application, in one frozen, validated value.
 
+A setting comes from a TOML file, from the environment (`PENSTOCK_PARTITIONS`) or from a flag, the
+later ones winning. `load_config` promises to report everything that is wrong with all of them at
+once, each with where it came from, and to build nothing otherwise. It reads the one file that it
+is told about; environment and flags are given to it.
+"""
+
+import dataclasses
+import difflib
 import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from penstock.engine.execute import Limits
 from penstock.errors import ConfigError
+
+FILE_NAME: Final = "penstock.toml"
+PREFIX: Final = "PENSTOCK_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +58,16 @@ class Config:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot be used; says which, and what it may be.
+            ConfigError: Values cannot be used; names all of them, and what they may be.
         """
-        for name, least in _AT_LEAST.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} = {getattr(self, name)}: must be at least {least}")
+        values = {name: _value_of(self, name) for name in _RANGES}
+        complaints = [
+            complaint
+            for name, value in values.items()
+            if (complaint := _range_complaint(name, value)) is not None
+        ]
+        if complaints:
+            raise ConfigError(_joined(complaints))
         if self.partitions == 0:
             object.__setattr__(self, "partitions", self.cores)
 
@@ -58,14 +77,185 @@ class Config:
         return self.master or f"local[{self.cores},4]"
 
 
-_AT_LEAST = {
-    "cores": 1,
-    "partitions": 0,
-    "epoch_records_max": 1,
-    "epoch_bytes_max": 1,
-    "small_epoch": 0,
-    "poll_ms": 1,
-    "record_bytes_max": 1_024,
-    "retention_s": 0,
-    "driver_memory_mb": 256,
+class Setting(NamedTuple):
+    """A value that somebody chose.
+
+    `name` is dotted where it lies in a table (`limits.time_ms`); `value` is text where the source
+    knows only text; `where` is for people; relative paths count from `base`.
+    """
+
+    name: str
+    value: object
+    where: str
+    base: Path = Path()
+
+
+def load_config(
+    *,
+    data: Path,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Iterable[Setting] = (),
+) -> Config:
+    """Build a configuration from all its sources, in rising priority.
+
+    Args:
+        data: The data directory where no source names one.
+        file: A TOML file that must exist; without it, `penstock.toml` of the current directory is
+            read if it is there.
+        environment: Variables; those that start with `PENSTOCK_` are settings.
+        flags: What the command line says.
+
+    Raises:
+        ConfigError: The file cannot be read, or settings are unknown or wrong; names all of them.
+    """
+    settings = [*_from_file(file), *_from_environment(environment or {}), *flags]
+    complaints: list[str] = []
+    chosen: dict[str, object] = {"data": data}
+    for setting in settings:
+        try:
+            chosen[setting.name] = _checked(setting)
+        except ConfigError as error:
+            complaints.append(f"{setting.where}: {error}")
+    if complaints:
+        raise ConfigError(_joined(complaints))
+    limits = {
+        name.removeprefix("limits."): chosen.pop(name)
+        for name in list(chosen)
+        if name.startswith("limits.")
+    }
+    built: dict[str, Any] = {**chosen, "limits": Limits(**limits)}  # type: ignore[arg-type]
+    return Config(**built)
+
+
+def setting_names() -> list[str]:
+    """Return the name of every setting, dotted where it lies in a table."""
+    return list(_TYPES)
+
+
+def parse_assignment(text: str) -> Setting:
+    """Read `name=value` from the command line.
+
+    Raises:
+        ConfigError: There is no `=`.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text}: wants NAME=VALUE, for example --set small_epoch=200")
+    return Setting(name.strip(), value.strip(), f"--set {name.strip()}")
+
+
+def _from_file(file: Path | None) -> Iterator[Setting]:
+    path = file if file is not None else Path(FILE_NAME)
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if file is None:
+            return
+        raise ConfigError(f"{file}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for name, value in _flattened(table):
+        yield Setting(name, value, f"{path}, {name}", path.parent)
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).lower()
+            head, _, rest = name.partition("_")
+            yield Setting(f"limits.{rest}" if head == "limits" else name, text, f"${variable}")
+
+
+def _checked(setting: Setting) -> object:
+    """Return the value with its type.
+
+    Raises:
+        ConfigError: There is no such setting, or the value does not fit.
+    """
+    wanted = _TYPES.get(setting.name)
+    if wanted is None:
+        near = difflib.get_close_matches(setting.name, _TYPES, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_TYPES)}"
+        raise ConfigError(f"there is no setting {setting.name!r}; {hint}")
+    value = _converted(setting, wanted)
+    complaint = _range_complaint(setting.name, value)
+    if complaint is not None:
+        raise ConfigError(complaint)
+    return value
+
+
+def _converted(setting: Setting, wanted: type) -> object:
+    name, value = setting.name, setting.value
+    if wanted is int and isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigError(f"{name} = {value!r}: must be a whole number") from None
+    if wanted is Path and isinstance(value, str | Path) and str(value):
+        return setting.base / Path(value).expanduser()
+    if type(value) is not wanted:
+        raise ConfigError(f"{name} = {value!r}: must be {_CALLED[wanted]}")
+    return value
+
+
+def _range_complaint(name: str, value: object) -> str | None:
+    least, most = _RANGES.get(name, (None, None))
+    if least is None or most is None or not isinstance(value, int):
+        return None
+    if value < least:
+        return f"{name} = {value}: must be at least {least}"
+    if value > most:
+        return f"{name} = {value}: must be at most {most}"
+    return None
+
+
+def _value_of(config: Config, name: str) -> object:
+    head, _, rest = name.partition(".")
+    value = getattr(config, head)
+    return getattr(value, rest) if rest else value
+
+
+def _joined(complaints: list[str]) -> str:
+    if len(complaints) == 1:
+        return complaints[0]
+    lines = "\n".join(f"  {one}" for one in complaints)
+    return f"{len(complaints)} settings cannot be used:\n{lines}"
+
+
+def _type_of(kind: object) -> type:
+    assert isinstance(kind, type), f"{kind} is a type, not the text of one"
+    return kind
+
+
+_CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}
+_HUGE: Final = 1 << 62
+_TYPES: Final = {
+    **{one.name: _type_of(one.type) for one in dataclasses.fields(Config) if one.name != "limits"},
+    **{f"limits.{one.name}": _type_of(one.type) for one in dataclasses.fields(Limits)},
+}
+_RANGES: Final = {
+    "cores": (1, 1_024),
+    "partitions": (0, 1_024),  # a partition owns at least one bucket
+    "epoch_records_max": (1, _HUGE),
+    "epoch_bytes_max": (1, _HUGE),
+    "small_epoch": (0, _HUGE),
+    "poll_ms": (1, 60_000),
+    "record_bytes_max": (1_024, 1 << 30),
+    "retention_s": (0, _HUGE),
+    "driver_memory_mb": (256, _HUGE),
+    "limits.time_ms": (1, _HUGE),
+    "limits.memory_bytes": (1 << 20, _HUGE),
+    "limits.depth": (50, 100_000),
+    "limits.reply_bytes": (64, _HUGE),
+    "limits.state_bytes": (64, _HUGE),
+    "limits.entities": (1, _HUGE),
 }
