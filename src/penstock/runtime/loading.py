@@ -1,0 +1,199 @@
+"""From what a person types to an application: `load_app("examples/shop")`.
+
+`locate` turns the text into a `Location`, which names a module the same way in every process and
+from every working directory: a package is named from the folder above its outermost `__init__.py`.
+A driver may ship its `Location` to workers. `load` imports it. Both say what is wrong in the user's
+own terms: his file, his line. What the application means is left to `penstock.model`.
+"""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.application import App
+
+_NAME_DEFAULT: Final = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an application is.
+
+    Attributes:
+        module: The full name under which it is imported.
+        name: The attribute of the module that is the application; dots lead further in.
+        folder: What must be importable for that, an absolute path.
+        file: The file or package folder that was named; None where a module was.
+    """
+
+    module: str
+    name: str
+    folder: str
+    file: str | None
+
+
+def load_app(spec: str) -> App:
+    """Import an application.
+
+    Args:
+        spec: `module`, `module:name`, a path to a `.py` file or to a package's folder, either
+            with `:name`. Without a name, the module's `app`.
+
+    Raises:
+        ConfigError: There is no such file, module or application, or importing it fails; the
+            message shows the user's own line.
+        DefinitionError: The application is defined wrongly.
+    """
+    return load(locate(spec))
+
+
+def locate(spec: str) -> Location:
+    """Find where an application is, without importing it.
+
+    Raises:
+        ConfigError: There is no such file, or the text names nothing.
+    """
+    target, colon, name = spec.rpartition(":")
+    if not colon:
+        target, name = spec, _NAME_DEFAULT
+    if not target or not name or not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(
+            f"{spec!r} names no application; write module, module:name, or a path to a "
+            ".py file or package folder"
+        )
+    path = Path(target)
+    if path.is_dir() or target.endswith(".py") or "/" in target:
+        return _locate_path(path, name)
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise ConfigError(f"{target!r} is no module name, and there is no such file")
+    return Location(target, name, str(Path.cwd()), None)
+
+
+def _locate_path(path: Path, name: str) -> Location:
+    """Name a file's module from the folder above its outermost package."""
+    file = path.resolve()
+    _check_file(path, file)
+    if file.name == "__init__.py":
+        file = file.parent
+    parts, folder = [file.stem if file.is_file() else file.name], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    for part in parts:
+        if not part.isidentifier():
+            raise ConfigError(f"{path} cannot be imported: {part!r} is no Python name; rename it")
+    return Location(".".join(parts), name, str(folder), str(file))
+
+
+def _check_file(path: Path, file: Path) -> None:
+    if file.is_dir():
+        if not (file / "__init__.py").is_file():
+            found = ", ".join(sorted(one.name for one in file.glob("*.py"))) or "no .py file"
+            raise ConfigError(f"{path} is no package: it has no __init__.py (it holds {found})")
+    elif not file.is_file():
+        raise ConfigError(f"there is no file {path}{_neighbours(path)}")
+    elif file.suffix != ".py":
+        raise ConfigError(f"{path} is no Python file")
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; there is no folder {path.parent} either"
+    found = sorted(one.name for one in path.parent.glob("*.py"))
+    return f"; {path.parent} holds {', '.join(found)}" if found else ""
+
+
+def load(location: Location) -> App:
+    """Import the application at a location; once for each process.
+
+    Raises:
+        ConfigError: As for `load_app`.
+        DefinitionError: As for `load_app`.
+    """
+    for folder in (str(Path.cwd()), location.folder):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    module = _import(location)
+    _check_origin(module, location)
+    found: object = module
+    for part in location.name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise ConfigError(_no_app(module, location.name, found))
+    return found
+
+
+def _import(location: Location) -> ModuleType:
+    """Import a module, and translate whatever its code raises: a boundary to user code."""
+    try:
+        return importlib.import_module(location.module)
+    except PenstockError:
+        raise
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if location.module == missing or location.module.startswith(f"{missing}."):
+            raise ConfigError(
+                f"there is no module {missing!r}, neither in {location.folder} nor installed"
+            ) from error
+        raise ConfigError(_explain(location, error)) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_explain(location, error)) from error
+
+
+def _explain(location: Location, error: BaseException) -> str:
+    """Say what went wrong, with the last line of the user's own code that was running."""
+    head = f"{location.file or location.module} cannot be imported"
+    what = "".join(traceback.format_exception_only(error)).strip()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in _MACHINERY
+    ]
+    own = [frame for frame in frames if _is_own(frame.filename)] or frames
+    if isinstance(error, SyntaxError) or not own:
+        return f"{head}:\n  {what}"
+    return f"{head}:\n  {own[-1].filename}:{own[-1].lineno}: {own[-1].line}\n  {what}"
+
+
+_MACHINERY: Final = frozenset({__file__, importlib.__file__})
+_LIBRARIES: Final = ("site-packages", "dist-packages", str(Path(traceback.__file__).parent))
+
+
+def _is_own(filename: str) -> bool:
+    return not any(part in filename for part in _LIBRARIES)
+
+
+def _check_origin(module: ModuleType, location: Location) -> None:
+    """Refuse a module of the right name that comes from elsewhere."""
+    if location.file is None:
+        return
+    wanted = Path(location.file)
+    wanted = wanted / "__init__.py" if wanted.is_dir() else wanted
+    actual = getattr(module, "__file__", None)
+    if actual is None or Path(actual).resolve() != wanted:
+        raise ConfigError(
+            f"{location.file} cannot be imported: its name {location.module} is taken by "
+            f"{actual or 'a built-in module'}; rename it, or put it into a package"
+        )
+
+
+def _no_app(module: ModuleType, name: str, found: object) -> str:
+    """Say what is there instead."""
+    where = getattr(module, "__file__", None) or module.__name__
+    others = sorted(key for key, value in vars(module).items() if isinstance(value, App))
+    if found is not None:
+        problem = f"{name} in {where} is no App but {type(found).__name__}"
+    else:
+        problem = f"there is no {name} in {where}"
+    if not others:
+        return f"{problem}, nor any App; write `{name} = App(…)`"
+    choices = " or ".join(f"{module.__name__}:{one}" for one in others)
+    return f"{problem}; it defines {choices}"
