@@ -58,7 +58,6 @@ def java_home(scratch: Path) -> Path:
     Raises:
         ConfigError: No Java works; the message says what was found and what to install.
     """
-    assert scratch.is_absolute(), "Spark's processes have other working directories"
     rejected: list[str] = []
     for origin, executable in installed():
         java = probe(executable)
@@ -68,7 +67,8 @@ def java_home(scratch: Path) -> Path:
         rejected.append(f"{origin} ({executable}) {found}")
     bundled = bundled_java()
     if bundled is not None:
-        return write_launcher(scratch / f"java-{bundled.version}", bundled)
+        # Absolute, because Spark's processes have other working directories.
+        return write_launcher(scratch.absolute() / f"java-{bundled.version}", bundled)
     wanted = " or ".join(str(version) for version in SUPPORTED)
     found = "; ".join(rejected) or "neither JAVA_HOME nor PATH leads to a Java"
     raise ConfigError(
@@ -105,8 +105,8 @@ def probe(executable: Path) -> Java | None:
             [executable, "-XshowSettings:properties", "-version"],
             capture_output=True,
             check=True,
+            errors="surrogateescape",  # a path need not be text
             stdin=subprocess.DEVNULL,
-            text=True,
             timeout=PROBE_TIMEOUT_S,
         ).stderr
     except (OSError, subprocess.SubprocessError):
@@ -124,7 +124,8 @@ def write_launcher(home: Path, java: Java) -> Path:
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     draft = launcher.with_name(f"java.{os.getpid()}")
-    draft.write_text(LAUNCHER.format(java=shlex.quote(str(java.home / "bin" / "java"))))
+    text = LAUNCHER.format(java=shlex.quote(str(java.home / "bin" / "java")))
+    draft.write_text(text, encoding="utf-8", errors="surrogateescape")
     draft.chmod(0o755)
     draft.replace(launcher)
     return home
