@@ -136,9 +136,9 @@ def _former_adds(directory: Path, former: _Hint | None) -> Iterator[pa.Table]:
     if former is None:
         return
     with pq.ParquetFile(_path(directory, former.version)) as source:
-        for batch in source.iter_batches(_BATCH_ROWS, use_threads=False):
-            table = pa.Table.from_batches([batch])
-            yield table.filter(table.column("add").is_valid())
+        files = range(1, source.num_row_groups)  # what is before them, `_head` says anew
+        for batch in source.iter_batches(_BATCH_ROWS, row_groups=files, use_threads=False):
+            yield pa.Table.from_batches([batch])
 
 
 def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

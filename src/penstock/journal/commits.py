@@ -144,13 +144,14 @@ class CommitLog:
         path = self.file_of(epoch)
         deadline = time.monotonic() + timeout_ms / 1000
         pause = _POLL_FIRST_S
-        while not path.exists():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if self._closed.wait(min(pause, left)):
+        with storage(f"wait for epoch {epoch}"):
+            while not path.exists():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._closed.wait(min(pause, left))
                 self.check_open()
-            pause = min(2 * pause, _POLL_LONGEST_S)
+                pause = min(2 * pause, _POLL_LONGEST_S)
         return epoch <= self.newest()
 
     def close(self) -> None:
@@ -169,8 +170,7 @@ class CommitLog:
             Corrupt: Epochs are there, but version 0 is not or is damaged.
         """
         path = self.file_of(BEFORE_FIRST)
-        others = [one for one in self._versions(_COMMIT) if one > 0]
-        if others:
+        if any(_COMMIT.fullmatch(name) for name in self._names() if name != path.name):
             raise self._corrupt(BEFORE_FIRST, "is missing or damaged")
         if path.exists():
             self._set_aside(BEFORE_FIRST)
@@ -182,15 +182,14 @@ class CommitLog:
 
     def _scan(self) -> Epoch:
         """List all names once: a missing commit must not pass for the end of history."""
-        count, top = 0, -1
-        for version in self._versions(_COMMIT):
-            count, top = count + 1, max(top, version)
-        # A checkpoint is written from commits, so all commits up to it were there and whole.
-        condensed = max(self._versions(_CHECKPOINT), default=-1)
-        if count != max(top, condensed) + 1:
-            there = set(self._versions(_COMMIT))
-            missing = next(one for one in range(max(top, condensed) + 1) if one not in there)
-            raise self._corrupt(Epoch(missing - 1), "is missing")
+        count, top, condensed = self._listed()
+        # A checkpoint is written from commits: up to it, all were there and whole.
+        expected = range(-1, max(top, condensed))
+        if count != len(expected):
+            # A listing may lack names that were added while it ran, so each is looked at again.
+            missing = [Epoch(one) for one in expected if not self.file_of(Epoch(one)).exists()]
+            if missing:
+                raise self._corrupt(missing[0], "is missing")
         newest = Epoch(top - 1)
         if newest < 0:
             return newest
@@ -231,12 +230,20 @@ class CommitLog:
         finally:
             os.close(descriptor)  # which also unlocks
 
-    def _versions(self, pattern: re.Pattern[str]) -> Iterator[int]:
+    def _listed(self) -> tuple[int, int, int]:
+        """Return how many commits there are, the newest version of one, and of a checkpoint."""
+        count, top, condensed = 0, -1, -1
+        for name in self._names():
+            if found := _COMMIT.fullmatch(name):
+                count, top = count + 1, max(top, int(found[1]))
+            elif found := _CHECKPOINT.fullmatch(name):
+                condensed = max(condensed, int(found[1]))
+        return count, top, condensed
+
+    def _names(self) -> Iterator[str]:
         with os.scandir(self.directory) as entries:
             for entry in entries:
-                found = pattern.fullmatch(entry.name)
-                if found is not None:
-                    yield int(found[1])
+                yield entry.name
 
     def _parse(self, epoch: Epoch) -> Text | Flaw:
         try:
