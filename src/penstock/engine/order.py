@@ -1,0 +1,68 @@
+"""Who runs what: spreading an epoch's transactions over tasks, in log order within each.
+
+Where a transaction runs never changes an outcome, only how often it runs. So everything here may
+be heuristic, and is: keep together what is related, put the large first, balance the rest.
+"""
+
+from heapq import heapify, heapreplace
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.conflicts import Labels, Positions, Touches, components
+
+
+def known_touches(blobs: list[bytes]) -> Touches:
+    """Read the fingerprints that log entries carry: what requests touch before they run.
+
+    All count as written, because nothing more is known of them.
+    """
+    entity = np.frombuffer(b"".join(blobs), np.dtype("<u8")).astype(np.uint64)
+    counts = np.fromiter((len(blob) >> 3 for blob in blobs), np.int64, len(blobs))
+    position = np.repeat(np.arange(len(blobs), dtype=np.uint32), counts)
+    return Touches(position, entity, np.ones(entity.size, np.bool_))
+
+
+def spread(blobs: list[bytes], tasks: int) -> list[Positions]:
+    """Assign a whole epoch to tasks; requests that share a root or an argument stay together."""
+    labels = components(len(blobs), known_touches(blobs))
+    return balance(np.arange(len(blobs), dtype=np.uint32), labels, tasks)
+
+
+def balance(positions: Positions, labels: Labels, tasks: int) -> list[Positions]:
+    """Assign positions to tasks, whole components only, large ones first, the rest evenly.
+
+    Args:
+        positions: What is to be run, ascending.
+        labels: The component of every position of the epoch.
+        tasks: How many tasks there are; some may get nothing.
+    """
+    if tasks == 1:
+        return [positions]
+    _, index, sizes = np.unique(labels[positions], return_inverse=True, return_counts=True)
+    task_of = _place(sizes, tasks)[index]
+    return [positions[task_of == task] for task in range(tasks)]
+
+
+def _place(sizes: npt.NDArray[np.int64], tasks: int) -> npt.NDArray[np.int64]:
+    """Return a task for each component: greedy by load for those of several transactions."""
+    placed = np.zeros(sizes.size, np.int64)
+    loads = [(0, task) for task in range(tasks)]
+    heapify(loads)
+    several = np.flatnonzero(sizes > 1)
+    for component in several[np.argsort(-sizes[several], kind="stable")].tolist():
+        load, task = loads[0]
+        placed[component] = task
+        heapreplace(loads, (load + int(sizes[component]), task))
+    single = np.flatnonzero(sizes == 1)
+    placed[single] = _level(loads, single.size)
+    return placed
+
+
+def _level(loads: list[tuple[int, int]], count: int) -> npt.NDArray[np.int64]:
+    """Return tasks for `count` equal components, so that loads end as equal as can be."""
+    tasks = len(loads)
+    target = (sum(load for load, _ in loads) + count) / tasks
+    room = {task: max(0, round(target - load)) for load, task in loads}
+    filled = np.repeat(np.fromiter(room, np.int64), np.fromiter(room.values(), np.int64))
+    return np.resize(filled, count) if filled.size else np.arange(count) % tasks

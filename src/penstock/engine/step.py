@@ -1,0 +1,104 @@
+"""One epoch as a state machine: rounds go out, findings come in, until all is finished.
+
+Pure: it neither runs anything nor knows where things run. Who drives it sends each `Round` to its
+tasks, gives the findings of all of them to `absorb`, and goes on until `next_round` is None. Then
+every transaction's latest run stands, and no other run of it does.
+
+The argument. A run of a task executes its transactions in log order over the committed state. A
+component of transactions x written entities that one run executed wholly, without an escape, read
+and wrote exactly what the serial order would have: nothing outside it wrote what it read. Sets
+of all runs of a transaction are united, so components only grow, and a component that grows runs
+again whole in one task; so this ends, at the latest with all transactions in one task.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.conflicts import Flags, Labels, Positions, Touches, components
+from penstock.engine.order import balance
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What runs now: `tasks[i]` are the positions for task *i*, ascending; may be empty."""
+
+    number: int
+    tasks: tuple[Positions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one task reports: what its transactions touched, and which of them escaped."""
+
+    touches: Touches
+    escaped: Positions
+
+
+class EpochRun:
+    """The rounds of one epoch of `count` transactions over `tasks` tasks.
+
+    Attributes:
+        reran: Transactions that ran more than once, so far.
+        rounds: Rounds that ran, so far.
+    """
+
+    def __init__(self, count: int, first: list[Positions]) -> None:
+        """Begin with the tasks of the first round, which together hold every position once."""
+        assert sum(task.size for task in first) == count, "the first round runs everything"
+        self._count = count
+        self._tasks = len(first)
+        self._touches = Touches.none()
+        self._run = np.full(count, -1, np.int64)  # which task of which round ran it last
+        self._escaped = np.zeros(count, np.bool_)
+        self._next: tuple[Positions, ...] | None = tuple(first)
+        self._last: tuple[Positions, ...] = ()
+        self.rounds = 0
+        self.reran = 0
+
+    def next_round(self) -> Round | None:
+        """Return the round to run now; None when every component is finished."""
+        if self._next is None:
+            return None
+        if self.rounds:
+            self.reran += sum(task.size for task in self._next)
+        self._last, self._next = self._next, None
+        self.rounds += 1
+        return Round(self.rounds, self._last)
+
+    def absorb(self, findings: list[Finding]) -> None:
+        """Take the findings of the last round, one for each task in order, and validate."""
+        assert len(findings) == len(self._last), "every task reports"
+        for task, (positions, finding) in enumerate(zip(self._last, findings, strict=True)):
+            self._run[positions] = self.rounds * self._tasks + task
+            self._escaped[positions] = False
+            self._escaped[finding.escaped] = True
+        self._touches = self._touches.and_also([finding.touches for finding in findings])
+        if self._alone():
+            return
+        labels = components(self._count, self._touches)
+        again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
+        if again.size:
+            self._next = tuple(balance(again, labels, self._tasks))
+
+    def superseded(self) -> Positions:
+        """Return the positions of the coming round: whatever ran of them before is void."""
+        if self._next is None:
+            return np.empty(0, np.uint32)
+        return np.sort(np.concatenate(self._next))
+
+    def _alone(self) -> bool:
+        """Say whether one run executed the whole epoch: then nothing can be in conflict."""
+        return bool((self._run == self._run[:1]).all()) and not self._escaped.any()
+
+    def _unfinished(self, labels: Labels) -> Flags:
+        """Flag the transactions whose component no single run has executed without escape."""
+        found = int(labels.max(initial=-1)) + 1
+        lowest = np.full(found, np.iinfo(np.int64).max)
+        highest: npt.NDArray[np.int64] = np.full(found, -1, np.int64)
+        np.minimum.at(lowest, labels, self._run)
+        np.maximum.at(highest, labels, self._run)
+        torn = lowest != highest
+        torn[labels[self._escaped]] = True
+        return torn[labels]

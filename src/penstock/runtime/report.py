@@ -1,0 +1,34 @@
+"""What a runtime says of each epoch: for progress displays, benchmarks and tests."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.base.ids import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """One committed epoch.
+
+    Attributes:
+        epoch: Its number.
+        records: Requests that it processed.
+        aborts: Those that were undone.
+        rounds: How often tasks executed; 1 where nothing was in conflict.
+        reran: Transactions that ran more than once.
+        tasks: Tasks of the first round.
+        phases_ms: Milliseconds in the driver: `read`, `round1`, `round2` …, `write`, `commit`.
+            What the epoch took beside these (Spark's own bookkeeping) is for who listens to tell.
+    """
+
+    epoch: Epoch
+    records: int
+    aborts: int
+    rounds: int
+    reran: int
+    tasks: int
+    phases_ms: dict[str, float]
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as what JSON can say."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -1,0 +1,113 @@
+"""What the driver tells its tasks and what they answer: plain data, MessagePack on the wire.
+
+Requests and states never travel here; tasks read the log and the stores themselves. What comes
+back is hashes, counts and file names.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.engine.conflicts import Positions, Touches
+from penstock.engine.execute import Limits
+from penstock.engine.step import Finding
+
+
+class Range(msgspec.Struct, frozen=True, array_like=True):
+    """Records [start, end) of one log partition."""
+
+    partition: LogPartition
+    start: Lsn
+    end: Lsn
+
+
+class Draft(msgspec.Struct, frozen=True, array_like=True):
+    """A file with the rows that one run of one task produced, before it is known which stand."""
+
+    path: str
+    superseded: bytes  # positions (uint32) whose rows are void
+
+
+class Execute(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Run some transactions of an epoch, and write what stands if `publish` is set."""
+
+    epoch: Epoch
+    round: int
+    task: int
+    ranges: list[Range]
+    positions: bytes | None  # uint32; None: all of the epoch
+    tracked: bool  # report touches
+    keep: bool  # leave a draft
+    publish: bool  # write part files: the drafts' rows that stand, and this run's
+    drafts: list[Draft]
+
+
+class Apply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Bring the store of one partition to an epoch."""
+
+    partition: int
+    epoch: Epoch
+
+
+Order = Execute | Apply
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True):
+    """A part file, as `journal.api.Part`."""
+
+    kind: str
+    path: str
+    rows: int
+    size: int
+    checksum: str
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """What a task did; `touched`, `entities` and `wrote` are the columns of `Touches`."""
+
+    touched: bytes = b""
+    entities: bytes = b""
+    wrote: bytes = b""
+    escaped: bytes = b""
+    draft: str = ""
+    parts: list[Written] = []
+    records: int = 0
+    aborts: int = 0
+    phases_ms: dict[str, float] = {}
+
+    def finding(self) -> Finding:
+        """Return what the epoch's state machine needs of it."""
+        return Finding(
+            Touches(
+                np.frombuffer(self.touched, np.uint32),
+                np.frombuffer(self.entities, np.uint64),
+                np.frombuffer(self.wrote, np.bool_),
+            ),
+            np.frombuffer(self.escaped, np.uint32),
+        )
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """What every task of a runtime needs to know; the same for all its life."""
+
+    spec: str
+    data: str
+    partitions: int
+    limits: Limits
+    record_bytes_max: int
+    retention_s: int
+    fault: str
+
+
+def pack_positions(positions: Positions) -> bytes:
+    """Return positions as bytes."""
+    return positions.astype(np.uint32, copy=False).tobytes()
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+encode = _ENCODER.encode
+decode_order = msgspec.msgpack.Decoder(Execute | Apply).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode
+decode_settings = msgspec.msgpack.Decoder(Settings).decode

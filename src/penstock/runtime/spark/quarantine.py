@@ -1,0 +1,61 @@
+"""Quarantine: a transaction that kills its worker process is found and set aside.
+
+A task notes the position it is about to run in a small shared file, which survives the process. If
+the task dies, Spark runs it again, and the new attempt finds the note: the position is suspect.
+What was running at two deaths of the same task is not run a third time; it is recorded as failed.
+"""
+
+import mmap
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+DEATHS: Final = 2
+"""A worker can die by accident once while a transaction runs; twice accuses it."""
+
+_IDLE: Final = -1
+_SIZE: Final = 8
+
+
+class Quarantine:
+    """Notes of one task of one round, and what earlier attempts of it have left."""
+
+    def __init__(self, path: Path) -> None:
+        """Use `path` for the current position, and the same name with `.deaths` for suspects."""
+        self._path = path
+        self._deaths = path.with_suffix(".deaths")
+        self.poisoned: frozenset[int] = frozenset()
+
+    def __enter__(self) -> Self:
+        """Read what earlier attempts have left; `now[0] = position` notes what runs."""
+        suspects = self._suspects()
+        if self._path.exists() and self._path.stat().st_size == _SIZE:
+            left = int.from_bytes(self._path.read_bytes(), "little", signed=True)
+            if left != _IDLE:
+                suspects.append(left)
+                self._deaths.write_text(" ".join(map(str, suspects)))
+        counts = Counter(suspects)
+        self.poisoned = frozenset(one for one, deaths in counts.items() if deaths >= DEATHS)
+        self._path.write_bytes(_IDLE.to_bytes(_SIZE, "little", signed=True))
+        with self._path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+        self.now = memoryview(self._map).cast("q")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.now[0] = _IDLE
+        self.now.release()
+        self._map.close()
+        if kind is None:
+            self._path.unlink(missing_ok=True)
+
+    def _suspects(self) -> list[int]:
+        if not self._deaths.exists():
+            return []
+        return [int(word) for word in self._deaths.read_text().split()]

@@ -1,0 +1,98 @@
+"""The Spark session, set up for many small epochs; every setting says what it saves.
+
+Figures are medians of a 2-core machine (docs/PERFORMANCE.md says how they were taken).
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from penstock.runtime.config import Config
+from penstock.runtime.spark.java import java_home
+
+_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+_SETTINGS: Final = {
+    # A JVM and its Python workers on TCP loopback wait 40 ms a task for delayed acknowledgements.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Plain files with rename, instead of a file context that forks processes for each file.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.file.impl.disable.cache": "true",
+    "spark.sql.streaming.pollingDelay": "1ms",  # the source itself waits for records
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.executorEnv.PYTHONHASHSEED": "0",
+    "spark.python.worker.faulthandler.enabled": "false",  # the guard uses faulthandler itself
+    "spark.locality.wait": "0s",
+    "spark.rpc.message.maxSize": "512",
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.eventLog.enabled": "false",
+}
+
+# Hadoop's local file system forks `chmod` for each file it creates, about ten for each epoch. The
+# checkpoint is only a hint beside the journal, and its files need no permissions of their own.
+_FILE_SYSTEM: Final = """
+package penstock;
+public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
+    public void setPermission(
+        org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission) {}
+}
+"""
+
+
+def start_session(name: str, config: Config) -> SparkSession:
+    """Start Spark in this process, bound to loopback, and return its session.
+
+    Raises:
+        ConfigError: There is no Java that Spark can run on.
+    """
+    scratch = config.data / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_HOME"] = str(java_home(scratch))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYTHONHASHSEED"] = "0"  # inherited by workers: sets iterate alike everywhere
+    builder = SparkSession.builder.appName(f"penstock-{name}").master(config.spark_master)
+    for setting, value in _SETTINGS.items():
+        builder = builder.config(setting, value)
+    builder = (
+        builder.config("spark.driver.memory", f"{config.driver_memory_mb}m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", str(config.partitions))
+        .config("spark.default.parallelism", str(config.partitions))
+        .config("spark.local.dir", str(scratch / "spark"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.driver.extraJavaOptions", _java_options(scratch))
+    )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    _quiet_checkpoints(session)
+    return session
+
+
+def _java_options(scratch: Path) -> str:
+    return f"-XX:+UseParallelGC -XX:TieredStopAtLevel=4 -Dderby.system.home={scratch} -Xss4m"
+
+
+def _quiet_checkpoints(session: SparkSession) -> None:
+    """Give Spark's checkpoint a file system that forks no processes."""
+    jvm = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public door to Hadoop
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(_FILE_SYSTEM)
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    hadoop.setClassLoader(compiler.getClassLoader())
+    hadoop.set("fs.file.impl", "penstock.QuietFileSystem")
