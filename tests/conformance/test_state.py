@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import StateUnavailable
 from penstock.state.api import Change, State
+from penstock.state.catchup import owned
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.lmdb import LmdbState
 from penstock.state.memory import MemoryState
@@ -246,5 +247,5 @@ def test_shares_divide_the_keys(partitions: int) -> None:
     keys = [key(str(number)) for number in range(200)]
     owners = [partition_of(bucket_of(one), partitions) for one in keys]
     for partition in set(owners):
-        mask = Share(partition, partitions).owned(keys)
+        mask = owned(keys, Share(partition, partitions))
         assert mask.tolist() == [owner == partition for owner in owners]

@@ -6,18 +6,21 @@ may be repeated and converges. Leaves to `stores` what to do with a store that t
 not know, and to `State.apply` that each write is atomic.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import BUCKETS, EntityKey, Epoch
 from penstock.errors import Diverged
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.state.api import Change, State
-from penstock.state.share import Share
+from penstock.state.share import Share, routes
 
 BATCH: Final = 50_000
 """Changes collected over short epochs before one write; also what memory a long catch-up needs."""
@@ -80,13 +83,23 @@ def changes_of(commit: Commit, journal: Journal, share: Share) -> Iterator[list[
         yield _owned_changes(journal.read(part, _COLUMNS), share)
 
 
+def owned(keys: Sequence[EntityKey], share: Share) -> npt.NDArray[np.bool_]:
+    """Return for each key whether a share holds it."""
+    fingerprints = np.fromiter(
+        map(xxhash.xxh3_64_intdigest, map(str.encode, keys)), dtype=np.uint64, count=len(keys)
+    )
+    owners = np.array(routes(share.partitions), dtype=np.int32)
+    mask: npt.NDArray[np.bool_] = owners[fingerprints % np.uint64(BUCKETS)] == share.partition
+    return mask
+
+
 def _owned_changes(rows: pa.Table, share: Share) -> list[Change]:
     keys: list[EntityKey] = pc.binary_join_element_wise(
         rows["entity"], rows["key"], "/"
     ).to_pylist()
     states: list[bytes | None] = rows["state"].to_pylist()
     changes = zip(keys, states, strict=True)
-    return list(changes if share.partitions == 1 else compress(changes, share.owned(keys)))
+    return list(changes if share.partitions == 1 else compress(changes, owned(keys, share)))
 
 
 def _consecutive(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[Commit]:

@@ -20,7 +20,7 @@ at a store in a child process; `stores` rebuilds what fails. What only reading e
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import islice
 from pathlib import Path
 from typing import final
 
@@ -331,22 +331,22 @@ def _check_missing(txn: Transaction, raw: bytes, path: Path) -> None:
     A damaged key or separator sends the search to a wrong place. There either a neighbour's
     checksum fails, or the neighbours' order contradicts the search.
     """
-    with _damage_reported(path), txn.cursor() as cursor:
-        around: list[bytes] = []
-        inside = cursor.set_range(raw) or cursor.last()
+    wanted = 2 * NEIGHBOURS
+    try:
+        cursor = txn.cursor()
+        back = cursor.set_range(raw) or cursor.last()
         for _ in range(NEIGHBOURS):
-            inside = inside and cursor.prev()
-        inside = inside or cursor.first()
-        for _ in range(2 * NEIGHBOURS + 1):
-            if not inside:
-                break
-            neighbour, stored = cursor.item()
-            record.unseal(neighbour, stored)
-            around.append(neighbour)
-            inside = cursor.next()
-    if raw in around or any(one >= other for one, other in pairwise(around)):
-        raise _corrupt(path, f"the records around {raw!r} are out of order")
-    if around and not (around[0] < raw and (raw < around[-1] or not inside)):
+            back = back and cursor.prev()
+        around = list(islice(cursor, wanted))  # from the start, when going back left the file
+    except lmdb.Error as error:
+        raise _translated(path, error) from error
+    previous = b""
+    for neighbour, stored in around:
+        record.unseal(neighbour, stored)
+        if neighbour <= previous or neighbour == raw:
+            raise _corrupt(path, f"the records around {raw!r} contradict each other")
+        previous = neighbour
+    if not around or around[0][0] > raw or (previous < raw and len(around) == wanted):
         raise _corrupt(path, f"the search for {raw!r} ended in a wrong place")
 
 
