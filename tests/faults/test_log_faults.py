@@ -1,0 +1,427 @@
+"""Faults of the embedded log: what was acknowledged stays, what is damaged is named.
+
+Faults come from outside: files are changed by hand, processes are killed, space runs out.
+"""
+
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import Corrupt, LogUnavailable, PenstockError, RequestConflict
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+
+pytestmark = pytest.mark.faults
+
+DEADLINE_S = 30
+DEADLINE_MS = DEADLINE_S * 1000
+PRELUDE = """
+import json, os, resource, sys
+from pathlib import Path
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import LogUnavailable
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+
+def entry(name, body=b"body"):
+    return Entry(RequestId(name), body, b"", 0)
+
+def tell(*what):
+    print(json.dumps(what), flush=True)
+
+path = Path(sys.argv[1])
+"""
+
+
+def entry(name: str, body: bytes = b"body") -> Entry:
+    return Entry(RequestId(name), body, b"12345678", 0)
+
+
+def child(path: Path, program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + program, str(path), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[list[object]]:
+    """Return what a child told until its end, but for a line that its death cut short."""
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    return [json.loads(line) for line in output.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def names_in(log: SqliteLog) -> list[str]:
+    return [record.request_id for record in log.read(log.start(), log.end())]
+
+
+def crashed_copy(path: Path, to: Path) -> Path:
+    """Copy the files of an open log as a crash would leave them."""
+    for suffix in ("", "-wal", "-lock"):
+        shutil.copy(path.with_name(path.name + suffix), to.with_name(to.name + suffix))
+    return to
+
+
+APPEND_FOR_EVER = """
+log = SqliteLog(path)
+worker = sys.argv[2]
+number = 0
+while True:
+    names = [f"{worker} {number + n}" for n in range(1 + number % 7)]
+    tell(names, log.append([entry(name, b"x" * (number % 3000)) for name in names]))
+    number += len(names)
+"""
+
+
+@pytest.mark.parametrize("acknowledgements", [1, 20, 60])
+def test_killed_appender_loses_nothing_acknowledged(tmp_path: Path, acknowledgements: int) -> None:
+    """After kill -9 of two appending processes every acknowledged record is there, without gaps."""
+    path = tmp_path / "log"
+    workers = [child(path, APPEND_FOR_EVER, name) for name in "ab"]
+    told: list[list[object]] = []
+    for worker in workers:
+        assert worker.stdout is not None
+        told += [json.loads(worker.stdout.readline()) for _ in range(acknowledgements)]
+    for worker in workers:
+        worker.send_signal(signal.SIGKILL)
+    for worker in workers:
+        told += lines_of(worker)
+    log = SqliteLog(path)
+    records = log.read(Lsn(0), log.end())
+    assert [record.lsn for record in records] == list(range(len(records)))
+    position = {record.request_id: record.lsn for record in records}
+    assert len(position) == len(records)
+    for names, lsns in told:
+        assert isinstance(names, list)
+        assert [position[name] for name in names] == lsns
+    assert log.append([entry("after")]) == [len(records)]
+    log.close()
+
+
+def test_processes_append_and_read_at_once(tmp_path: Path) -> None:
+    """Records of several processes get one order; ids are deduplicated between them."""
+    path = tmp_path / "log"
+    program = """
+log = SqliteLog(path)
+for number in range(40):
+    tell(*log.append([entry(f"shared {number}"), entry(f"{sys.argv[2]} {number}")]))
+"""
+    workers = [child(path, program, name) for name in "abc"]
+    log = SqliteLog(path)
+    seen: list[str] = []
+    while len(seen) < 160:
+        end = log.wait(Lsn(len(seen)), DEADLINE_MS)
+        assert end > len(seen), "the writers stopped before they were done"
+        seen += [record.request_id for record in log.read(Lsn(len(seen)), end)]
+    told = [lines_of(worker) for worker in workers]
+    for name, acknowledged in zip("abc", told, strict=True):
+        for number, (shared, own) in enumerate(acknowledged):
+            assert (seen[shared], seen[own]) == (f"shared {number}", f"{name} {number}")  # type: ignore[call-overload]
+    assert log.end() == 160
+    assert log.find(RequestId("b 39")) is not None
+    log.close()
+
+
+def flip(path: Path, table: str, column: str, first: int, offset: int) -> None:
+    """Flip one bit of a stored value, behind the log's back."""
+    connection = sqlite3.connect(path)
+    key = f"FROM {table} WHERE first = {first}"
+    (value,) = connection.execute(f"SELECT {column} {key}").fetchone()
+    if isinstance(value, bytes):
+        changed: object = value[:offset] + bytes([value[offset] ^ 1]) + value[offset + 1 :]
+    else:
+        changed = value ^ 1
+    connection.execute(f"UPDATE {table} SET {column} = ? WHERE first = {first}", (changed,))
+    connection.commit()
+    connection.close()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A closed log of two blocks, with three records each."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    for block in range(2):
+        log.append([entry(f"{block} {n}", b"%d" % n * 50) for n in range(3)])
+    log.close()
+    return path
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_flipped_bit_in_a_record_is_found(written: Path, seed: int) -> None:
+    """A bit flipped anywhere in a record's bytes is an error that names file and position."""
+    item = 5  # bytes of the array's head; then three records of equal length
+    with sqlite3.connect(written) as connection:
+        (size,) = connection.execute("SELECT length(data) FROM block WHERE first = 3").fetchone()
+    connection.close()
+    offset = random.Random(seed).randrange(item, size)
+    flip(written, "block", "data", 3, offset)
+    log = SqliteLog(written)
+    assert [record.lsn for record in log.read(Lsn(0), Lsn(3))] == [0, 1, 2]
+    damaged = 3 + (offset - item) * 3 // (size - item)
+    for action in (log.read, log.touches):
+        with pytest.raises(Corrupt, match=rf"{written}.*lsn {damaged}"):
+            action(Lsn(0), Lsn(6))
+    log.close()
+
+
+@pytest.mark.parametrize("column", ["first", "records", "digest", "shape", "data"])
+def test_flipped_bit_in_a_frame_is_found(written: Path, column: str) -> None:
+    """Whatever of a block's row is damaged, its records are not returned as if sound."""
+    flip(written, "block", column, 3, 0)
+    log = SqliteLog(written)
+    with pytest.raises(Corrupt, match=str(written)):
+        log.read(Lsn(3), Lsn(6))
+    log.close()
+
+
+@pytest.mark.parametrize("column", ["appended_s", "prints", "prints_digest"])
+@pytest.mark.parametrize("table", ["block", "remembered"])
+def test_flipped_bit_in_the_ids_is_found(written: Path, table: str, column: str) -> None:
+    """Damaged ids stop appends, which could no longer tell a duplicate; reading goes on."""
+    if table == "remembered":
+        log = SqliteLog(written)
+        log.truncate(Lsn(4))
+        log.close()
+    flip(written, table, column, 0 if table == "remembered" else 3, 0)
+    log = SqliteLog(written)
+    assert len(log.read(Lsn(4), Lsn(6))) == 2
+    with pytest.raises(Corrupt, match=str(written)):
+        log.append([entry("new")])
+    with pytest.raises(Corrupt, match=str(written)):
+        log.find(RequestId("0 1"))
+    log.close()
+
+
+def test_missing_block_is_found(written: Path) -> None:
+    """A hole in the positions is an error, not a shorter answer."""
+    log = SqliteLog(written)
+    log.append([entry("last")])
+    with sqlite3.connect(written) as connection:
+        connection.execute("DELETE FROM block WHERE first = 3")
+    connection.close()
+    with pytest.raises(Corrupt, match="lsn 3"):
+        log.read(Lsn(0), Lsn(7))
+    log.close()
+
+
+def outcome_of(path: Path, known: list[str]) -> str:
+    """Use a damaged log and say how that went; wrong answers fail at once."""
+    try:
+        log = SqliteLog(path)
+    except PenstockError as error:
+        return error.code
+    try:
+        found = names_in(log)
+        assert found == known[: len(found)]
+        log.append([entry("new")])
+        assert names_in(log) == [*found, "new"]
+    except PenstockError as error:
+        return error.code
+    else:
+        return f"{len(found)} records"
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
+    """A file cut short, even to nothing, is reported as corrupt: it never passes for a shorter log."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    names = [str(n) for n in range(300)]
+    for name in names:
+        log.append([entry(name, bytes(500))])
+    log.close()
+    os.truncate(path, int(path.stat().st_size * share) // 512 * 512)
+    assert outcome_of(path, names) == "corrupt"
+
+
+def test_vanished_file_is_refused(written: Path) -> None:
+    """A log whose file is gone is not silently started anew."""
+    written.unlink()
+    with pytest.raises(Corrupt, match="gone"):
+        SqliteLog(written)
+
+
+def test_other_file_is_refused(tmp_path: Path) -> None:
+    """A file that is no log is left alone."""
+    text, database = tmp_path / "text", tmp_path / "database"
+    text.write_text("no log " * 1000)
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    for path in (text, database):
+        before = path.read_bytes()
+        with pytest.raises(Corrupt, match=str(path)):
+            SqliteLog(path)
+        assert path.read_bytes() == before
+
+
+def test_torn_write_ahead_log_keeps_what_lies_before(tmp_path: Path) -> None:
+    """A write-ahead log cut at any byte gives a gapless beginning of the log that can go on."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    names = [str(n) for n in range(40)]
+    for name in names:
+        log.append([entry(name, bytes(300))])
+    size = path.with_name("log-wal").stat().st_size
+    lengths = []
+    for number, cut in enumerate(sorted(random.Random(1).sample(range(20_000, size), 12)) + [size]):
+        copy = crashed_copy(path, tmp_path / f"copy{number}")
+        os.truncate(copy.with_name(copy.name + "-wal"), cut)
+        lengths.append(outcome_of(copy, names))
+    log.close()
+    counts = [int(one.removesuffix(" records")) for one in lengths]
+    assert counts == sorted(counts)
+    assert counts[-1] == 40
+
+
+FULL_DISK = """
+log = SqliteLog(path)
+done = []
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+failures = 0
+for number in range(200):
+    try:
+        done += log.append([entry(str(number), bytes(5000))])
+    except LogUnavailable:
+        failures += 1
+tell(failures, done, log.end(), [one.request_id for one in log.read(Lsn(0), log.end())])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+tell(log.append([entry(str(number), bytes(5000)) for number in range(200)]))
+log.close()
+"""
+
+
+@pytest.mark.parametrize("kilobytes", [64, 300, 500])
+def test_full_disk_loses_nothing_acknowledged(tmp_path: Path, kilobytes: int) -> None:
+    """Without space appends fail and add nothing, reading works; with space again all goes on."""
+    path = tmp_path / "log"
+    process = child(path, FULL_DISK, str(kilobytes * 1024))
+    (failures, done, end, held), (positions,) = lines_of(process)
+    assert process.returncode == 0
+    assert isinstance(done, list) and isinstance(held, list)  # noqa: PT018 - for the type checker
+    assert failures == 200 - len(done) > 0
+    assert done == list(range(len(held)))
+    assert end == len(held)
+    log = SqliteLog(path)
+    assert sorted(names_in(log)) == sorted(str(n) for n in range(200))
+    assert isinstance(positions, list)
+    assert [names_in(log)[lsn] for lsn in positions] == [str(n) for n in range(200)]
+    log.close()
+
+
+def test_checkpoint_keeps_the_write_ahead_log_bounded(tmp_path: Path) -> None:
+    """The write-ahead log stays bounded while other threads read without a pause."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.append([entry("first")])
+    done = threading.Event()
+    failed: list[PenstockError] = []
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                end = log.end()
+                log.read(Lsn(max(0, end - 50)), end)
+            except PenstockError as error:
+                failed.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    largest = 0
+    for number in range(60):
+        log.append([entry(f"{number} {n}", bytes(100_000)) for n in range(20)])
+        largest = max(largest, path.with_name("log-wal").stat().st_size)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert failed == []
+    assert largest < 100_000_000 < path.stat().st_size
+    log.close()
+
+
+def test_held_lock_ends_in_an_error(tmp_path: Path) -> None:
+    """An append that waits for another process's lock gives up, and works once it is free."""
+    path = tmp_path / "log"
+    log = SqliteLog(path, lock_timeout_ms=50)
+    program = """
+import fcntl
+with path.with_name("log-lock").open("a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    tell("held")
+    sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(LogUnavailable, match="too long"):
+        log.append([entry("a")])
+    assert log.read(Lsn(0), log.end()) == []
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    assert log.append([entry("a")]) == [0]
+    log.close()
+
+
+def test_forked_child_must_open_anew(written: Path) -> None:
+    """A child that was forked is refused its parent's log, and may open its own."""
+    log = SqliteLog(written)
+    names_in(log)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            log.end()
+        except LogUnavailable:
+            mine: SqliteLog = pickle.loads(pickle.dumps(log))
+            code = 0 if mine.append([entry("child")]) == [6] else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert names_in(log)[-1] == "child"
+    log.close()
+
+
+def test_reopened_log_knows_ids_and_positions(written: Path) -> None:
+    """Ids, start and end survive closing, also when nothing is held any more."""
+    log = SqliteLog(written)
+    log.truncate(Lsn(6))
+    log.close()
+    log = SqliteLog(written)
+    assert (log.start(), log.end()) == (6, 6)
+    assert log.append([entry("0 2", b"2" * 50), entry("new")]) == [2, 6]
+    with pytest.raises(RequestConflict):
+        log.append([entry("1 1", b"other")])
+    log.close()
+
+
+def test_acknowledged_append_was_synced(tmp_path: Path) -> None:
+    """The write-ahead log, copied at the moment of the acknowledgement, holds the record."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    for number in range(3):
+        log.append([entry(str(number))])
+        copy = SqliteLog(crashed_copy(path, tmp_path / f"copy{number}"))
+        assert names_in(copy) == [str(n) for n in range(number + 1)]
+        copy.close()
+    log.close()
