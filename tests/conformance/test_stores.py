@@ -165,11 +165,8 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_interrupted_catch_up_converges(
-    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
+def test_interrupted_catch_up_converges(journal: MemoryJournal, writes: int) -> None:
     """A catch-up that dies after any write leaves a fold, and repeating it gives the whole one."""
-    monkeypatch.setattr("penstock.state.catchup.BATCH", 150)
     state = MemoryState()
     reached: list[Epoch] = []
 
@@ -179,7 +176,7 @@ def test_interrupted_catch_up_converges(
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE, die)
+        catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE, die, batch=150)
     with state.reader() as reader:
         assert dict(reader.items()) == folded(reached[-1])
     catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE)

@@ -1,4 +1,4 @@
-"""Faults of local state: it is a cache, so whatever happens to it, the journal restores it.
+"""Damage to local state: it is a cache, so whatever is found, the journal restores it.
 
 A damaged file may kill the process that reads it. So all reading of damaged files happens in
 children; the parent does what a runtime does: it examines, rebuilds, and reads again.
@@ -6,64 +6,35 @@ children; the parent does what a runtime does: it examines, rebuilds, and reads 
 
 import os
 import random
-import resource
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, entity_key, split_entity_key
+from penstock.base.ids import Epoch, entity_key
 from penstock.errors import Corrupt, Diverged, StateUnavailable
-from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.memory import MemoryJournal
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.examine import SOUND, is_sound
 from penstock.state.examine import main as examine
 from penstock.state.lmdb import LmdbState
 from penstock.state.stores import Stores
-
-BOOT = "boot-1"
-ENTITIES = 2000
-LAST = Epoch(4)
-DEADLINE_S = 30
-PAGE = 4096
-RIGHT, NOTICED, VANISHED, WRONG = 0, 10, 20, 30
+from tests.faults.state_cases import (
+    BOOT,
+    LAST,
+    NOTICED,
+    PAGE,
+    RIGHT,
+    VANISHED,
+    WRONG,
+    content,
+    in_child,
+    journal_of,
+    states_at,
+)
 
 pytestmark = pytest.mark.faults
-
-
-def states_at(epoch: int) -> dict[EntityKey, bytes]:
-    """Return the state after an epoch; each changes all entities that it does not leave alone."""
-    return {
-        entity_key("Item", f"item-{n}"): b"%d:%d" % (min(epoch, n % 5), n * n)
-        for n in range(ENTITIES)
-    }
-
-
-def journal_of(epochs: int) -> MemoryJournal:
-    journal = MemoryJournal()
-    for epoch in range(epochs):
-        states = states_at(epoch)
-        before = states_at(epoch - 1) if epoch else {}
-        changed = {one: state for one, state in states.items() if before.get(one) != state}
-        names = [split_entity_key(one) for one in changed]
-        rows = pa.table(
-            {
-                "epoch": [epoch] * len(changed),
-                "entity": [name for name, _ in names],
-                "key": [text for _, text in names],
-                "state": list(changed.values()),
-            },
-            schema=CHANGES,
-        )
-        part = journal.write(PartKind.CHANGES, rows, f"{epoch}")
-        journal.commit(Commit(Epoch(epoch), {}, (part,), 0))
-    return journal
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +50,6 @@ def directory(journal: MemoryJournal, tmp_path: Path) -> Path:
         stores.catch_up_one(0, Epoch(epoch))
     stores.close()
     return tmp_path
-
-
-def in_child(work: Callable[[], int]) -> int:
-    """Run in a forked child; return its exit status, negative when a signal ended it."""
-    child = os.fork()
-    if child == 0:
-        status = NOTICED
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LMDB writes its last words there
-            signal.alarm(DEADLINE_S)
-            status = work()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def read_everything(path: Path, identity: str) -> int:
@@ -112,16 +69,6 @@ def read_everything(path: Path, identity: str) -> int:
     ):
         return WRONG
     return VANISHED if None in found else RIGHT
-
-
-def content(directory: Path, journal: MemoryJournal) -> str:
-    """Do what the runtime does after a worker died: examine, then use the stores."""
-    stores = Stores(directory, journal, 1, boot_id=BOOT)
-    stores.examine()
-    with stores.at(LAST) as reader:
-        digest = digest_of_items(reader.items())
-    stores.close()
-    return digest
 
 
 def used_pages(data: Path) -> int:
@@ -247,117 +194,3 @@ def test_store_ahead_of_the_journal_is_rebuilt(directory: Path, journal: MemoryJ
     ahead.apply(Epoch(9), [(entity_key("Item", "never"), b"was")], LAST)
     ahead.close()
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
-
-
-def killed(code: str, *arguments: str, after: str) -> None:
-    """Run a program and kill it as soon as it has printed a line."""
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            if line == after:
-                break
-        child.kill()
-    assert child.returncode == -signal.SIGKILL
-
-
-APPLYING = """
-import sys
-from pathlib import Path
-from penstock.state.lmdb import LmdbState
-state = LmdbState(Path(sys.argv[1]), "journal", boot_id=sys.argv[2])
-epoch = state.epoch
-while True:
-    value = b"%d" % (epoch + 1)
-    state.apply(epoch + 1, [(f"Item/{n}", value) for n in range(3000)], epoch)
-    epoch += 1
-    with state.reader() as reader:
-        reader.get("Item/1")
-        print(epoch % 4, flush=True)
-"""
-
-
-def test_killed_writer_leaves_a_whole_epoch(tmp_path: Path) -> None:
-    """After kill -9 of a process that applies in a loop, the store is at one epoch altogether."""
-    path = tmp_path / "store"
-    parent = LmdbState(path, "journal", boot_id=BOOT)
-    reached = BEFORE_FIRST
-    for round_ in range(5):
-        killed(APPLYING, str(path), BOOT, after=f"{round_ % 4}\n")
-        with parent.reader() as reader:
-            assert reader.epoch > reached
-            reached = reader.epoch
-            values = {value for _, value in reader.items()}
-        assert values == {b"%d" % reached}
-        parent.apply(Epoch(reached + 1), parent_changes(reached + 1), reached)
-        reached = Epoch(reached + 1)
-    parent.close()
-    assert is_sound(path, BOOT)
-
-
-def parent_changes(epoch: int) -> list[tuple[EntityKey, bytes | None]]:
-    return [(entity_key("Item", str(n)), b"%d" % epoch) for n in range(3000)]
-
-
-def test_store_of_another_boot_is_lost_unless_closed_cleanly(tmp_path: Path) -> None:
-    """After a power loss nothing on disk is believed; after a clean close everything is."""
-    path = tmp_path / "store"
-    killed(APPLYING, str(path), "boot-1", after="1\n")
-    same = LmdbState(path, "journal", boot_id="boot-1")
-    reached = same.epoch
-    assert reached >= 1
-    same.close()
-    clean = LmdbState(path, "journal", boot_id="boot-2")
-    assert clean.epoch == reached
-    clean.close()
-    killed(APPLYING, str(path), "boot-2", after="3\n")
-    lost = LmdbState(path, "journal", boot_id="boot-3")
-    assert lost.epoch == BEFORE_FIRST
-    lost.close()
-
-
-def test_clean_close_waits_for_the_last_process(tmp_path: Path) -> None:
-    """A store is not marked clean while another process still has it open."""
-    path = tmp_path / "store"
-    holding = APPLYING + "    sys.stdin.readline()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", holding, str(path), "boot-1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "0\n"
-        state = LmdbState(path, "journal", boot_id="boot-1")
-        state.close()
-        assert (path / "life").read_text() == "boot-1"
-        child.kill()
-
-
-def test_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
-    """An apply that cannot be written raises the operational error; later ones succeed."""
-    path = tmp_path / "store"
-
-    def work() -> int:
-        state = LmdbState(path, "journal", boot_id=BOOT)
-        state.apply(Epoch(0), [(entity_key("Item", "a"), b"1")], BEFORE_FIRST)
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
-        large = [(entity_key("Item", str(n)), b"x" * 1000) for n in range(5000)]
-        try:
-            state.apply(Epoch(1), large, Epoch(0))
-        except StateUnavailable:
-            pass
-        else:
-            return WRONG
-        with state.reader() as reader:
-            if dict(reader.items()) != {entity_key("Item", "a"): b"1"} or reader.epoch != 0:
-                return WRONG
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        state.apply(Epoch(1), large, Epoch(0))
-        with state.reader() as reader:
-            return RIGHT if sum(1 for _ in reader.items()) == 5001 else WRONG
-
-    assert in_child(work) == RIGHT
-    assert is_sound(path, BOOT)

@@ -22,8 +22,9 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.state.api import Change, State
 from penstock.state.share import Share, routes
 
-BATCH: Final = 50_000
-"""Changes collected over short epochs before one write; also what memory a long catch-up needs."""
+BATCH_CHANGES: Final = 50_000
+BATCH_BYTES: Final = 64 << 20
+"""What is collected over short epochs before one write; bounds the memory of a long catch-up."""
 
 Progress = Callable[[Epoch, int], None]
 """Told after each write: the epoch reached, and how many changes were written."""
@@ -37,11 +38,12 @@ def catch_up(
     upto: Epoch,
     share: Share,
     progress: Progress | None = None,
+    batch: int = BATCH_CHANGES,
 ) -> None:
     """Apply the commits of (state.epoch, upto] to a store, as far as its share owns the keys.
 
-    Does nothing when the store is at `upto` or beyond. Several short epochs share one write, so
-    readers may never see the epochs between.
+    Does nothing when the store is at `upto` or beyond. Epochs share one write until they hold
+    `batch` changes, so readers may never see the epochs between.
 
     Raises:
         Diverged: The journal lacks an epoch of the range.
@@ -49,38 +51,30 @@ def catch_up(
         StateUnavailable: The disk is full or fails; the store is at the last epoch written.
     """
     while (reached := state.epoch) < upto:
-        _advance(state, journal, reached, upto, share, progress)
+        batches = _batches(journal, reached, upto, share, batch)
+        for epoch, changes in batches:
+            state.apply(epoch, changes.items(), reached)
+            if state.epoch != epoch:
+                break  # another writer was faster: go on from where it is
+            reached = epoch
+            if progress is not None:
+                progress(epoch, len(changes))
 
 
-def _advance(
-    state: State,
-    journal: Journal,
-    start: Epoch,
-    upto: Epoch,
-    share: Share,
-    progress: Progress | None,
-) -> None:
-    """Write batch after batch until `upto`, or until another writer turns out to be faster."""
-    written = start
+def _batches(
+    journal: Journal, after: Epoch, upto: Epoch, share: Share, limit: int
+) -> Iterator[tuple[Epoch, dict[EntityKey, bytes | None]]]:
+    """Yield the changes of whole epochs, as many as the limits allow, with the last epoch."""
     pending: dict[EntityKey, bytes | None] = {}
-    for commit in _consecutive(journal, start, upto):
-        for changes in changes_of(commit, journal, share):
-            pending.update(changes)
-        if len(pending) < BATCH and commit.epoch < upto:
-            continue
-        state.apply(commit.epoch, pending.items(), written)
-        if state.epoch != commit.epoch:
-            return
-        written = commit.epoch
-        if progress is not None:
-            progress(written, len(pending))
-        pending = {}
-
-
-def changes_of(commit: Commit, journal: Journal, share: Share) -> Iterator[list[Change]]:
-    """Yield the changes of one epoch that a share owns, part by part."""
-    for part in commit.parts_of(PartKind.CHANGES):
-        yield _owned_changes(journal.read(part, _COLUMNS), share)
+    size = 0
+    for commit in _consecutive(journal, after, upto):
+        for part in commit.parts_of(PartKind.CHANGES):
+            rows = journal.read(part, _COLUMNS)
+            pending.update(_owned_changes(rows, share))
+            size += rows.nbytes
+        if len(pending) >= limit or size >= BATCH_BYTES or commit.epoch == upto:
+            yield commit.epoch, pending
+            pending, size = {}, 0
 
 
 def owned(keys: Sequence[EntityKey], share: Share) -> npt.NDArray[np.bool_]:

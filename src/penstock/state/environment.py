@@ -15,6 +15,7 @@ Locks are `flock`s, which the kernel releases however a process ends:
 every process that has the store open, so that the last one knows that it is the last.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -91,7 +92,13 @@ class Environment:
                 txn.abort()
 
     def begin_write(self) -> Transaction:
-        """Open the write transaction, waiting for other writers; raises like `begin_read`."""
+        """Open the write transaction, waiting for other writers; raises like `begin_read`.
+
+        Processes that were killed while they read are forgotten first: each pins the pages of the
+        epoch that it saw, and the file would grow without end.
+        """
+        if self.process == os.getpid():
+            self._lmdb.reader_check()
         return self._begin(write=True)
 
     def grow(self) -> None:
@@ -111,9 +118,10 @@ class Environment:
         """
         needed = _needed_size(self._lmdb)
         data = self.path / "data.mdb"
-        if data.stat().st_size < needed and file_identity(self.path) == self.identity:
-            with data.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
+        with contextlib.suppress(OSError):  # then the next opening rebuilds, which is no harm
+            if data.stat().st_size < needed and file_identity(self.path) == self.identity:
+                with data.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
 
     def close(self) -> bool:
         """Close; return whether no other process has it open and all of it is on disk."""

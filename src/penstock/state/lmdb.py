@@ -8,13 +8,15 @@ Promises:
   after the records around its place have been checked too, so that a damaged path to a record
   does not make it disappear.
 
-It is a cache and is never flushed while in use; `environment` says how a power loss is noticed
-and which locks there are. A reader pins the pages of its epoch: keep it no longer than a task.
+It is a cache and is never flushed while in use: a power loss may leave a tree that looks sound and
+is not. A store that was not closed cleanly is therefore deleted when it is opened under another
+boot of the machine (see `environment`, also for the locks). A reader pins the pages of its epoch:
+keep it no longer than a task.
 
-Leaves to others: LMDB follows page numbers in the file without checking them, so reading a damaged
-file may kill the process (SIGSEGV, SIGBUS, SIGABRT) before any checksum is seen. `examine` looks
-at a store in a child process; `stores` rebuilds what fails. What only reading everything can find
-(entries that vanished from the end of a page) is found by `verify`, and by nothing less.
+Leaves to others: LMDB trusts what its file says about pages, so reading a damaged file may kill
+the process (SIGBUS, SIGSEGV, SIGABRT), and a damaged count in a page's header may hide the last
+entities of that page. Only reading everything finds that: `examine` does it, in a child process,
+and `stores` rebuilds what fails.
 """
 
 import heapq
@@ -252,10 +254,16 @@ def verify_file(path: Path, boot_id: str) -> None:
     """
     environment = environments.attach(path, boot_id)
     try:
-        txn = environment.begin_read()
+        with _damage_reported(path):
+            txn = environment.begin_read()
         try:
-            for _ in LmdbReader(txn, BEFORE_FIRST, path).items():
-                pass
+            stored = txn.get(record.METADATA_KEY)
+            if stored is None and txn.stat()["entries"]:
+                raise _corrupt(path, "its metadata is missing")
+            if stored is not None:
+                record.unseal_metadata(stored)
+                for _ in LmdbReader(txn, BEFORE_FIRST, path).items():
+                    pass
         finally:
             environment.end_read(txn)
     finally:

@@ -161,6 +161,9 @@ class Stores:
                     catch_up(state, self._journal, epoch, share, self._progress)
                     if not state.replaced:
                         return state
+            except StateUnavailable:
+                self._forget(share)  # after a failed write LMDB may want to be opened anew
+                raise
             except Corrupt as error:
                 if is_sound(self._path(share), self._boot_id):
                     raise  # it is the journal that is damaged
