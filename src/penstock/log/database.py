@@ -18,18 +18,18 @@ A connection belongs to one thread of one process. A process that was forked mus
 anew; using a parent's is refused, because SQLite's locks do not survive a fork.
 """
 
-import fcntl
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from penstock.base.ids import Lsn
 from penstock.errors import Corrupt, LogUnavailable
+from penstock.log.turnstile import Turnstile
 
 CHECKPOINT_BYTES: Final = 8_388_608
 """Appended bytes after which a process copies the write-ahead log into the file."""
@@ -38,8 +38,6 @@ RESTART_FRAMES: Final = 16_384
 """Frames (pages) of write-ahead log beyond which a checkpoint waits for readers to finish."""
 
 _RESTART_WAIT_MS: Final = 250
-_POLL_FIRST_S: Final = 0.0002
-_POLL_LAST_S: Final = 0.002
 _APPLICATION_ID: Final = 0x50454E53
 _FORMAT: Final = 1
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -112,8 +110,8 @@ class Database:
 
     def __init__(self, path: Path, lock_timeout_ms: int) -> None:
         self.path = path
-        self._lock_path = path.with_name(path.name + "-lock")
-        self._lock_timeout_s = lock_timeout_ms / 1000
+        self._turnstile = Turnstile(path.with_name(path.name + "-lock"), lock_timeout_ms)
+        self._lock_timeout_ms = lock_timeout_ms
         self._process = os.getpid()
         self._closed = False
         self._mine = threading.local()
@@ -133,8 +131,7 @@ class Database:
         with translated(self.path):
             handle = self._handle()
             with handle.lock:
-                if self._closed:  # in the moment between the look-up and the lock
-                    raise LogUnavailable(f"{self.path}: the log is closed")
+                self.check_usable()  # it may have been closed since the look-up
                 yield handle.connection
 
     @contextmanager
@@ -156,45 +153,54 @@ class Database:
 
         Any exception, in the body or in COMMIT, undoes everything.
         """
-        with self.using() as connection, self._locked():
+        with self.using() as connection, self._turnstile.passing() as mark:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                end = end_of(connection)
                 connection.execute("COMMIT")
             finally:
                 _roll_back(connection)
+            mark.write(end)
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file; wait for readers only when it has grown long.
 
         New readers that come while this waits read the file itself and so do not prolong it.
         """
-        with self.using() as connection, self._locked():
+        with self.using() as connection, self._turnstile.passing():
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if frames > RESTART_FRAMES:
                 connection.execute(f"PRAGMA busy_timeout = {_RESTART_WAIT_MS}")
                 try:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 finally:
-                    connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout_s * 1000)}")
+                    connection.execute(f"PRAGMA busy_timeout = {self._lock_timeout_ms}")
 
     def close(self) -> None:
-        """Close the connections of all threads, once each is out of use; idempotent."""
+        """Close the connections of all threads, once each is out of use; idempotent.
+
+        The last one to close in any process copies the write-ahead log into the file.
+        """
         self._closed = True
-        with self._handles_lock:
-            handles = list(self._handles)
         if os.getpid() != self._process:
             return
-        with translated(self.path), self._locked():
+        with self._handles_lock:
+            handles = list(self._handles)
+        with translated(self.path):
             for handle in handles:
                 with handle.lock:
                     handle.connection.close()
 
-    def _handle(self) -> Handle:
+    def check_usable(self) -> None:
+        """Raise `LogUnavailable` unless this process opened the database and has not closed it."""
         if self._closed:
             raise LogUnavailable(f"{self.path}: the log is closed")
         if os.getpid() != self._process:
             raise LogUnavailable(f"{self.path}: opened before a fork; open it again in the child")
+
+    def _handle(self) -> Handle:
+        self.check_usable()
         handle: Handle | None = getattr(self._mine, "handle", None)
         if handle is None:
             handle = Handle(self._connect())
@@ -206,7 +212,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
-            timeout=self._lock_timeout_s,
+            timeout=self._lock_timeout_ms / 1000,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=64,
@@ -218,11 +224,11 @@ class Database:
         return connection
 
     def _prepare(self) -> None:
-        """Create the tables in a new file; check that an old one is a log."""
-        with self._locked():
-            known = self._lock_path.read_text()
-            if known and (not self.path.exists() or self.path.stat().st_size == 0):
-                raise Corrupt(f"{self.path}: the log was here and is gone; restore its file")
+        """Create the tables in a new file; check that an old one is a log and has lost nothing."""
+        with self._turnstile.passing() as mark:
+            expected = mark.read()
+            if expected is not None and not (self.path.exists() and self.path.stat().st_size):
+                raise Corrupt(f"{self.path}: the log is gone; {self._way_out}")
             connection = self._handle().connection
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -232,8 +238,17 @@ class Database:
                 self._create(connection)
             elif (version, application) != (_FORMAT, _APPLICATION_ID):
                 raise Corrupt(f"{self.path}: not a log of format {_FORMAT}")
-            if not known:
-                self._lock_path.write_text("The log beside this file exists. Do not remove.\n")
+            end = end_of(connection)
+            if expected is not None and end < expected:
+                raise Corrupt(
+                    f"{self.path}: the acknowledged records [{end}, {expected}) are gone; "
+                    f"{self._way_out}"
+                )
+            mark.write(end)
+
+    @property
+    def _way_out(self) -> str:
+        return f"restore it from a backup, or remove {self._turnstile.path} to accept the loss"
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -244,27 +259,23 @@ class Database:
         connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the writers' lock, which the operating system frees when its holder dies."""
-        # Opened anew each time, so that a forked child never shares it for long.
-        with self._lock_path.open("a") as file:
-            deadline = time.monotonic() + self._lock_timeout_s
-            pause_s = _POLL_FIRST_S
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise LogUnavailable(
-                            f"{self.path}: another writer held the log for too long"
-                        ) from None
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, _POLL_LAST_S)
-            yield
-
 
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def start_of(connection: sqlite3.Connection) -> Lsn:
+    """Return the oldest position held."""
+    (start,) = connection.execute("SELECT start FROM position").fetchone()
+    return Lsn(start)
+
+
+def end_of(connection: sqlite3.Connection) -> Lsn:
+    """Return the position after the newest record."""
+    # The start is the end of a log that was truncated to nothing.
+    (end,) = connection.execute(
+        "SELECT coalesce((SELECT first + records FROM block ORDER BY first DESC LIMIT 1), start) "
+        "FROM position"
+    ).fetchone()
+    return Lsn(end)

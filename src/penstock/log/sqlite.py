@@ -26,7 +26,7 @@ from penstock.log import block as blocks
 from penstock.log.admission import Admission
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
-from penstock.log.database import CHECKPOINT_BYTES, Database
+from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, start_of
 from penstock.log.group import Call, GroupCommit
 from penstock.log.identity import IdentityIndex
 
@@ -124,8 +124,8 @@ class SqliteLog:
         When COMMIT itself fails, the outcome is as good as certainly "not there", but a crash in
         that very moment can make it appear; sending the same ids again settles it.
         """
+        self._check(_ONLY)
         if not entries:
-            self._check(_ONLY)
             return []
         sizes = [len(one.body) for one in entries]
         if max(sizes) > self._record_bytes_max:
@@ -143,13 +143,13 @@ class SqliteLog:
         """Return the oldest position still held (equal to `end` when nothing is)."""
         self._check(partition)
         with self._database.using() as connection:
-            return _start(connection)
+            return start_of(connection)
 
     def end(self, partition: LogPartition = _ONLY) -> Lsn:
         """Return the position after the newest durable record."""
         self._check(partition)
         with self._database.using() as connection:
-            return _end(connection)
+            return end_of(connection)
 
     def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = _ONLY) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`.
@@ -166,7 +166,7 @@ class SqliteLog:
             with self._database.using() as connection:
                 (version,) = connection.execute("PRAGMA data_version").fetchone()
                 if version != version_seen or self._known_end > after:
-                    end, version_seen = _end(connection), version
+                    end, version_seen = end_of(connection), version
             left_s = deadline - time.monotonic()
             if end > after or left_s <= 0:
                 return end
@@ -193,10 +193,11 @@ class SqliteLog:
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended, while its retention lasts."""
+        self._check(_ONLY)
         mark = blocks.mark_of(request_id, self._seed)
         with self._index_lock, self._database.reading() as connection:
             now_s = self._now_s()
-            self._index.refresh(connection, _end(connection), now_s)
+            self._index.refresh(connection, end_of(connection), now_s)
             sighting = self._index.seen(connection, [mark], now_s).get(mark)
         return None if sighting is None else (_ONLY, sighting.lsn)
 
@@ -210,8 +211,8 @@ class SqliteLog:
         """
         self._check(_ONLY)
         with self._database.reading() as connection:
-            end = min(_end(connection), start + max(records, 1))
-            self._check_held(start, _start(connection))
+            end = min(end_of(connection), start + max(records, 1))
+            self._check_held(start, start_of(connection))
             reach = start
             rows = connection.execute(f"SELECT * {_OVERLAPPING}", {"start": start, "end": end})
             for block in map(Block._make, rows):
@@ -232,8 +233,8 @@ class SqliteLog:
         """
         self._check(partition)
         with self._database.writing() as connection:
-            before = min(before, _end(connection))
-            if before <= _start(connection):
+            before = min(before, end_of(connection))
+            if before <= start_of(connection):
                 return
             connection.execute("UPDATE position SET start = ?", (before,))
             oldest_s = self._now_s() - self._retention_s
@@ -253,8 +254,7 @@ class SqliteLog:
     def _check(self, partition: LogPartition) -> None:
         if partition != _ONLY:
             raise LogUnavailable(f"{self._path}: there is no partition {partition}")
-        if self._database.closed:
-            raise LogUnavailable(f"{self._path}: the log is closed")
+        self._database.check_usable()
 
     def _check_held(self, start: Lsn, oldest: Lsn) -> None:
         if start < oldest:
@@ -269,7 +269,7 @@ class SqliteLog:
         if start >= end:
             return []
         with self._database.reading() as connection:
-            oldest = _start(connection)
+            oldest = start_of(connection)
             rows = connection.execute(
                 f"SELECT * {_OVERLAPPING}",
                 {"start": start, "end": end},
@@ -302,7 +302,7 @@ class SqliteLog:
         outcomes: list[list[Lsn] | RequestConflict] = []
         with self._index_lock:
             with self._database.writing() as connection:
-                end = _end(connection)
+                end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
                 marks = [mark for call in group for mark in call.marks]
                 admission = Admission(self._index.seen(connection, marks, now_s), end, now_s)
@@ -337,20 +337,6 @@ class SqliteLog:
         with suppress(LogUnavailable):
             self._database.checkpoint()
             self._bytes_since_checkpoint = 0
-
-
-def _start(connection: sqlite3.Connection) -> Lsn:
-    (start,) = connection.execute("SELECT start FROM position").fetchone()
-    return Lsn(start)
-
-
-def _end(connection: sqlite3.Connection) -> Lsn:
-    # The start is the end of a log that was truncated to nothing.
-    (end,) = connection.execute(
-        "SELECT coalesce((SELECT first + records FROM block ORDER BY first DESC LIMIT 1), start) "
-        "FROM position"
-    ).fetchone()
-    return Lsn(end)
 
 
 def _reduce(log: SqliteLog) -> tuple[Callable[[_Settings], SqliteLog], tuple[_Settings]]:

@@ -1,0 +1,91 @@
+"""The writers' lock of a log file, and the high-water mark that lies in it.
+
+It promises that one writer at a time passes, in all processes and threads, within a deadline; the
+operating system frees the lock when its holder dies. In the lock's file stands the end of the log
+after the newest commit, so that a log which has lost acknowledged records, because its file or its
+write-ahead log was damaged, cut, deleted or replaced by an older one, does not pass for whole.
+
+The mark is written after the commit was synced and is not synced itself: it may lag behind the
+log after a crash, and is never ahead of it. One that does not fit its checksum is ignored.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from penstock.base.ids import Lsn
+from penstock.errors import LogUnavailable
+
+_POLL_FIRST_S: Final = 0.0002
+_POLL_LAST_S: Final = 0.002
+_DIGITS: Final = 20
+_CHECKSUM_BYTES: Final = 16
+_MARK_BYTES: Final = _DIGITS + 1 + _CHECKSUM_BYTES + 1
+
+
+class Turnstile:
+    """Lets one writer at a time through."""
+
+    def __init__(self, path: Path, timeout_ms: int) -> None:
+        self.path = path
+        self._timeout_s = timeout_ms / 1000
+
+    @contextmanager
+    def passing(self) -> Iterator["Mark"]:
+        """Hold the lock; lend the high-water mark.
+
+        Raises:
+            LogUnavailable: The lock was not free in time.
+            OSError: The lock's file cannot be opened.
+        """
+        # Opened anew each time, so that a forked child does not share the lock for long.
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._acquire(file)
+            yield Mark(file)
+        finally:
+            os.close(file)
+
+    def _acquire(self, file: int) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = _POLL_FIRST_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LogUnavailable(
+                        f"{self.path}: another writer held the log for too long"
+                    ) from None
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, _POLL_LAST_S)
+            else:
+                return
+
+
+class Mark:
+    """The end of the log as its last writer knew it; usable while the lock is held."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def read(self) -> Lsn | None:
+        """Return the end; None when none was ever written, or what was is not legible."""
+        text = os.pread(self._file, _MARK_BYTES, 0)
+        digits = text[:_DIGITS]
+        return Lsn(int(digits)) if digits and text == _legible(digits) else None
+
+    def write(self, end: Lsn) -> None:
+        """Note the end. A failure is no harm: the mark then lags behind."""
+        with suppress(OSError):
+            os.pwrite(self._file, _legible(b"%0*d" % (_DIGITS, end)), 0)
+
+
+def _legible(digits: bytes) -> bytes:
+    return digits + b" " + xxhash.xxh3_64_hexdigest(digits).encode() + b"\n"
