@@ -42,9 +42,12 @@ class Call:
 
     def outcome(self) -> list[Lsn]:
         """Return the positions, or raise the failure."""
-        if self.positions is None:
-            raise self.failure or LogUnavailable("the append was interrupted before its commit")
-        return self.positions
+        if self.positions is not None:
+            return self.positions
+        assert self.failure is not None, "a call is settled before its caller goes on"
+        # A new one for each caller: the calls of a group share one failure, and each thread that
+        # raises an exception writes to it.
+        raise type(self.failure)(str(self.failure)) from self.failure
 
 
 class GroupCommit:

@@ -5,20 +5,15 @@ and the twin that `SqliteLog` is compared with, so it does everything the obviou
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log.api import Entry, Record
+from penstock.log.clock import wall_clock_us
 
 _ONLY: Final = LogPartition(0)
-
-
-def wall_clock_us() -> int:
-    """Return the time in microseconds since the Unix epoch."""
-    return time.time_ns() // 1000
 
 
 class MemoryLog:

@@ -10,7 +10,6 @@ belongs to the process that opened it; a forked child opens the log again (pickl
 """
 
 import copyreg
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +25,15 @@ from penstock.log import block as blocks
 from penstock.log.admission import Admission
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
+from penstock.log.clock import wall_clock_us
 from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, start_of
 from penstock.log.group import Call, GroupCommit
 from penstock.log.identity import IdentityIndex
 
 _ONLY: Final = LogPartition(0)
 _TRUNCATED_BYTES: Final = 16_777_216
-_OVERHEAD_BYTES: Final = 100  # of a record besides its body; a single append writes a page
+_RECORD_BYTES: Final = 100  # besides the body, roughly
+_COMMIT_BYTES: Final = 8_192  # two pages, besides the records
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
 _INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -47,11 +48,6 @@ _OVERLAPPING: Final = (
     "FROM block WHERE first < :end AND first >= "
     "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
 )
-
-
-def wall_clock_us() -> int:
-    """Return the time in microseconds since the Unix epoch."""
-    return time.time_ns() // 1000
 
 
 class _Settings(TypedDict):
@@ -233,17 +229,15 @@ class SqliteLog:
         """
         self._check(partition)
         with self._database.writing() as connection:
-            before = min(before, end_of(connection))
-            if before <= start_of(connection):
-                return
-            connection.execute("UPDATE position SET start = ?", (before,))
-            oldest_s = self._now_s() - self._retention_s
-            connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
-        deleted = 1
-        while deleted:
-            with self._database.writing() as connection:
-                deleted = self._delete_some(connection, before)
-        self._database.checkpoint()
+            start = start_of(connection)
+            before = max(min(before, end_of(connection)), start)
+            if before > start:
+                oldest_s = self._now_s() - self._retention_s
+                connection.execute("UPDATE position SET start = ?", (before,))
+                connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
+        # Also what an earlier truncation left when it was interrupted.
+        while self._delete_some(before):
+            self._database.checkpoint()
 
     def close(self) -> None:
         """Release everything; append and read raise `LogUnavailable` afterwards."""
@@ -286,15 +280,18 @@ class SqliteLog:
             raise Corrupt(f"{self._path}: no record at lsn {reach}; [{start}, {end}) was asked for")
         return held
 
-    def _delete_some(self, connection: sqlite3.Connection, before: Lsn) -> int:
+    def _delete_some(self, before: Lsn) -> int:
         """Delete some blocks below a position, all but their prints; return how many."""
-        last = connection.execute(_LAST_TO_DELETE, (before, before, _TRUNCATED_BYTES)).fetchone()
-        connection.execute(
-            "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "
-            "FROM block WHERE first <= ?",
-            last,
-        )
-        return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount
+        with self._database.writing() as connection:
+            last = connection.execute(
+                _LAST_TO_DELETE, (before, before, _TRUNCATED_BYTES)
+            ).fetchone()
+            connection.execute(
+                "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "
+                "FROM block WHERE first <= ?",
+                last,
+            )
+            return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount
 
     def _commit(self, group: Sequence[Call]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
@@ -320,8 +317,9 @@ class SqliteLog:
                 call.failure = outcome
             else:
                 call.positions = outcome
-        self._bytes_since_checkpoint += sum(call.size for call in group)
-        self._bytes_since_checkpoint += len(admission.entries) * _OVERHEAD_BYTES
+        self._bytes_since_checkpoint += (
+            _COMMIT_BYTES + _RECORD_BYTES * len(admission.entries) + sum(one.size for one in group)
+        )
         with self._appended:
             self._known_end = admission.end
             self._appended.notify_all()
