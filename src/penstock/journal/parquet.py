@@ -62,9 +62,10 @@ def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
         raise damaged(part, f"does not have the checksum {part.checksum}")
     source = pa.BufferReader(data)
     # Threads would fight over the cores that other tasks use; one part is small.
-    rows = pq.read_table(source, columns=columns, use_threads=False)
+    names = None if columns is None else list(columns)
+    rows = pq.read_table(source, columns=names, use_threads=False)
     assert rows.num_rows == part.rows, f"{part.path} has {rows.num_rows} rows"
-    return rows.select(columns) if columns is not None else rows.cast(SCHEMAS[part.kind])
+    return rows.select(names) if names is not None else rows.cast(SCHEMAS[part.kind])
 
 
 def damaged(part: Part, how: str) -> Corrupt:
