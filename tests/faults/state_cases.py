@@ -1,5 +1,6 @@
 """What the fault tests of state share: a journal, its fold, and reading in a child."""
 
+import faulthandler
 import os
 import signal
 from collections.abc import Callable
@@ -50,18 +51,29 @@ def journal_of(epochs: int) -> MemoryJournal:
     return journal
 
 
-def in_child(work: Callable[[], int]) -> int:
-    """Run in a forked child; return its exit status, negative when a signal ended it."""
+def started(work: Callable[[], int]) -> int:
+    """Run in a forked child, which ends with what `work` returns; return its process id."""
     child = os.fork()
     if child == 0:
         status = NOTICED
         try:
+            faulthandler.disable()  # some of them are meant to die
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LMDB writes its last words there
             signal.alarm(DEADLINE_S)
             status = work()
         finally:
             os._exit(status)
+    return child
+
+
+def ended(child: int) -> int:
+    """Wait for a child; return its exit status, negative when a signal ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def in_child(work: Callable[[], int]) -> int:
+    """Run in a forked child; return its exit status, negative when a signal ended it."""
+    return ended(started(work))
 
 
 def content(directory: Path, journal: MemoryJournal) -> str:

@@ -21,11 +21,14 @@ from penstock.state.stores import Stores
 from tests.faults.state_cases import (
     BOOT,
     LAST,
+    PAGE,
     RIGHT,
     WRONG,
     content,
+    ended,
     in_child,
     journal_of,
+    started,
     states_at,
 )
 
@@ -155,17 +158,8 @@ def test_processes_that_catch_up_at_once_agree(journal: MemoryJournal, tmp_path:
         with stores.at(LAST) as reader:
             return RIGHT if dict(reader.items()) == states_at(LAST) else WRONG
 
-    children = []
-    for _ in range(4):
-        child = os.fork()
-        if child == 0:
-            status = WRONG
-            try:
-                status = work()
-            finally:
-                os._exit(status)
-        children.append(child)
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    children = [started(work) for _ in range(4)]
+    statuses = [ended(child) for child in children]
     assert statuses == [RIGHT] * 4
 
 
@@ -230,3 +224,24 @@ def test_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
 
     assert in_child(work) == RIGHT
     assert is_sound(path, BOOT)
+
+
+def test_stores_go_on_when_space_returns(journal: MemoryJournal, tmp_path: Path) -> None:
+    """A catch-up that met a full disk raises the operational error, and works once there is space."""
+
+    def work() -> int:
+        stores = Stores(tmp_path, journal, 1, boot_id=BOOT)
+        stores.catch_up_one(0, BEFORE_FIRST)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 * PAGE, hard))
+        try:
+            stores.catch_up_one(0, LAST)
+        except StateUnavailable:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        else:
+            return WRONG
+        with stores.at(LAST) as reader:
+            return RIGHT if dict(reader.items()) == states_at(LAST) else WRONG
+
+    assert in_child(work) == RIGHT
+    assert content(tmp_path, journal) == digest_of_mapping(states_at(LAST))

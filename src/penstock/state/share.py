@@ -1,6 +1,7 @@
 """Share: which part of all entities one store holds."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from penstock.base.ids import BUCKETS, partition_of
@@ -19,9 +20,10 @@ class Share:
             raise ValueError(message)
 
 
-def routes(partitions: int) -> list[int]:
+@cache
+def routes(partitions: int) -> tuple[int, ...]:
     """Return the owner of every bucket, in bucket order."""
-    return [partition_of(bucket, partitions) for bucket in range(BUCKETS)]
+    return tuple(partition_of(bucket, partitions) for bucket in range(BUCKETS))
 
 
 WHOLE: Final = Share(0, 1)

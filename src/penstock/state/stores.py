@@ -157,19 +157,24 @@ class Stores:
                 reached = state.epoch
                 if reached > epoch:
                     self._check_ahead(share, reached, epoch)
-                else:
-                    catch_up(state, self._journal, epoch, share, self._progress)
-                    if not state.replaced:
-                        return state
-            except StateUnavailable:
-                self._forget(share)  # after a failed write LMDB may want to be opened anew
-                raise
+                    continue
+                if reached < epoch:
+                    self._feed(state, share, epoch)
+                if not state.replaced:
+                    return state
             except Corrupt as error:
                 if is_sound(self._path(share), self._boot_id):
                     raise  # it is the journal that is damaged
                 self.rebuild(share.partition, str(error))
         message = f"partition {share.partition} could not be brought to epoch {epoch}"
         raise StateUnavailable(message)
+
+    def _feed(self, state: LmdbState, share: Share, epoch: Epoch) -> None:
+        try:
+            catch_up(state, self._journal, epoch, share, self._progress)
+        except StateUnavailable:
+            self._forget(share)  # after a failed write LMDB may want to be opened anew
+            raise
 
     def _opened(self, share: Share) -> LmdbState:
         state = self._open.get(share.partition)
@@ -221,7 +226,8 @@ class Stores:
 
 def _router(readers: list[Reader]) -> Callable[[EntityKey], bytes | None]:
     """Return a `get` that asks the reader of the key's bucket."""
-    gets = [readers[partition].get for partition in routes(len(readers))]
+    by_partition = [reader.get for reader in readers]
+    gets = list(map(by_partition.__getitem__, routes(len(readers))))
     fingerprint = xxhash.xxh3_64_intdigest
     encode = str.encode
     last = BUCKETS - 1  # BUCKETS is a power of two, so this mask is the remainder
