@@ -1,0 +1,199 @@
+"""The audit of a benchmark: reads the whole journal once, in order, after everything has stopped.
+
+It promises to find every acknowledged request exactly once, at the position that the log gave it,
+and to show the ledger all that was committed. It shares no code with the engine, the stores or the
+catch-up: it folds the changes itself. What it keeps for the serial oracle (the state where the
+sample begins, and the sample's records) is a by-product of the same pass.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
+from penstock.cli.bench.ledger import Ledger, Row, ShopLedger, TransferLedger
+from penstock.cli.bench.options import Options
+from penstock.cli.bench.workload import application_of, loading_count
+from penstock.journal.api import Commit, Journal, PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Record
+from penstock.model.application import App
+from penstock.state.digest import digest_of_mapping
+
+SAMPLE: Final = 50_000
+ONLY: Final = LogPartition(0)
+
+_Request = tuple[str, str | None, str, msgspec.Raw, msgspec.Raw]
+_REQUESTS: Final = msgspec.msgpack.Decoder(_Request)
+_ARGUMENTS: Final = msgspec.msgpack.Decoder()
+_LEDGERS: Final[dict[str, Callable[[App], Ledger]]] = {
+    "checkout": ShopLedger,
+    "transfer": TransferLedger,
+}
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the journal says.
+
+    Attributes:
+        complaints: What is wrong; empty when money and stock are conserved, every acknowledged
+            request is there once, and replies and state agree.
+        epochs: Committed epochs; `failures` the replies that are errors, by code.
+        replies_hash, state_hash: The same for every partitioning of the same requests.
+        sample: The first of the measured requests, up to 50,000, with their time.
+        sample_state: What every entity was before them.
+        state: What every entity is after the last epoch.
+        audit_s: How long the audit took.
+    """
+
+    complaints: list[str] = field(default_factory=list)
+    epochs: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    replies_hash: str = ""
+    state_hash: str = ""
+    sample: list[Record] = field(default_factory=list)
+    sample_state: dict[EntityKey, bytes] = field(default_factory=dict)
+    state: dict[EntityKey, bytes] = field(default_factory=dict)
+    audit_s: float = 0.0
+
+
+Told = Callable[[Epoch], None]
+"""Is told each epoch that has been audited."""
+
+
+def audit(
+    options: Options, data: Path, *, acknowledged: Lsn, window_opens: Epoch, told: Told
+) -> Findings:
+    """Read the journal in a data directory.
+
+    Args:
+        options: What ran.
+        data: Where it ran.
+        acknowledged: Position after the last append that returned.
+        window_opens: The last epoch before the measured ones: the sample begins after it.
+        told: For progress.
+
+    Raises:
+        Corrupt: A part or commit is damaged.
+    """
+    app, _ = application_of(options)
+    began = time.perf_counter()
+    journal = DeltaJournal(data / "journal", app.name)
+    auditor = _Auditor(journal, _LEDGERS[options.kind](app), window_opens)
+    for commit in journal.commits(BEFORE_FIRST):
+        auditor.take(commit)
+        told(commit.epoch)
+    journal.close()
+    found = auditor.finish(options, acknowledged)
+    found.audit_s = time.perf_counter() - began
+    return found
+
+
+class _Auditor:
+    def __init__(self, journal: Journal, ledger: Ledger, window_opens: Epoch) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._window_opens = window_opens
+        self._found = Findings()
+        self._ids: list[str] = []
+        self._hasher = xxhash.xxh3_128()
+
+    def take(self, commit: Commit) -> None:
+        """Look at one epoch."""
+        found = self._found
+        found.epochs += 1
+        self._take_transactions(commit)
+        rows = self._changes(commit)
+        complaint = self._ledger.changed(rows)
+        if complaint is not None and not found.complaints:
+            found.complaints.append(f"after epoch {commit.epoch}: {complaint}")
+        for entity, key, state in rows:
+            if state is None:
+                found.state.pop(EntityKey(f"{entity}/{key}"), None)
+            else:
+                found.state[EntityKey(f"{entity}/{key}")] = state
+        if commit.epoch == self._window_opens:
+            found.sample_state = dict(found.state)
+
+    def finish(self, options: Options, acknowledged: Lsn) -> Findings:
+        """Say what holds for the whole history."""
+        found = self._found
+        found.complaints += self._ledger.complaints()
+        if len(self._ids) != acknowledged:
+            found.complaints.append(
+                f"{acknowledged} requests were acknowledged, {len(self._ids)} have a reply"
+            )
+        expected = _expected_ids(options, len(self._ids))
+        wrong = [lsn for lsn, id_ in enumerate(self._ids) if id_ != expected[lsn]]
+        if wrong:
+            found.complaints.append(
+                f"{len(wrong)} requests are not where the log put them, the first at {wrong[0]}"
+            )
+        found.replies_hash = self._hasher.hexdigest()
+        found.state_hash = digest_of_mapping(found.state)
+        return found
+
+    def _take_transactions(self, commit: Commit) -> None:
+        tables = [
+            self._journal.read(part, ("lsn", "request_id", "time_us", "request", "error", "reply"))
+            for part in commit.parts_of(PartKind.TRANSACTIONS)
+        ]
+        if not tables:
+            return
+        rows = pa.concat_tables(tables).sort_by("lsn")
+        columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
+        lsns = columns[0]
+        expected = range(len(self._ids), len(self._ids) + len(lsns))
+        if lsns != list(expected) or commit.positions[ONLY] != expected.stop:
+            self._found.complaints.append(
+                f"epoch {commit.epoch} has the positions {lsns[0]} … {lsns[-1]} of the log, "
+                f"not {expected.start} … {expected.stop - 1} once each"
+            )
+        self._ids += columns[1]
+        is_sample = commit.epoch > self._window_opens
+        for lsn, id_, time_us, request, error, reply in zip(*columns, strict=True):
+            self._hasher.update(_reply_row(id_, error, reply))
+            if error is None:
+                _, key, method, positional, _ = _REQUESTS.decode(request)
+                self._ledger.answered(key, method, _ARGUMENTS.decode(positional))
+            else:
+                self._found.failures[error] = self._found.failures.get(error, 0) + 1
+            if is_sample and len(self._found.sample) < SAMPLE:
+                self._found.sample.append(Record(Lsn(lsn), RequestId(id_), request, time_us))
+
+    def _changes(self, commit: Commit) -> list[Row]:
+        rows: list[Row] = []
+        for part in commit.parts_of(PartKind.CHANGES):
+            table = self._journal.read(part, ("entity", "key", "state"))
+            rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
+        seen = {row[:2] for row in rows}
+        if len(seen) != len(rows):
+            self._found.complaints.append(f"epoch {commit.epoch} changes one entity twice")
+        return rows
+
+
+def hash_of_replies(rows: list[tuple[str, str | None, bytes]]) -> str:
+    """Return the hash of (request id, error, reply) in log order; epochs are not part of it."""
+    hasher = xxhash.xxh3_128()
+    for id_, error, reply in rows:
+        hasher.update(_reply_row(id_, error, reply))
+    return hasher.hexdigest()
+
+
+def _reply_row(id_: str, error: str | None, reply: bytes) -> bytes:
+    code = "" if error is None else error
+    return b"%b\x00%b\x00%d:%b" % (id_.encode(), code.encode(), len(reply), reply)
+
+
+def _expected_ids(options: Options, count: int) -> list[str]:
+    """Return the ids that `feed` gives, by position."""
+    loading = loading_count(options)
+    ids = [f"load-{number}" for number in range(min(loading, count))]
+    return ids + [f"request-{number}" for number in range(count - len(ids))]

@@ -1,0 +1,179 @@
+"""Ledgers: whether money and stock are conserved, computed from the journal's changes alone.
+
+A ledger is shown every change of every epoch and every request that was answered without an error.
+It decodes both by itself and never asks the engine: at the end of each epoch what was spent and
+what was sold must equal what was earned and what is missing, in total; at the end of the history
+it must agree for every user, item, order and account, and with the replies.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from penstock.model.application import App
+
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_EXAMPLES: Final = 3
+
+Row = tuple[str, str, bytes | None]
+"""A change: class name, key, the encoded attributes after the epoch."""
+
+
+class Ledger(Protocol):
+    """Adds up what a benchmark must conserve."""
+
+    def changed(self, rows: Iterable[Row]) -> str | None:
+        """Take all changes of an epoch; return what is wrong after it."""
+
+    def answered(self, key: str | None, method: str, arguments: Any) -> None:
+        """Take a request whose reply is no error."""
+
+    def complaints(self) -> list[str]:
+        """Return what is wrong after the whole history."""
+
+
+class ShopLedger:
+    """Money and stock of the shop."""
+
+    def __init__(self, app: App) -> None:
+        self._place = {
+            (entity, name): index
+            for entity, kind in app.entities.items()
+            for index, name in enumerate(kind.attributes)
+        }
+        self._credits: dict[str, int] = {}
+        self._stocks: dict[str, int] = {}
+        self._orders: dict[str, tuple[str, int, list[tuple[str, int]], int]] = {}
+        self._opened_credit: dict[str, int] = {}
+        self._opened_stock: dict[str, int] = {}
+        self._checkouts: Counter[str | None] = Counter()
+        self._missing_money = self._missing_stock = 0  # opened, minus what there is
+        self._earned = self._sold = 0
+
+    def changed(self, rows: Iterable[Row]) -> str | None:
+        """Compare what is missing in total with what the orders account for."""
+        for entity, key, state in rows:
+            if state is None:
+                return f"{entity} {key} was deleted, which no request asks for"
+            values = _DECODE(state)
+            if entity == "User":
+                self._user(key, values[self._place["User", "credit"]])
+            elif entity == "Item":
+                self._item(key, values[self._place["Item", "stock"]])
+            else:
+                self._order(key, values)
+        if self._missing_money != self._earned:
+            return f"users have spent {self._missing_money}, orders have cost {self._earned}"
+        if self._missing_stock != self._sold:
+            return f"{self._missing_stock} pieces are missing, {self._sold} were sold"
+        return None
+
+    def answered(self, key: str | None, method: str, arguments: Any) -> None:
+        """Count the checkouts of each order."""
+        if method == "reorder":
+            self._checkouts[key] += 1
+
+    def complaints(self) -> list[str]:
+        """Compare every user, item and order with the replies."""
+        spent: Counter[str] = Counter()
+        sold: Counter[str] = Counter()
+        found = []
+        for number, (user, cost, basket, checkouts) in self._orders.items():
+            spent[user] += cost * checkouts
+            for item, quantity in basket:
+                sold[item] += quantity * checkouts
+            told = self._checkouts[number]
+            if told != checkouts:
+                found.append(f"order {number} was checked out {checkouts} times, {told} replies")
+        found += _differences("user", "credit", self._opened_credit, self._credits, spent)
+        found += _differences("item", "stock", self._opened_stock, self._stocks, sold)
+        return _first(found)
+
+    def _user(self, key: str, credit: int) -> None:
+        before = self._credits.get(key)
+        if before is None:
+            self._opened_credit[key] = credit
+        else:
+            self._missing_money += before - credit
+        self._credits[key] = credit
+
+    def _item(self, key: str, stock: int) -> None:
+        before = self._stocks.get(key)
+        if before is None:
+            self._opened_stock[key] = stock
+        else:
+            self._missing_stock += before - stock
+        self._stocks[key] = stock
+
+    def _order(self, key: str, values: list[Any]) -> None:
+        place = self._place
+        checkouts = values[place["Order", "checkouts"]]
+        known = self._orders.get(key)
+        if known is None:
+            basket = [(item, quantity) for item, quantity in values[place["Order", "items"]]]
+            cost = values[place["Order", "total_cost"]]
+            known = (values[place["Order", "user"]], cost, basket, 0)
+        user, cost, basket, before = known
+        more = checkouts - before
+        self._earned += more * cost
+        self._sold += more * sum(quantity for _, quantity in basket)
+        self._orders[key] = (user, cost, basket, checkouts)
+
+
+class TransferLedger:
+    """Money of all accounts."""
+
+    def __init__(self, app: App) -> None:
+        self._place = list(app.entities["Account"].attributes).index("balance")
+        self._balances: dict[str, int] = {}
+        self._opened: dict[str, int] = {}
+        self._moved: Counter[str] = Counter()
+        self._missing = 0
+
+    def changed(self, rows: Iterable[Row]) -> str | None:
+        """Check that no money is missing or new in total."""
+        for _, key, state in rows:
+            if state is None:
+                return f"account {key} was deleted, which no request asks for"
+            balance = _DECODE(state)[self._place]
+            before = self._balances.get(key)
+            if before is None:
+                self._opened[key] = balance
+            else:
+                self._missing += before - balance
+            self._balances[key] = balance
+        return f"{self._missing} is missing in total" if self._missing else None
+
+    def answered(self, key: str | None, method: str, arguments: Any) -> None:
+        """Note who gave what to whom."""
+        if method == "transfer":
+            target, amount = arguments
+            self._moved[str(key)] += amount
+            self._moved[target] -= amount
+
+    def complaints(self) -> list[str]:
+        """Compare every account with the transfers that were acknowledged."""
+        found = _differences("account", "balance", self._opened, self._balances, self._moved)
+        return _first(found)
+
+
+def _differences(
+    what: str,
+    name: str,
+    opened: dict[str, int],
+    closed: dict[str, int],
+    gone: Counter[str],
+) -> list[str]:
+    found = [
+        f"{what} {key} has {name} {closed[key]}, replies leave {amount - gone[key]}"
+        for key, amount in opened.items()
+        if closed[key] != amount - gone[key]
+    ]
+    return found + [f"{what} {key} does not exist" for key in gone.keys() - opened.keys()]
+
+
+def _first(complaints: list[str]) -> list[str]:
+    rest = len(complaints) - _EXAMPLES
+    return complaints if rest <= 0 else [*complaints[:_EXAMPLES], f"… and {rest} more"]

@@ -1,0 +1,131 @@
+"""A runtime without Spark: one thread, real log, real journal, the executor of the local runtime.
+
+It is what the command line needs of a runtime (`start`, `stop`, `wait_until`, `on_epoch`, reports),
+so that commands are tested with everything real but the JVM.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, split_entity_key
+from penstock.engine.execute import Executor, Outcome
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Record
+from penstock.log.sqlite import SqliteLog
+from penstock.runtime.config import Config
+from penstock.runtime.loading import load_app
+from penstock.runtime.report import EpochReport
+
+ONLY = LogPartition(0)
+
+
+class SerialDriver:
+    """Processes the log of a data directory in epochs, in a thread.
+
+    `break_state` may damage an epoch's changes before they are journalled.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        config: Config,
+        *,
+        break_state: Callable[[EntityKey, bytes | None], bytes | None] | None = None,
+    ) -> None:
+        self.app = load_app(spec)
+        self.config = config
+        self.on_epoch: list[Callable[[EpochReport], None]] = []
+        config.data.mkdir(parents=True, exist_ok=True)
+        self.log = SqliteLog(config.data / "log.sqlite")
+        self.journal = DeltaJournal(config.data / "journal", self.app.name)
+        self._break_state = break_state or (lambda key, data: data)
+        self._state: dict[EntityKey, bytes] = {}
+        self._position = Lsn(0)
+        self._epoch = Epoch(-1)
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="serial driver")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self.log.close()
+        self.journal.close()
+
+    def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._position >= lsn, timeout_ms / 1_000)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            end = self.log.wait(self._position, 20)
+            if end > self._position:
+                self._process(min(end, Lsn(self._position + self.config.epoch_records_max)))
+
+    def _process(self, end: Lsn) -> None:
+        began = time.perf_counter()
+        executor = Executor(self.app, self._state.get, self.config.limits)
+        records = self.log.read(self._position, Lsn(end))
+        self._epoch = Epoch(self._epoch + 1)
+        outcomes: list[tuple[Record, Outcome]] = []
+        changes: dict[EntityKey, bytes | None] = {}
+        for record in records:
+            outcome = executor.run(record.request_id, record.body, record.time_us)
+            outcomes.append((record, outcome))
+            for key, data in outcome.writes.items():
+                changes[key] = self._break_state(key, data)
+                if data is None:
+                    self._state.pop(key, None)
+                else:
+                    self._state[key] = data
+        executed = time.perf_counter()
+        self._commit(end, outcomes, changes)
+        phases = {"round1": executed - began, "commit": time.perf_counter() - executed}
+        aborts = sum(outcome.error is not None for _, outcome in outcomes)
+        milliseconds = {name: seconds * 1_000 for name, seconds in phases.items()}
+        report = EpochReport(self._epoch, len(records), aborts, 1, 0, 1, milliseconds)
+        for listener in self.on_epoch:
+            listener(report)
+        with self._changed:
+            self._position = Lsn(end)
+            self._changed.notify_all()
+
+    def _commit(
+        self,
+        end: Lsn,
+        outcomes: list[tuple[Record, Outcome]],
+        changes: dict[EntityKey, bytes | None],
+    ) -> None:
+        transactions = [
+            {
+                "epoch": self._epoch,
+                "partition": 0,
+                "lsn": record.lsn,
+                "request_id": record.request_id,
+                "time_us": record.time_us,
+                "request": record.body,
+                "error": outcome.error,
+                "reply": outcome.reply,
+            }
+            for record, outcome in outcomes
+        ]
+        changed = []
+        for full, data in changes.items():
+            entity, key = split_entity_key(full)
+            changed.append({"epoch": self._epoch, "entity": entity, "key": key, "state": data})
+        parts = (
+            self._part(PartKind.TRANSACTIONS, transactions, TRANSACTIONS),
+            self._part(PartKind.CHANGES, changed, CHANGES),
+        )
+        self.journal.commit(Commit(self._epoch, {ONLY: end}, parts, time.time_ns() // 1_000))
+
+    def _part(self, kind: PartKind, rows: list[dict[str, Any]], schema: pa.Schema) -> Part:
+        return self.journal.write(kind, pa.Table.from_pylist(rows, schema), f"{kind}-0")
