@@ -12,6 +12,7 @@ again whole in one task; so this ends, at the latest with all transactions in on
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +51,17 @@ class EpochRun:
         self._count = count
         self._tasks = len(first)
         self._touches = Touches.none()
-        self._run = np.full(count, -1, np.int64)  # which task of which round ran it last
+        self._run = np.full(count, -1, np.int64)  # round * tasks + task of the latest run
         self._escaped = np.zeros(count, np.bool_)
         self._next: tuple[Positions, ...] | None = tuple(first)
         self._last: tuple[Positions, ...] = ()
         self.rounds = 0
         self.reran = 0
+
+    @classmethod
+    def alone(cls, count: int) -> Self:
+        """Begin an epoch that one task runs whole: nothing can be in conflict."""
+        return cls(count, [np.arange(count, dtype=np.uint32)])
 
     def next_round(self) -> Round | None:
         """Return the round to run now; None when every component is finished."""
@@ -65,14 +71,15 @@ class EpochRun:
             self.reran += sum(task.size for task in self._next)
         self._last, self._next = self._next, None
         self.rounds += 1
+        for task, positions in enumerate(self._last):
+            self._run[positions] = self.rounds * self._tasks + task
+            self._escaped[positions] = False
         return Round(self.rounds, self._last)
 
     def absorb(self, findings: list[Finding]) -> None:
         """Take the findings of the last round, one for each task in order, and validate."""
         assert len(findings) == len(self._last), "every task reports"
-        for task, (positions, finding) in enumerate(zip(self._last, findings, strict=True)):
-            self._run[positions] = self.rounds * self._tasks + task
-            self._escaped[positions] = False
+        for finding in findings:
             self._escaped[finding.escaped] = True
         self._touches = self._touches.and_also([finding.touches for finding in findings])
         if self._alone():
@@ -82,11 +89,12 @@ class EpochRun:
         if again.size:
             self._next = tuple(balance(again, labels, self._tasks))
 
-    def superseded(self) -> Positions:
-        """Return the positions of the coming round: whatever ran of them before is void."""
-        if self._next is None:
-            return np.empty(0, np.uint32)
-        return np.sort(np.concatenate(self._next))
+    def superseded(self, number: int) -> Positions:
+        """Return the positions that have run, or run now, in a later round than `number`.
+
+        What round `number` produced of them is void.
+        """
+        return np.flatnonzero(self._run >= (number + 1) * self._tasks).astype(np.uint32)
 
     def _alone(self) -> bool:
         """Say whether one run executed the whole epoch: then nothing can be in conflict."""

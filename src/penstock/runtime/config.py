@@ -39,6 +39,7 @@ class Config:
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
         driver_memory_mb: Heap of Spark's JVM.
+        fault: `step@count` kills a process there (`runtime.fault`); empty outside of tests.
     """
 
     data: Path
@@ -53,6 +54,7 @@ class Config:
     record_bytes_max: int = 1 << 20
     retention_s: int = 7 * 86_400
     driver_memory_mb: int = 1_024
+    fault: str = ""
 
     def __post_init__(self) -> None:
         """Check every value.

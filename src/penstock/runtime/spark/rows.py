@@ -37,7 +37,6 @@ class Rows:
         self._errors: list[str | None] = []
         self._replies: list[bytes] = []
         self._writers: dict[EntityKey, int] = {}
-        self.aborts = 0
 
     def add(self, position: int, partition: LogPartition, record: Record, outcome: Outcome) -> None:
         """Add a transaction's row, and note what it changed."""
@@ -46,8 +45,6 @@ class Rows:
         self._records.append(record)
         self._errors.append(outcome.error)
         self._replies.append(outcome.reply)
-        if outcome.error is not None:
-            self.aborts += 1
         for key in outcome.writes:
             self._writers[key] = position
 

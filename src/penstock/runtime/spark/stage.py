@@ -175,7 +175,7 @@ class Worker:
         draft = str(self._scratch / unique) if order.keep and own else ""
         if own and draft:
             write_draft(own, Path(draft))
-        parts = self._publish(order, own, unique) if order.publish else []
+        parts, aborts = self._publish(order, own, unique) if order.publish else ([], 0)
         wrote = time.perf_counter()
         return Report(
             touched=tracker.position.tobytes(),
@@ -185,7 +185,7 @@ class Worker:
             draft=draft,
             parts=parts,
             records=len(positions),
-            aborts=rows.aborts,
+            aborts=aborts,
             phases_ms={
                 "log": (read_done - began) * 1e3,
                 "state": (opened - read_done) * 1e3,
@@ -244,20 +244,26 @@ class Worker:
                 if order.tracked:
                     tracker.note(position, outcome.reads, outcome.writes)
 
-    def _publish(self, order: Execute, own: Tables | None, name: str) -> list[Written]:
-        """Write the parts of what stands: of earlier drafts, and of this run."""
+    def _publish(
+        self, order: Execute, own: Tables | None, name: str
+    ) -> tuple[list[Written], int]:
+        """Write the parts of what stands: of earlier drafts, and of this run; count its aborts."""
         several = [
             read_draft(Path(draft.path), _positions(draft.superseded)) for draft in order.drafts
         ]
         if own is not None:
             several.append(own)
-        parts = []
-        for kind, table in merge(several).items() if several else ():
+        parts: list[Written] = []
+        if not several:
+            return parts, 0
+        merged = merge(several)
+        errors = merged[PartKind.TRANSACTIONS]["error"]
+        for kind, table in merged.items():
             if table.num_rows:
                 part = self._journal.write(PartKind(kind), table, name)
                 parts.append(Written(part.kind, part.path, part.rows, part.size, part.checksum))
                 self._fault.reached("between-parts")
-        return parts
+        return parts, len(errors) - errors.null_count
 
 
 def _positions(packed: bytes) -> Positions:

@@ -1,0 +1,151 @@
+"""Replies, as the journal has them: nothing is known of a request before its epoch is committed.
+
+`Replies` follows the journal in a thread of its own and wakes who waits. `find_reply` looks up one
+that was committed long ago.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pyarrow.compute as pc
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
+from penstock.errors import TimedOut
+from penstock.journal.api import Commit, Journal, PartKind
+from penstock.runtime.api import Reply
+
+_COLUMNS = ("partition", "lsn", "request_id", "error", "reply")
+Place = tuple[LogPartition, Lsn]
+
+
+class Replies:
+    """Answers waiting callers from the journal's newest epochs."""
+
+    def __init__(self, journal: Journal) -> None:
+        """Follow the journal from its newest epoch on."""
+        self._journal = journal
+        self._lock = threading.Condition()
+        self._waiting: dict[Place, Future[Reply]] = {}
+        last = journal.last()
+        self._seen = BEFORE_FIRST if last is None else last.epoch
+        self._reached: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
+        self._closed = False
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._follow, name="penstock-replies", daemon=True)
+        self._thread.start()
+
+    def wait(self, place: Place, timeout_ms: int) -> Reply:
+        """Return the reply to the request at a log position.
+
+        Raises:
+            TimedOut: It did not come in time; the request may still take effect.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            partition, lsn = place
+            future = None
+            if lsn >= self._reached.get(partition, Lsn(0)):
+                future = self._waiting.setdefault(place, Future())
+        if future is None:
+            return find_reply(self._journal, place)
+        try:
+            return future.result(timeout_ms / 1_000)
+        except TimeoutError:
+            raise TimedOut(
+                f"no reply within {timeout_ms} ms; the request is in the log at {lsn} and "
+                "will be processed; ask again with the same request id"
+            ) from None
+
+    def wait_until(self, place: Place, timeout_ms: int) -> bool:
+        """Block until everything below a log position is committed; False when time is up."""
+        partition, lsn = place
+        with self._lock:
+            return self._lock.wait_for(
+                lambda: self._reached.get(partition, Lsn(0)) >= lsn, timeout_ms / 1_000
+            )
+
+    def close(self) -> None:
+        """Stop following."""
+        self._closed = True
+        self._thread.join(timeout=5)
+
+    def _follow(self) -> None:
+        while not self._closed:
+            try:
+                commit = self._journal.wait(self._seen, timeout_ms=200)
+                if commit is not None:
+                    self._take(commit)
+            except Exception as error:  # noqa: BLE001 -- who waits must hear of whatever it is
+                self._fail(error)
+                return
+
+    def _take(self, commit: Commit) -> None:
+        with self._lock:
+            waited = bool(self._waiting)
+        found = _replies_of(self._journal, commit, self._waiting.__contains__) if waited else []
+        with self._lock:
+            self._seen = commit.epoch
+            self._reached = dict(commit.positions)
+            done = [(self._waiting.pop(place), reply) for place, reply in found]
+            # Who began to wait after the parts were read, for an epoch that has come meanwhile:
+            late = [one for one in self._waiting if one[1] < self._reached.get(one[0], Lsn(0))]
+            missed = [(place, self._waiting.pop(place)) for place in late]
+            self._lock.notify_all()
+        for future, reply in done:
+            future.set_result(reply)
+        for place, future in missed:
+            future.set_result(find_reply(self._journal, place))
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self._failure = error
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(error)
+
+
+def find_reply(journal: Journal, place: Place) -> Reply:
+    """Return the reply to a request that is committed, by its log position.
+
+    Reads O(log epochs) commits, and one epoch's transactions.
+
+    Raises:
+        TimedOut: No committed epoch holds the position.
+    """
+    partition, lsn = place
+    last = journal.last()
+    if last is None or last.positions.get(partition, Lsn(0)) <= lsn:
+        raise TimedOut(f"the request at log position {lsn} is not processed yet")
+    low, high = 0, int(last.epoch)
+    while low < high:
+        middle = (low + high) // 2
+        commit = next(journal.commits(Epoch(middle - 1), Epoch(middle)))
+        if commit.positions.get(partition, Lsn(0)) > lsn:
+            high = middle
+        else:
+            low = middle + 1
+    commit = next(journal.commits(Epoch(low - 1), Epoch(low)))
+    return _replies_of(journal, commit, lambda one: one == place)[0][1]
+
+
+def _replies_of(
+    journal: Journal, commit: Commit, wanted: Callable[[Place], bool]
+) -> list[tuple[Place, Reply]]:
+    found = []
+    for part in commit.parts_of(PartKind.TRANSACTIONS):
+        table = journal.read(part, _COLUMNS)
+        partitions, lsns = table["partition"].to_pylist(), table["lsn"].to_pylist()
+        places = [(LogPartition(one), Lsn(at)) for one, at in zip(partitions, lsns, strict=True)]
+        rows = [row for row, place in enumerate(places) if wanted(place)]
+        for row, values in zip(rows, pc.take(table, rows).to_pylist(), strict=True):
+            reply = Reply(
+                RequestId(values["request_id"]),
+                Lsn(values["lsn"]),
+                commit.epoch,
+                values["error"],
+                values["reply"],
+            )
+            found.append((places[row], reply))
+    return found

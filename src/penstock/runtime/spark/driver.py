@@ -1,0 +1,264 @@
+"""The driver of epochs: read, rounds, write, commit, apply; one epoch at a time.
+
+What it promises: an epoch exists when the journal's commit is durable, and not before; nobody is
+told earlier. It holds hashes and counts only. Supervision and Spark's query are `runtime`'s part.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.engine.order import spread
+from penstock.engine.step import EpochRun
+from penstock.errors import Diverged, PenstockError, Truncated
+from penstock.journal.api import Commit, Journal, Part, PartKind
+from penstock.log.api import Log
+from penstock.runtime.config import Config
+from penstock.runtime.fault import Fault
+from penstock.runtime.report import EpochReport
+from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.orders import Apply, Draft, Execute, Range, Report, pack_positions
+from penstock.runtime.spark.pacing import Pacing
+
+CHECKPOINT_EVERY = 1_000
+"""Epochs between two checkpoints of the journal's Delta log."""
+
+
+class EpochDriver:
+    """Runs epochs of one application, in order, each to its commit.
+
+    Attributes:
+        on_epoch: Called with the report of each committed epoch.
+        failure: What the last call of `advance` raised, if it raised one of ours.
+    """
+
+    def __init__(self, config: Config, log: Log, journal: Journal, jobs: Jobs) -> None:
+        """Go on after the journal's newest epoch."""
+        self._config = config
+        self._log = log
+        self._journal = journal
+        self._jobs = jobs
+        self._fault = Fault(config.fault)
+        self._pacing = Pacing(config.partitions, config.small_epoch)
+        self._beside = ThreadPoolExecutor(1, "penstock-apply")
+        self._applied: Future[None] | None = None
+        self._scratch = config.data / "scratch"
+        self.failure: PenstockError | None = None
+        self._idle_since = time.perf_counter()
+        self.on_epoch: list[Callable[[EpochReport], None]] = []
+        last = journal.last()
+        self._epoch = BEFORE_FIRST if last is None else last.epoch
+        self._positions: dict[LogPartition, Lsn] = {
+            partition: Lsn(0) for partition in log.partitions
+        }
+        if last is not None:
+            self._positions.update(last.positions)
+
+    @property
+    def positions(self) -> dict[LogPartition, Lsn]:
+        """For each log partition the position after what is committed."""
+        return dict(self._positions)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest committed epoch."""
+        return self._epoch
+
+    def advance(self, upto: dict[LogPartition, Lsn]) -> None:
+        """Process the log from what is committed up to `upto`, in as many epochs as limits ask.
+
+        What the journal has committed already is skipped: a batch that Spark offers again.
+
+        Raises:
+            Fenced: Another driver has committed this epoch.
+            Truncated: The log no longer holds what is still to be processed.
+        """
+        self.failure = None
+        try:
+            while ranges := self._ranges(upto):
+                self._fault.reached("offsets-planned")
+                self._run(Epoch(self._epoch + 1), ranges)
+        except PenstockError as error:
+            self.failure = error  # Spark would hand on its text only
+            raise type(error)(str(error)[:500]) from None
+
+    def before_spark_commit(self) -> None:
+        """Mark the step between our commit and Spark's, for fault injection."""
+        self._fault.reached("before-spark-commit")
+
+    def close(self) -> None:
+        """Wait for what runs beside the epochs."""
+        self._beside.shutdown(wait=True)
+
+    def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[Range]:
+        config, found = self._config, []
+        for partition, end in sorted(upto.items()):
+            start = self._positions[partition]
+            if start >= end:
+                continue
+            if start < (oldest := self._log.start(partition)):
+                raise Truncated(
+                    f"the log starts at {oldest}, but the journal has committed up to {start} "
+                    f"only: requests {start} to {oldest - 1} are lost"
+                )
+            limit = self._log.limit(
+                start, config.epoch_records_max, config.epoch_bytes_max
+            )
+            found.append(Range(partition, start, min(end, limit)))
+        return found
+
+    def _run(self, epoch: Epoch, ranges: list[Range]) -> None:
+        clock = _Stopwatch(self._idle_since)
+        count = sum(one.end - one.start for one in ranges)
+        tasks = self._pacing.tasks(count)
+        run = self._plan(ranges, count, tasks)
+        clock.lap("read")
+        self._wait_applied()
+        clock.lap("apply")
+        self._fault.reached("log-read")
+        reports = self._rounds(epoch, ranges, run, tasks, clock)
+        self._commit(epoch, ranges, count, reports)
+        clock.lap("commit")
+        self._pacing.learn(count, tasks, run.reran)
+        self._apply_beside(epoch, count)
+        self._tell(
+            EpochReport(
+                epoch,
+                count,
+                sum(report.aborts for report in reports),
+                run.rounds,
+                run.reran,
+                tasks,
+                clock.phases_ms,
+            )
+        )
+        self.failure: PenstockError | None = None
+        self._idle_since = time.perf_counter()
+
+    def _plan(self, ranges: list[Range], count: int, tasks: int) -> EpochRun:
+        """Spread the epoch over tasks; log order is the order of positions."""
+        if tasks == 1:
+            return EpochRun.alone(count)
+        blobs = [self._log.touches(one.start, one.end, one.partition) for one in ranges]
+        if len(blobs) == 1:
+            return EpochRun(count, spread(blobs[0], tasks))
+        order = sorted(
+            (lsn, one.partition, blob)
+            for one, some in zip(ranges, blobs, strict=True)
+            for lsn, blob in enumerate(some, one.start)
+        )
+        return EpochRun(count, spread([blob for _, _, blob in order], tasks))
+
+    def _rounds(
+        self, epoch: Epoch, ranges: list[Range], run: EpochRun, tasks: int, clock: "_Stopwatch"
+    ) -> list[Report]:
+        """Run rounds until all is finished; the reports returned name the parts that stand."""
+        drafts: list[tuple[int, int, str]] = []  # round, task, path
+        while (now := run.next_round()) is not None:
+            publish = tasks == 1 or now.number > 1
+            reports = self._jobs.run(
+                [
+                    Execute(
+                        epoch,
+                        now.number,
+                        task,
+                        ranges,
+                        None if tasks == 1 else pack_positions(positions),
+                        tracked=tasks > 1,
+                        keep=tasks > 1,
+                        publish=publish,
+                        drafts=_standing(drafts, task, run) if publish else [],
+                    )
+                    for task, positions in enumerate(now.tasks)
+                ]
+            )
+            clock.lap(f"round{now.number}", write_ms=_slowest(reports) if publish else 0.0)
+            self._fault.reached("after-round")
+            run.absorb([report.finding() for report in reports])
+            clock.lap("validate")
+            drafts += [(now.number, task, one.draft) for task, one in enumerate(reports) if one.draft]
+        if run.rounds == 1 and tasks > 1:  # nothing was in conflict, so nothing was published yet
+            reports = self._jobs.run(
+                [
+                    Execute(
+                        epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
+                        drafts=_standing(drafts, task, run),
+                    )
+                    for task in range(tasks)
+                ]
+            )  # fmt: skip
+            clock.lap("write")
+        return reports
+
+    def _commit(self, epoch: Epoch, ranges: list[Range], count: int, reports: list[Report]) -> None:
+        """Commit the parts that stand; on return the epoch is history."""
+        parts = tuple(
+            Part(PartKind(one.kind), one.path, one.rows, one.size, one.checksum)
+            for report in reports
+            for one in report.parts
+        )
+        answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
+        if answered != count:
+            raise Diverged(f"epoch {epoch} has {count} requests and {answered} replies")
+        reached = {**self._positions, **{one.partition: one.end for one in ranges}}
+        self._fault.reached("before-commit")
+        self._journal.commit(Commit(epoch, reached, parts, time.time_ns() // 1_000))
+        self._fault.reached("after-commit")
+        self._epoch = epoch
+        self._positions = reached
+
+    def _apply_beside(self, epoch: Epoch, count: int) -> None:
+        """After a commit: bring the stores up to it, tidy up, beside whatever comes next.
+
+        A small epoch is applied by the next epoch's task, which costs less than a job.
+        """
+
+        def beside() -> None:
+            if count > self._config.small_epoch:
+                self._jobs.run([Apply(one, epoch) for one in range(self._config.partitions)])
+            for left in self._scratch.glob(f"e{epoch}-*"):
+                left.unlink(missing_ok=True)
+            if epoch % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+                self._journal.checkpoint()
+
+        self._applied = self._beside.submit(beside)
+
+    def _wait_applied(self) -> None:
+        if self._applied is not None:
+            self._applied.result()
+            self._applied = None
+
+    def _tell(self, report: EpochReport) -> None:
+        for listener in self.on_epoch:
+            listener(report)
+
+
+def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[Draft]:
+    """Return a task's drafts, each with the positions that later rounds have run again."""
+    return [
+        Draft(path, pack_positions(run.superseded(number)))
+        for number, of, path in drafts
+        if of == task
+    ]
+
+
+def _slowest(reports: list[Report]) -> float:
+    return max(report.phases_ms.get("files", 0.0) for report in reports)
+
+
+class _Stopwatch:
+    """Splits an epoch into phases; what lies before it is `rest`."""
+
+    def __init__(self, before: float) -> None:
+        self._at = time.perf_counter()
+        self.phases_ms = {"rest": (self._at - before) * 1e3}
+
+    def lap(self, phase: str, write_ms: float = 0.0) -> None:
+        """End a phase; `write_ms` of it count as the phase `write`."""
+        now = time.perf_counter()
+        spent = (now - self._at) * 1e3
+        self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + spent - write_ms
+        if write_ms:
+            self.phases_ms["write"] = self.phases_ms.get("write", 0.0) + write_ms
+        self._at = now

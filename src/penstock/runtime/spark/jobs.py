@@ -1,0 +1,50 @@
+"""Spark jobs of one Python stage: orders out, reports in, one task for each order.
+
+The function is serialised once and reused; a job carries its orders inside its tasks. That is the
+cheapest way PySpark offers to run Python in parallel (docs/PERFORMANCE.md compares).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.core.rdd import _wrap_function
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import SparkSession
+from pyspark.util import _load_from_socket
+
+from penstock.runtime.spark import orders
+from penstock.runtime.spark.orders import Order, Report, Settings
+from penstock.runtime.spark.stage import perform
+
+
+class Jobs:
+    """Runs orders on Spark's executors; safe to use from several threads."""
+
+    def __init__(self, session: SparkSession, settings: Settings) -> None:
+        """Prepare the stage's function."""
+        self._context = session.sparkContext
+        self._jvm: Any = self._context._jvm  # noqa: SLF001 -- PySpark has no public door to a prepared job
+        self._function = _wrap_function(
+            self._context,
+            partial(perform, orders.encode(settings)),
+            NoOpSerializer(),
+            NoOpSerializer(),
+        )
+
+    def run(self, given: Sequence[Order]) -> list[Report]:
+        """Run each order as one task and return their reports, in order.
+
+        Raises:
+            py4j.protocol.Py4JJavaError: A task failed at every attempt.
+        """
+        payloads = self._jvm.java.util.ArrayList()
+        for order in given:
+            payloads.add(bytearray(orders.encode(order)))
+        source = self._context._jsc.parallelize(payloads, len(given))  # noqa: SLF001
+        stage = self._jvm.PythonRDD(source.rdd(), self._function, False, False)  # noqa: FBT003
+        served = self._jvm.PythonRDD.collectAndServe(stage.asJavaRDD().rdd())
+        with _load_from_socket(served, NoOpSerializer()) as replies:
+            reports = [orders.decode_report(one) for one in replies]
+        assert len(reports) == len(given), "every task reports once"
+        return reports
