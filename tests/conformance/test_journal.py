@@ -302,6 +302,15 @@ def test_reopened_journal_is_the_same(tmp_path: Path) -> None:
     assert list(second.commits(BEFORE_FIRST)) == made
 
 
+def test_wait_sees_what_another_journal_object_commits(tmp_path: Path) -> None:
+    """A gateway's journal follows the driver's through the directory alone."""
+    driver, gateway = DeltaJournal(tmp_path, "shop"), DeltaJournal(tmp_path, "shop")
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(gateway.wait, Epoch(epoch), LONG_MS) for epoch in (-1, 0, 1)]
+        made = grow(driver, 2)
+        assert [one.result() for one in waiting] == made
+
+
 def test_second_driver_is_fenced(tmp_path: Path) -> None:
     """Of two open journals on one directory, the one that commits later fails and changes nothing."""
     ours, theirs = DeltaJournal(tmp_path, "shop"), DeltaJournal(tmp_path, "shop")

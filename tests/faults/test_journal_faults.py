@@ -167,6 +167,22 @@ def test_damaged_commit_within_history_is_corrupt(
         history(tmp_path)
 
 
+def test_commit_in_the_place_of_another_is_corrupt(tmp_path: Path) -> None:
+    """A whole commit under another epoch's name is found."""
+    grow(tmp_path, 3)
+    file_of(tmp_path, 1).write_bytes(file_of(tmp_path, 0).read_bytes())
+    with pytest.raises(Corrupt, match="epoch 1 holds epoch 0"):
+        history(tmp_path)
+
+
+def test_commit_of_another_engine_is_corrupt(tmp_path: Path) -> None:
+    """A version that somebody else wrote into the table is not taken for an epoch."""
+    grow(tmp_path, 1)
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.checkpointInterval": "7"})
+    with pytest.raises(Corrupt, match="epoch 1 is damaged, or was not written by Penstock"):
+        history(tmp_path)
+
+
 def test_no_bit_flip_changes_a_commit(tmp_path: Path) -> None:
     """Whatever bit of a commit flips, it is found, or it did not matter."""
     made = grow(tmp_path, 2)

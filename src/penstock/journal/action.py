@@ -40,7 +40,7 @@ class Flaw(StrEnum):
     """Why a text is no commit."""
 
     TORN = "is incomplete"
-    DAMAGED = "is damaged"
+    DAMAGED = "is damaged, or was not written by Penstock"
 
 
 class Add(msgspec.Struct, frozen=True, rename="camel"):

@@ -86,6 +86,9 @@ class Journal(Protocol):
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Write a part durably under an attempt-scoped name; nobody sees it before its commit.
 
+        All rows are of one epoch. A name consists of letters, digits, dots, dashes and
+        underscores; the epoch and a random token are added to it.
+
         Raises:
             JournalUnavailable: The disk is full or fails; nothing is visible.
         """
@@ -96,6 +99,7 @@ class Journal(Protocol):
         Raises:
             Fenced: The epoch exists already: another driver committed it.
             Diverged: The epoch is not the successor of the last one.
+            Corrupt: A part of the commit is not there as it was written; nothing is committed.
             JournalUnavailable: The disk is full or fails; the epoch is not committed.
         """
 

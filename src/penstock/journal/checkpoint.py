@@ -5,9 +5,9 @@ any point leaves the former checkpoint in force, and that memory does not grow w
 former checkpoint is streamed into the new one. Penstock itself reads commits only, and a
 checkpoint is derived: one that is damaged is built again from the commits.
 
-delta-rs could write the same file, but it publishes it before its bytes are durable, and takes
-2.4 s and 500 MB after 100,000 epochs of four parts, where this takes the figures in
-`benchmarks/journal_commit.py`.
+delta-rs could write the same file, but it publishes it before its bytes are durable, and took
+2.4 s and 500 MB after 100,000 epochs of four parts. This takes 0.6 s there, for 1,000 epochs more
+than the former checkpoint; without a former one, 6 s.
 """
 
 import logging
