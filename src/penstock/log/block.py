@@ -9,7 +9,7 @@ fit. Where blocks are kept, and which records there are, is left to others.
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ BODY_PRINT_BYTES: Final = 8
 PRINT_BYTES: Final = MARK_BYTES + BODY_PRINT_BYTES
 
 _ARRAY_OF_32_BIT_LENGTH: Final = b"\xdd"
+_HEAD_BYTES: Final = 5
 _SHAPE: Final = np.dtype([("length", "<u4"), ("body_bytes", "<u4"), ("checksum", "<u8")])
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -45,8 +46,6 @@ class Touched(msgspec.Struct, frozen=True, array_like=True):
 # ignores what trails.
 _RECORDS: Final = msgspec.msgpack.Decoder(list[Record])
 _TOUCHED: Final = msgspec.msgpack.Decoder(list[Touched])
-
-Item = TypeVar("Item", Record, Touched)
 
 
 class Block(NamedTuple):
@@ -109,7 +108,7 @@ def pack(
     bounds = [0, *(np.flatnonzero(np.diff(filled)) + 1).tolist(), len(items)]
     for low, high in pairwise(bounds):
         count = high - low
-        data = b"".join([_ARRAY_OF_32_BIT_LENGTH, count.to_bytes(4, "big"), *items[low:high]])
+        data = b"".join([_array_head(count), *items[low:high]])
         block = Block(
             first=first + low,
             records=count,
@@ -126,10 +125,8 @@ def pack(
 
 
 def _digest_of(block: Block) -> bytes:
-    hashed = xxhash.xxh3_128(_ENCODER.encode((block.first, block.records)))
-    hashed.update(block.shape)
-    hashed.update(block.data)
-    return hashed.digest()
+    head = _ENCODER.encode((block.first, block.records))
+    return xxhash.xxh3_128_digest(b"".join((head, block.shape, block.data)))
 
 
 def _prints_digest_of(prints: Prints) -> bytes:
@@ -172,7 +169,7 @@ def verify_prints(prints: Prints, file: str) -> None:
 def _first_damaged(block: Block) -> Lsn | None:
     """Return the position of the first record whose checksum fails; None when all fit."""
     shape = np.frombuffer(block.shape, _SHAPE, len(block.shape) // _SHAPE.itemsize)
-    offset = len(_ARRAY_OF_32_BIT_LENGTH) + 4
+    offset = _HEAD_BYTES
     for lsn, (length, _, checksum) in enumerate(shape.tolist(), block.first):
         if xxhash.xxh3_64_intdigest(block.data[offset : offset + length], 0) != checksum:
             return Lsn(lsn)
@@ -180,14 +177,24 @@ def _first_damaged(block: Block) -> Lsn | None:
     return None
 
 
-def records_of(block: Block) -> list[Record]:
-    """Decode the records of a verified block."""
-    return _RECORDS.decode(block.data)
+def records_of(held: Sequence[Block]) -> list[Record]:
+    """Decode the records of verified blocks."""
+    return _RECORDS.decode(_array_of(held))
 
 
-def touches_of(block: Block) -> list[bytes]:
-    """Decode the touches of a verified block's records."""
-    return [one.touches for one in _TOUCHED.decode(block.data)]
+def touches_of(held: Sequence[Block]) -> list[bytes]:
+    """Decode the touches of verified blocks' records."""
+    return [one.touches for one in _TOUCHED.decode(_array_of(held))]
+
+
+def _array_of(held: Sequence[Block]) -> bytes:
+    """Join blocks to one array: to decode each of many small ones would cost more."""
+    count = sum(block.records for block in held)
+    return b"".join([_array_head(count), *[block.data[_HEAD_BYTES:] for block in held]])
+
+
+def _array_head(count: int) -> bytes:
+    return _ARRAY_OF_32_BIT_LENGTH + count.to_bytes(4, "big")
 
 
 def body_sizes_of(block: Block) -> list[int]:

@@ -69,14 +69,19 @@ class IdentityIndex:
         """
         if self._known >= end:
             return
+        hashes = [np.empty(0, np.uint64)]
+        positions = [np.empty(0, np.uint64)]
+        newest_s = 0
         for table in ("remembered", "block"):
             rows = connection.execute(
                 f"{_SELECT} FROM {table} WHERE first >= ? ORDER BY first", (self._known,)
             )
             for prints in map(Prints._make, rows):
                 verify_prints(prints, self._file)
-                hashes = np.frombuffer(prints.prints, _PRINT)["hash"].tolist()
-                self._add(hashes, prints.first, prints.appended_s, now_s)
+                hashes.append(np.frombuffer(prints.prints, _PRINT)["hash"].copy())
+                positions.append(np.arange(prints.first, prints.first + prints.records, dtype="u8"))
+                newest_s = max(newest_s, prints.appended_s)
+        self._add(Level(np.concatenate(hashes), np.concatenate(positions)), newest_s, now_s)
         self._known = end
 
     def seen(
@@ -100,36 +105,41 @@ class IdentityIndex:
 
     def learn(self, marks: Sequence[bytes], first: Lsn, now_s: int) -> None:
         """Take in the ids that this process has just appended from `first` on, and committed."""
-        hashes = np.frombuffer(b"".join(marks), np.uint64)[::2].tolist()
-        self._add(hashes, first, now_s, now_s)
-        self._known = Lsn(first + len(hashes))
+        hashes = np.frombuffer(b"".join(marks), np.uint64)[::2]
+        end = Lsn(first + len(hashes))
+        self._add(Level(hashes, np.arange(first, end, dtype=np.uint64)), now_s, now_s)
+        self._known = end
 
-    def _add(self, hashes: list[int], first: int, appended_s: int, now_s: int) -> None:
-        if len(self._recent) >= RECENT_COUNT or not self._recent.keys().isdisjoint(hashes):
-            self._fold(now_s)
-        self._recent.update(zip(hashes, range(first, first + len(hashes)), strict=True))
-        self._newest_s = max(self._newest_s, appended_s)
+    def _add(self, level: Level, newest_s: int, now_s: int) -> None:
+        hashes = level.hashes.tolist()
+        clash = not self._recent.keys().isdisjoint(hashes) or len(set(hashes)) < len(hashes)
+        if clash or len(self._recent) + len(hashes) > RECENT_COUNT:
+            self._fold(level, max(newest_s, self._newest_s), now_s)
+        else:
+            self._recent.update(zip(hashes, level.positions.tolist(), strict=True))
+            self._newest_s = max(newest_s, self._newest_s)
 
-    def _fold(self, now_s: int) -> None:
-        """Sort the dictionary into an array, merge arrays of like size, drop what has expired."""
+    def _fold(self, level: Level, newest_s: int, now_s: int) -> None:
+        """Put the dictionary and a level into an array, merge arrays of like size, drop expired."""
         count = len(self._recent)
-        fresh = Level(
+        recent = Level(
             np.fromiter(self._recent.keys(), np.uint64, count),
             np.fromiter(self._recent.values(), np.uint64, count),
         )
         self._recent.clear()
-        self._ages.append((int(fresh.positions.max(initial=0)) + 1, self._newest_s))
         self._newest_s = 0
-        expired = 0
-        while self._ages and self._ages[0][1] <= now_s - self._retention_s:
-            expired, _ = self._ages.popleft()
-        merging = [fresh]
+        merging = [recent, level]
+        count += len(level.hashes)
         while self._levels and len(self._levels[-1].hashes) < _GROWTH * count:
             merging.append(self._levels.pop())
             count += len(merging[-1].hashes)
         self._levels.append(_sorted(merging))
+        self._ages.append((int(level.positions.max(initial=0)) + 1, newest_s))
+        expired = 0
+        while self._ages and self._ages[0][1] <= now_s - self._retention_s:
+            expired, _ = self._ages.popleft()
         if expired:
-            self._levels = [_from_position(level, expired) for level in self._levels]
+            self._levels = [_from_position(one, expired) for one in self._levels]
 
     def _candidates(self, hashes: Words) -> list[int]:
         """Return, in order, the positions where an id with one of these hashes was appended."""

@@ -173,18 +173,14 @@ class SqliteLog:
 
     def read(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified. See `Log.read`."""
-        found: list[Record] = []
         held = self._blocks(start, end, partition)
-        for block in held:
-            found += blocks.records_of(block)
+        found = blocks.records_of(held)
         return found[start - held[0].first : end - held[0].first] if held else []
 
     def touches(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
-        found: list[bytes] = []
         held = self._blocks(start, end, partition)
-        for block in held:
-            found += blocks.touches_of(block)
+        found = blocks.touches_of(held)
         return found[start - held[0].first : end - held[0].first] if held else []
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
