@@ -63,14 +63,10 @@ class Log(Protocol):
     def end(self, partition: LogPartition = LogPartition(0)) -> Lsn:
         """Return the position after the newest durable record."""
 
-    def wait(
-        self, after: Lsn, timeout_ms: int, partition: LogPartition = LogPartition(0)
-    ) -> Lsn:
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = LogPartition(0)) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`."""
 
-    def read(
-        self, start: Lsn, end: Lsn, partition: LogPartition = LogPartition(0)
-    ) -> list[Record]:
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = LogPartition(0)) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified.
 
         Raises:
@@ -90,6 +86,9 @@ class Log(Protocol):
         """Return the greatest end with at most `records` records and `size` body bytes from start.
 
         At least one record is let through when there is one, however large.
+
+        Raises:
+            Truncated: `start` lies before what is held.
         """
 
     def truncate(self, before: Lsn, partition: LogPartition = LogPartition(0)) -> None:
