@@ -270,7 +270,12 @@ def test_unfinished_files_are_ignored_and_swept(tmp_path: Path) -> None:
     later.write_bytes(b"{")
     assert DeltaTable(tmp_path).version() == 2
     assert history(tmp_path) == made
-    DeltaJournal(tmp_path, "shop").sweep()
+    (log / "._last_checkpoint.0badcafe.tmp").write_bytes(b"{")
+    (log / f".{1:020}.checkpoint.parquet.0badcafe.tmp").write_bytes(b"PAR1")
+    assert DeltaTable(tmp_path).version() == 2
+    journal = DeltaJournal(tmp_path, "shop")
+    journal.sweep()
+    journal.checkpoint()
     assert list(log.glob(".*")) == [later]
 
 

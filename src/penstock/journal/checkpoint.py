@@ -172,7 +172,8 @@ def _forget(directory: Path) -> None:
     """Remove checkpoints that are long superseded, and what a crash left; never a commit."""
     superseded = sorted(directory.glob(f"*{_SUFFIX}"))[:-_KEPT]
     unfinished = directory.glob(f".*{_SUFFIX}.*{durable.TEMPORARY}")
-    for old in (*superseded, *unfinished):
+    hints = directory.glob(f".{_HINT}.*{durable.TEMPORARY}")
+    for old in (*superseded, *unfinished, *hints):
         old.unlink(missing_ok=True)
 
 

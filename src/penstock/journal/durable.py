@@ -8,7 +8,7 @@ has returned from is durable. Leaves to its callers what the files mean. The fun
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +61,8 @@ def publish(path: Path, data: bytes) -> None:
     try:
         os.link(temporary, path)  # unlike a rename, it fails where the name is taken
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # once linked, a leftover name is no failure; `sweep` removes it
+            temporary.unlink()
 
 
 def replace(path: Path, data: bytes) -> None:
