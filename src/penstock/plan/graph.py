@@ -1,0 +1,209 @@
+"""The dataflow graph of an application, as frozen plain data.
+
+Operators are entity classes and functions; edges are what the source of their methods can do to
+operators. The graph promises to be complete where the source can be read: an edge that may happen
+is there, and one whose receiver cannot be named leads to the operator `?`. It need not be exact: an
+edge that is there need not happen. It holds names and places only, nothing of the application, so
+that it can be stored, compared and drawn anywhere. `penstock.compiler` makes it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final
+
+UNKNOWN_OPERATOR: Final = "?"
+
+
+@unique
+class Action(StrEnum):
+    """What a method does to an operator. `read` and `write` name an attribute."""
+
+    CALL = "call"
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    EXISTS = "exists"
+
+
+@unique
+class Origin(StrEnum):
+    """Where a method has a reference from; said of the method as if it were a request's root.
+
+    The first three are known before the method runs; the others only while it does.
+    """
+
+    SELF = "self"
+    CONSTANT = "constant"
+    ARGUMENT = "argument"
+    COMPUTED = "computed"
+    STATE = "state"
+    RESULT = "result"
+    UNKNOWN = "unknown"
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the entity cannot be known before the method runs."""
+        return self not in (Origin.SELF, Origin.CONSTANT, Origin.ARGUMENT)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A line of source. `file` is relative to the folder from which its module is imported."""
+
+    file: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        """As editors link it."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute (or parameter) and its type, as one writes it."""
+
+    name: str
+    type: str
+
+    @property
+    def text(self) -> str:
+        """As one writes it."""
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What can be called; a request can call it unless its name starts with an underscore."""
+
+    name: str
+    parameters: tuple[Attribute, ...]
+    returns: str
+    readonly: bool
+    where: Place
+
+    @property
+    def text(self) -> str:
+        """Its signature, as one writes it."""
+        shown = ", ".join(one.text for one in self.parameters)
+        return f"{self.name}({shown}) -> {self.returns}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An entity class, or a function without state: it has no key, and one method of its name."""
+
+    name: str
+    key: Attribute | None
+    attributes: tuple[Attribute, ...]
+    methods: tuple[Method, ...]
+    where: Place
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class End:
+    """One end of an edge: a method of an operator, or an attribute of it."""
+
+    operator: str
+    member: str
+
+    @property
+    def text(self) -> str:
+        """`Item.add`; a function is its own name."""
+        return self.member if self.operator == self.member else f"{self.operator}.{self.member}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What a method may do to an operator.
+
+    Attributes:
+        target: The operator is `?` where it cannot be named.
+        looped: It may happen any number of times.
+        conditional: It may not happen at all.
+        origin: Where the reference comes from that says which entity is the target.
+    """
+
+    source: End
+    target: End
+    action: Action
+    where: Place
+    looped: bool
+    conditional: bool
+    origin: Origin
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the target entity cannot be known before the source method runs."""
+        return self.origin.dynamic
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Caution:
+    """A line of a handler that will make replay differ, or fail when it runs."""
+
+    where: Place
+    source: End
+    message: str
+
+    @property
+    def text(self) -> str:
+        """One line: where, in which method, what."""
+        return f"{self.where.text}: {self.source.text}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The graph of one application; `edges` and `warnings` in the order of operators and lines."""
+
+    app: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    warnings: tuple[Caution, ...]
+
+    @property
+    def cycles(self) -> tuple[tuple[str, ...], ...]:
+        """Operators that can call each other in a circle: `("A", "B", "A")`.
+
+        Every operator that is on a circle is on one of these. An entity that calls another of its
+        own class is a circle; one that calls itself is not.
+        """
+        return _cycles(
+            (edge.source.operator, edge.target.operator)
+            for edge in self.edges
+            if edge.action is Action.CALL
+            and edge.target.operator != UNKNOWN_OPERATOR
+            and not (edge.source.operator == edge.target.operator and edge.origin is Origin.SELF)
+        )
+
+
+def _cycles(links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
+    """Return a shortest cycle through every node that is on one; none twice."""
+    ahead: dict[str, dict[str, None]] = {}
+    for source, target in links:
+        ahead.setdefault(source, {})[target] = None
+    found: list[tuple[str, ...]] = []
+    covered: set[str] = set()
+    for node in ahead:
+        if node not in covered and (cycle := _shortest_cycle(ahead, node)):
+            found.append(cycle)
+            covered.update(cycle)
+    return tuple(found)
+
+
+def _shortest_cycle(ahead: Mapping[str, Iterable[str]], start: str) -> tuple[str, ...]:
+    """Search breadth first for the way from `start` back to it; empty when there is none."""
+    ways: deque[tuple[str, ...]] = deque([(start,)])
+    seen: set[str] = set()
+    while ways:
+        way = ways.popleft()
+        for target in ahead.get(way[-1], ()):
+            if target == start:
+                return (*way, start)
+            if target not in seen:
+                seen.add(target)
+                ways.append((*way, target))
+    return ()
