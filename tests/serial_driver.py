@@ -64,6 +64,9 @@ class SerialDriver:
         with self._changed:
             return self._changed.wait_for(lambda: self._position >= lsn, timeout_ms / 1_000)
 
+    def check(self) -> None:
+        """Nothing makes it give up."""
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             end = self.log.wait(self._position, 20)

@@ -39,13 +39,18 @@ DRAIN_MS: Final = 120_000
 class Driver(Protocol):
     """What the measurement needs of a runtime; `SparkRuntime` is one."""
 
-    on_epoch: list[Callable[[EpochReport], None]]
+    @property
+    def on_epoch(self) -> list[Callable[[EpochReport], None]]:
+        """Called with the report of each committed epoch."""
 
     def start(self) -> None:
         """Return when requests are processed."""
 
-    def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool | None:
-        """Wait until everything below a position is committed."""
+    def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
+        """Wait until everything below a position is committed; False when time is up."""
+
+    def check(self) -> None:
+        """Raise what made it give up, if it did."""
 
     def stop(self) -> None:
         """Commit what runs, and end."""
@@ -142,8 +147,9 @@ def measure(options: Options, config: Config, start: Start, watcher: Watcher) ->
         driver.start()
         try:
             board["go"] = 1
-            _Follower(options, board, [feeding, tailing], watcher).follow()
-            driver.wait_until(Lsn(board["appended"]), DRAIN_MS)
+            _Follower(options, board, [feeding, tailing], watcher, driver.check).follow()
+            if not driver.wait_until(Lsn(board["appended"]), DRAIN_MS):
+                raise TimedOut(f"what was sent is not committed after {DRAIN_MS} ms")
             board["drained"] = 1
             feeding.join()
             tailing.join()
@@ -169,8 +175,14 @@ class _Follower:
     """Shows how it goes until everything was sent, and notices when it does not go."""
 
     def __init__(
-        self, options: Options, board: Board, children: list[SpawnProcess], watcher: Watcher
+        self,
+        options: Options,
+        board: Board,
+        children: list[SpawnProcess],
+        watcher: Watcher,
+        check_driver: Callable[[], None],
     ) -> None:
+        self._check_driver = check_driver
         self._options = options
         self._board = board
         self._children = children
@@ -212,6 +224,7 @@ class _Follower:
         self._watcher.at(total, self._text())
 
     def _check(self) -> None:
+        self._check_driver()
         for child in self._children:
             if child.exitcode not in (None, 0):
                 raise EpochFailed(f"a process of the benchmark ended with {child.exitcode}")

@@ -1,0 +1,166 @@
+"""`penstock call`: one request to an application, and its reply."""
+
+import sys
+import time
+import uuid
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+
+from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
+from penstock.cli import presence
+from penstock.cli.failure import REPLY_IS_ERROR, show
+from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
+from penstock.errors import PenstockError, RequestError, TimedOut
+from penstock.journal.api import Journal
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.runtime.api import Reply
+from penstock.runtime.config import Config
+from penstock.runtime.loading import load_app
+from penstock.runtime.replies import find_reply
+
+HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
+
+WORDS are ENTITY KEY METHOD [ARGUMENT …], or FUNCTION [ARGUMENT …]. An argument is JSON or bare
+text, by position or as name=value. A reference is written as its key. The key - has a creation
+derive one.
+
+The request is durable before the reply is waited for: with penstock run stopped, it is processed
+at the next start. The same --request-id never takes effect twice.
+
+Exit codes: 0 a value, 3 the application's own refusal, 2 the request is wrong, 1 anything else.
+
+\b
+Examples:
+  penstock call examples/shop Item create-me create price=3 stock=10
+  penstock call examples/shop Item create-me add 5
+  penstock call examples/shop User - create credit=100
+  penstock call examples/shop Order o1 add_item create-me quantity=2 --request-id add-1
+  penstock call examples/shop Item create-me add -- -5
+"""
+
+LOOK_MS: Final = 250
+ONLY: Final = LogPartition(0)
+
+
+def call(
+    app: AppArgument,
+    words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="What to call; see above.")],
+    data: DataOption = None,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", metavar="ID", help="Default: a new one.")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
+    ] = 30.0,
+    config: ConfigOption = None,
+) -> None:
+    """Append one request and print its reply; see `HELP`."""
+    application = load_app(app)
+    settings = config_of(default_data(application.name), data=data, file=config)
+    body, touches = request_of(application, words)
+    chosen = RequestId(request_id or uuid.uuid4().hex)
+    messages = Console(stderr=True)
+    settings.data.mkdir(parents=True, exist_ok=True)
+    entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
+    lsn = _append(settings, entry)
+    if presence.find(settings.data) is None:
+        messages.print(
+            f"No penstock run seems to be running in {settings.data}. The request is durable "
+            f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",
+            style="yellow",
+            highlight=False,
+        )
+    journal = DeltaJournal(settings.data / "journal", application.name)
+    try:
+        reply = await_reply(journal, lsn, chosen, timeout_s)
+    finally:
+        journal.close()
+    sys.stdout.write(f"{value_of(reply, messages)}\n")
+
+
+def request_of(app: App, words: list[str]) -> tuple[bytes, bytes]:
+    """Encode what the words of a command line ask for.
+
+    Raises:
+        RequestError: They name nothing that can be called, or the arguments do not fit.
+    """
+    first, *rest = words
+    if first not in app.entities:
+        signature = app.signature("", first) if app.functions else _no_entity(app, first)
+        positional, named = signature.parse(rest)
+        return app.request("", None, first, positional, named)
+    if len(rest) < 2:
+        methods = ", ".join([*app.entities[first].methods, "create", "delete", "exists"])
+        raise RequestError(f"{first} wants a key and a method; there are {methods}")
+    key_text, method, *arguments = rest
+    key = _key_of(app, first, key_text, method)
+    positional, named = app.signature(first, method).parse(arguments)
+    return app.request(first, key, method, positional, named)
+
+
+def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: float) -> Reply:
+    """Wait until the journal has the reply to the request at a log position.
+
+    Raises:
+        TimedOut: It did not come; says how to ask again.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        last = journal.last()
+        if last is not None and last.positions.get(ONLY, Lsn(0)) > lsn:
+            return find_reply(journal, (ONLY, lsn))
+        left_ms = int((deadline - time.monotonic()) * 1_000)
+        if left_ms <= 0:
+            raise TimedOut(
+                f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
+                f"will be processed; ask again with --request-id {request_id}"
+            )
+        journal.wait(last.epoch if last is not None else BEFORE_FIRST, min(left_ms, LOOK_MS))
+
+
+def value_of(reply: Reply, messages: Console) -> str:
+    """Return a reply's value as JSON.
+
+    Raises:
+        Exit: It is an error, which is shown; the exit code is 3.
+    """
+    try:
+        value: Any = reply.value()
+    except PenstockError as error:
+        show(error, messages)
+        raise typer.Exit(REPLY_IS_ERROR) from None
+    return msgspec.json.encode(value).decode()
+
+
+def _append(settings: Config, entry: Entry) -> Lsn:
+    log = SqliteLog(
+        settings.data / "log.sqlite",
+        record_bytes_max=settings.record_bytes_max,
+        retention_s=settings.retention_s,
+    )
+    try:
+        return log.append([entry])[0]
+    finally:
+        log.close()
+
+
+def _no_entity(app: App, name: str) -> Any:
+    raise RequestError(f"there is no entity class {name!r}; there are {', '.join(app.entities)}")
+
+
+def _key_of(app: App, entity: str, text: str, method: str) -> object:
+    """Return an entity's key from a word; `-` is none, for a creation."""
+    if text == "-" and method == "create":
+        return None
+    kind = app.entities[entity]
+    try:
+        key: object = kind.key_at(text)
+        return key
+    except (PenstockError, ValueError) as error:
+        raise RequestError(f"{entity}: {text!r} is no key: {error}") from error

@@ -1,0 +1,67 @@
+"""What a person reads when something is wrong: one message, its code, and what to do next.
+
+Promises an exit code that scripts can rely on, and that every code of the error tree has advice.
+"""
+
+import sys
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from penstock.errors import PenstockError, UserError
+
+USER_ERROR: Final = 2
+OTHER_ERROR: Final = 1
+REPLY_IS_ERROR: Final = 3
+INTERRUPTED: Final = 130
+
+ADVICE: Final = {
+    "penstock": "Run the command again with --debug for the details.",
+    "user": "Change what the message names; trying again without a change will not help.",
+    "definition": "Correct the lines named above; penstock explain APP shows whether it is right.",
+    "config": "Correct what is named above; penstock run --help lists settings and their sources.",
+    "request": "penstock explain APP shows what can be called, and with what.",
+    "request-conflict": "Choose another --request-id, or send exactly the former request.",
+    "record-too-large": "Send less at once, or raise record_bytes_max.",
+    "outside-transaction": "Use entities in methods of entities and in @transactional functions.",
+    "aborted": "Nothing of the request remains; the application refused it.",
+    "no-such-entity": "Create it first: penstock call APP ENTITY KEY create name=value …",
+    "already-exists": "Choose another key, or leave the key out (-) to have one derived.",
+    "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",
+    "limit-exceeded": "Let the handler do less, or raise the limit that the message names.",
+    "readonly-violation": "Remove @readonly, or the change.",
+    "operational": "Try again; requests keep their id and take effect once.",
+    "log-unavailable": "Look at the disk of the data directory; then try again with the same id.",
+    "journal-unavailable": "Look at the disk of the data directory; nothing acknowledged is lost.",
+    "state-unavailable": "Look at the disk; local state is rebuilt from the journal by itself.",
+    "timed-out": "Is penstock run running? Ask again with the same --request-id.",
+    "fenced": "Stop the other driver of this application, or use another --data.",
+    "epoch-failed": "The log keeps every request: see the messages above, then start it again.",
+    "integrity": "Do not delete anything; restore what is named from a backup.",
+    "corrupt": "Do not delete anything; restore what is named from a backup.",
+    "diverged": "Keep log and journal as they are, and report this.",
+    "truncated": "Restore the log from a backup that reaches back far enough.",
+}
+"""What to do next, for each code."""
+
+
+def exit_code_of(error: PenstockError) -> int:
+    """Return 2 where the caller must change something, else 1."""
+    return USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
+
+
+def show(error: PenstockError, console: Console | None = None) -> None:
+    """Print an error for a person."""
+    console = console or Console(stderr=True)
+    console.print(Text.assemble(("error", "bold red"), f" [{error.code}] {error}"), highlight=False)
+    console.print(Text(ADVICE.get(error.code, ADVICE["penstock"]), "dim"), highlight=False)
+
+
+def show_unexpected(error: BaseException) -> None:
+    """Print an error that nobody foresaw."""
+    console = Console(stderr=True)
+    what = f" [internal] {type(error).__name__}: {error}"
+    console.print(Text.assemble(("error", "bold red"), what), highlight=False)
+    console.print(Text(ADVICE["penstock"], "dim"), highlight=False)
+    sys.stderr.flush()

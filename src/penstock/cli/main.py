@@ -1,0 +1,82 @@
+"""The command `penstock`: registers the commands, and turns every error into an exit code."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from penstock.cli import failure
+from penstock.cli.bench.command import DEMO_HELP, bench, demo
+from penstock.cli.call import HELP as CALL_HELP
+from penstock.cli.call import call
+from penstock.cli.run import HELP as RUN_HELP
+from penstock.cli.run import run
+from penstock.errors import PenstockError
+
+HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
+
+\b
+Examples:
+  penstock demo                                      see it work
+  penstock run examples/shop                         run an application
+  penstock call examples/shop Item i1 create price=3 send it a request
+  penstock explain examples/shop                     see its dataflow graph
+  penstock bench checkout --max --seconds 20 --json  measure
+"""
+
+DEBUG: Final = "--debug"
+
+application: Final = typer.Typer(
+    name="penstock",
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+@application.callback()
+def options(
+    debug: Annotated[  # noqa: FBT002 -- a flag; `main` has looked for it already
+        bool, typer.Option(DEBUG, help="Show the traceback of an error; anywhere before --.")
+    ] = False,
+) -> None:
+    """Take what is for every command."""
+
+
+application.command(help=RUN_HELP)(run)
+application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
+application.command(help=DEMO_HELP)(demo)
+application.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: list[str]) -> int:
+    """Run a command and return its exit code.
+
+    0 success, 2 the caller must change something, 3 a reply is an error, 130 interrupted, 1 else.
+    """
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    debug = DEBUG in words
+    rest = [one for one in words if one != DEBUG] + arguments[len(words) :]
+    try:
+        application(rest, prog_name="penstock")
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except PenstockError as error:
+        if debug:
+            raise
+        failure.show(error)
+        return failure.exit_code_of(error)
+    except KeyboardInterrupt:
+        return failure.INTERRUPTED
+    except Exception as error:
+        if debug:
+            raise
+        failure.show_unexpected(error)
+        return failure.OTHER_ERROR
+    return 0
