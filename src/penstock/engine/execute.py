@@ -90,7 +90,9 @@ class Executor:
         escaped: The key that the last run escaped on, if it did; `read` sets it when it raises
             `Escape`, so that a handler which swallows it has escaped all the same.
         touched: The entities that the last run looked at, in first-touch order.
+        known: After an escape, all references that the run held: what it will touch, most likely.
         running: Whether a handler runs now; `runs` counts them.
+        raised: What left the last run's handler, for who wants to see its traceback.
     """
 
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
@@ -100,8 +102,10 @@ class Executor:
         self.interrupted: str | None = None
         self.escaped: EntityKey | None = None
         self.touched: tuple[EntityKey, ...] = ()
+        self.known: tuple[EntityKey, ...] = ()
         self.running = False
         self.runs = 0
+        self.raised: BaseException | None = None
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end.
@@ -110,7 +114,7 @@ class Executor:
             Escape: It touched what `read` refused with `Escape`, even where the handler went on.
                 What it touched until then is in `touched`.
         """
-        self.interrupted = self.escaped = None
+        self.interrupted = self.escaped = self.raised = None
         txn = Transaction(request_id, time_us, self._read)
         token = activate(txn)
         self.runs += 1
@@ -129,17 +133,18 @@ class Executor:
             if self.escaped is not None:
                 raise Escape(self.escaped) from None
             error, reply = self._fail(raised)
+            self.raised = raised
             writes = _NOTHING
         finally:
             self.running = False
             self.touched = tuple(txn.before)
+            if self.escaped is not None:
+                self.known = tuple(txn.instances)
             deactivate(token)
             txn.release()
         return Outcome(error, reply, self.touched, writes)
 
-    def _call(
-        self, body: bytes, txn: Transaction
-    ) -> tuple[bytes, dict[EntityKey, bytes | None]]:
+    def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
         request = decode_request(body)
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(bytes(request.positional), bytes(request.named))
@@ -234,5 +239,3 @@ class Executor:
         except Exception as error:  # noqa: BLE001 -- user code: a `__str__` that raises
             text = f"(its text raised {type(error).__name__})"
         return _ADDRESS.sub("0x…", text)[:2_000].encode("utf-8", "replace").decode()
-
-

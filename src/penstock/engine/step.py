@@ -107,6 +107,6 @@ class EpochRun:
         highest: npt.NDArray[np.int64] = np.full(found, -1, np.int64)
         np.minimum.at(lowest, labels, self._run)
         np.maximum.at(highest, labels, self._run)
-        torn = lowest != highest
+        torn: Flags = lowest != highest
         torn[labels[self._escaped]] = True
         return torn[labels]

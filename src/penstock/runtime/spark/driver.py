@@ -38,13 +38,13 @@ class EpochDriver:
         self._config = config
         self._log = log
         self._journal = journal
+        self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
         self._pacing = Pacing(config.partitions, config.small_epoch)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
         self._scratch = config.data / "scratch"
-        self.failure: PenstockError | None = None
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -102,9 +102,7 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            limit = self._log.limit(
-                start, config.epoch_records_max, config.epoch_bytes_max
-            )
+            limit = self._log.limit(start, config.epoch_records_max, config.epoch_bytes_max)
             found.append(Range(partition, start, min(end, limit)))
         return found
 
@@ -133,7 +131,6 @@ class EpochDriver:
                 clock.phases_ms,
             )
         )
-        self.failure: PenstockError | None = None
         self._idle_since = time.perf_counter()
 
     def _plan(self, ranges: list[Range], count: int, tasks: int) -> EpochRun:
@@ -155,6 +152,7 @@ class EpochDriver:
     ) -> list[Report]:
         """Run rounds until all is finished; the reports returned name the parts that stand."""
         drafts: list[tuple[int, int, str]] = []  # round, task, path
+        reports: list[Report] = []
         while (now := run.next_round()) is not None:
             publish = tasks == 1 or now.number > 1
             reports = self._jobs.run(
@@ -177,7 +175,9 @@ class EpochDriver:
             self._fault.reached("after-round")
             run.absorb([report.finding() for report in reports])
             clock.lap("validate")
-            drafts += [(now.number, task, one.draft) for task, one in enumerate(reports) if one.draft]
+            drafts += [
+                (now.number, task, one.draft) for task, one in enumerate(reports) if one.draft
+            ]
         if run.rounds == 1 and tasks > 1:  # nothing was in conflict, so nothing was published yet
             reports = self._jobs.run(
                 [

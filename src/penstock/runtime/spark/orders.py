@@ -73,7 +73,6 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     escaped: bytes = b""
     draft: str = ""
     parts: list[Written] = []
-    records: int = 0
     aborts: int = 0
     phases_ms: dict[str, float] = {}
 

@@ -83,9 +83,9 @@ class Rows:
 def write_draft(tables: Tables, path: Path) -> None:
     """Write a draft: one file for each kind, named after `path`."""
     for kind, table in tables.items():
-        with pa.OSFile(str(path.with_suffix(f".{kind}")), "wb") as file:
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
+        target = str(path.with_suffix(f".{kind}"))
+        with pa.OSFile(target, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
 
 
 def read_draft(path: Path, superseded: Positions) -> Tables:

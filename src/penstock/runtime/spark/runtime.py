@@ -6,7 +6,6 @@ driver that starts anew goes on from the journal.
 """
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.errors import EpochFailed, Fenced, IntegrityError, PenstockError
+from penstock.errors import EpochFailed, Fenced, IntegrityError
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
@@ -174,7 +173,8 @@ class SparkRuntime:
         )
 
     def _start_query(self) -> StreamingQuery:
-        assert self._session is not None and self._driver is not None
+        assert self._session is not None
+        assert self._driver is not None
         options = source_options(
             self._config.data / "log.sqlite",
             self._driver.positions,
@@ -208,7 +208,8 @@ class SparkRuntime:
         """Restart the query when it fails, until it fails too often or must not go on."""
         failures, epoch = 0, self._driver.epoch if self._driver else None
         while not self._stopping.is_set():
-            assert self._query is not None and self._driver is not None
+            assert self._query is not None
+            assert self._driver is not None
             error = self._await_end(self._query)
             if self._stopping.is_set():
                 return

@@ -6,7 +6,7 @@ Figures are medians of a 2-core machine (docs/PERFORMANCE.md says how they were 
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -90,7 +90,7 @@ def _java_options(scratch: Path) -> str:
 
 def _quiet_checkpoints(session: SparkSession) -> None:
     """Give Spark's checkpoint a file system that forks no processes."""
-    jvm = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public door to Hadoop
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public door to Hadoop
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(_FILE_SYSTEM)
     hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, ReadLimit
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from penstock.base.ids import LogPartition, Lsn
 from penstock.log.sqlite import SqliteLog
@@ -24,12 +25,15 @@ class LogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the format's name."""
         return NAME
 
     def schema(self) -> str:
+        """Return a schema; no row ever has it."""
         return "lsn long"
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+        """Return the reader, which Spark keeps in a process of its own."""
         return _Reader(dict(self.options))
 
 
@@ -45,10 +49,13 @@ class _Reader(DataSourceStreamReader):
         self._bytes = int(lowered["epoch_bytes_max"])
         self._poll_ms = int(lowered["poll_ms"])
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
+        """Return where the journal stands."""
         return {**self._start, _RUN: ""}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(  # noqa: N802 -- Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
         """Wait a little for records, then say how far this batch shall go."""
         if start.get(_RUN) == self._run:
             for partition in self._log.partitions[:1]:
@@ -66,12 +73,15 @@ class _Reader(DataSourceStreamReader):
         return self._log.limit(first, self._records, self._bytes)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return nothing to read: tasks read the log themselves."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Return no rows."""
         return iter(())
 
     def stop(self) -> None:
+        """Close the log."""
         self._log.close()
 
 
