@@ -1,0 +1,60 @@
+"""`penstock explain`: the dataflow graph of an application, without running it.
+
+What the compiler found is printed to standard output as it is, so that it can be piped; the exit
+code says nothing of warnings. Errors in the application are left to the main module to show.
+"""
+
+from enum import StrEnum, unique
+from typing import Annotated, Final
+
+import typer
+
+from penstock.cli.settings import AppArgument
+from penstock.compiler.compile import compile_app
+from penstock.plan.document import plan_json
+from penstock.plan.mermaid import plan_mermaid
+from penstock.plan.text import plan_text
+from penstock.runtime.loading import load_app
+
+HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
+
+The graph is read from the source; nothing of the application runs but its imports. A * marks
+calls whose target only the run tells. Warnings name lines that would make replay differ.
+
+\b
+Examples:
+  penstock explain examples/shop
+  penstock explain shop:app --format json
+  penstock explain examples/shop --format mermaid > shop.mmd
+"""
+
+
+@unique
+class Format(StrEnum):
+    """How a plan is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
+
+
+_PRINTERS: Final = {
+    Format.TEXT: plan_text,
+    Format.JSON: plan_json,
+    Format.MERMAID: plan_mermaid,
+}
+
+
+def explain(
+    app: AppArgument,
+    form: Annotated[
+        Format, typer.Option("--format", "-f", help="For people, programs, or a drawing.")
+    ] = Format.TEXT,
+) -> None:
+    """Print the plan of an application.
+
+    Raises:
+        ConfigError: The application cannot be found or imported.
+        DefinitionError: It is defined wrongly.
+    """
+    typer.echo(_PRINTERS[form](compile_app(load_app(app))), nl=False)
