@@ -17,16 +17,30 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.conflicts import Flags, Labels, Positions, Touches, components
-from penstock.engine.order import balance
+from penstock.engine.conflicts import (
+    Fingerprints,
+    Flags,
+    Labels,
+    Positions,
+    Touches,
+    components,
+)
+from penstock.engine.order import Hosts, balance, place
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What runs now: `tasks[i]` are the positions for task *i*, ascending; may be empty."""
+    """What runs now.
+
+    Attributes:
+        number: From 1.
+        tasks: The positions for each task, ascending; may be empty.
+        ships: The entities that each task needs and its host does not hold; on one host none.
+    """
 
     number: int
     tasks: tuple[Positions, ...]
+    ships: tuple[Fingerprints, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +52,25 @@ class Finding:
 
 
 class EpochRun:
-    """The rounds of one epoch of `count` transactions over `tasks` tasks.
+    """The rounds of one epoch: `first` are the positions for each task of the first round.
 
     Attributes:
         reran: Transactions that ran more than once, so far.
         rounds: Rounds that ran, so far.
     """
 
-    def __init__(self, count: int, first: list[Positions]) -> None:
-        """Begin with the tasks of the first round, which together hold every position once."""
+    def __init__(self, count: int, first: list[Positions], hosts: Hosts | None = None) -> None:
+        """Begin with the tasks of the first round, which together hold every position once.
+
+        Args:
+            count: Transactions in the epoch.
+            first: For each task its positions, ascending.
+            hosts: Where tasks and entities are; None where every task can read every entity.
+        """
         assert sum(task.size for task in first) == count, "the first round runs everything"
         self._count = count
         self._tasks = len(first)
+        self._hosts = hosts
         self._touches = Touches.none()
         self._run = np.full(count, -1, np.int64)  # round * tasks + task of the latest run
         self._escaped = np.zeros(count, np.bool_)
@@ -74,7 +95,7 @@ class EpochRun:
         for task, positions in enumerate(self._last):
             self._run[positions] = self.rounds * self._tasks + task
             self._escaped[positions] = False
-        return Round(self.rounds, self._last)
+        return Round(self.rounds, self._last, self._ships())
 
     def absorb(self, findings: list[Finding]) -> None:
         """Take the findings of the last round, one for each task in order, and validate."""
@@ -87,7 +108,11 @@ class EpochRun:
         labels = components(self._count, self._touches)
         again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
         if again.size:
-            self._next = tuple(balance(again, labels, self._tasks))
+            self._next = tuple(
+                balance(again, labels, self._tasks)
+                if self._hosts is None
+                else place(again, labels, self._touches, self._hosts, self._tasks)
+            )
 
     def superseded(self, number: int) -> Positions:
         """Return the positions that have run, or run now, in a later round than `number`.
@@ -95,6 +120,17 @@ class EpochRun:
         What round `number` produced of them is void.
         """
         return np.flatnonzero(self._run >= (number + 1) * self._tasks).astype(np.uint32)
+
+    def _ships(self) -> tuple[Fingerprints, ...]:
+        """Return for each task of the round what its transactions touch and its host lacks."""
+        if self._hosts is None or self._touches.position.size == 0:
+            return (np.empty(0, np.uint64),) * self._tasks
+        return tuple(
+            self._hosts.foreign(
+                self._touches.entity[np.isin(self._touches.position, positions)], task
+            )
+            for task, positions in enumerate(self._last)
+        )
 
     def _alone(self) -> bool:
         """Say whether one run executed the whole epoch: then nothing can be in conflict."""
