@@ -1,18 +1,20 @@
 """Annotations as codecs: one canonical encoding for each annotated type.
 
-A `Codec` turns a value into MessagePack and back. It promises that equal values of one annotation
-give equal bytes (sets and dictionaries are ordered by their encoded keys), that decoding checks
-types strictly, and that a reference travels as its key's text only where the annotation says which
-entity it is. What may be annotated with what is decided here; which classes are entities is not:
-a class is a reference type when it carries `__reference__`.
+A value is lowered to what msgspec encodes canonically, and decoded as its annotation says. Promised:
+the same value gives the same bytes, in whatever order its sets and dictionaries were filled (they
+are ordered by their encoded keys); decoding checks types strictly; a reference travels as its key's
+text, and only where the annotation says which entity it is. What may be annotated with what is
+decided here; which classes are entities is not: a class is a reference type when it carries
+`__reference__`.
 """
 
+import builtins
 import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Callable, Hashable
-from datetime import date, datetime, time, timedelta
+from collections.abc import Callable, Hashable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -24,6 +26,7 @@ from penstock.errors import Unencodable
 SCALARS: Final = frozenset(
     {int, float, str, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
 )
+_EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
 KEY_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 
 Lower = Callable[[Any], Any]
@@ -46,25 +49,47 @@ def reference_type(annotation: object) -> ReferenceType | None:
     return found if isinstance(annotation, type) else None
 
 
-def decode_reference(annotation: type, value: object) -> object:
+def decode_reference(annotation: Any, value: object) -> object:
     """Build a reference from its key's text: msgspec's hook for types that it does not know."""
-    reference = reference_type(annotation)
-    if reference is None or not isinstance(value, str):
-        raise msgspec.ValidationError(f"Expected `{annotation.__name__}`, got `{value!r}`")
-    return reference.of_text(value)
+    if type(value) is str and hasattr(annotation, "__reference__"):
+        return annotation.__reference__.of_text(value)
+    raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got `{value!r}`")
 
 
 def wire_type(annotation: Any) -> Any:
-    """Return the annotation of a value's lowered form: references replaced by `str`."""
+    """Return the annotation of a value's lowered form: references are `str`, sets are lists."""
     if reference_type(annotation) is not None:
         return str
+    if annotation in (set, frozenset):
+        return list
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(wire_type(one) for one in arguments)]
     if origin in (list, dict, tuple, set, frozenset):
         inner = tuple(one if one is Ellipsis else wire_type(one) for one in arguments)
-        return types.GenericAlias(origin, inner)
+        return types.GenericAlias(list if origin in (set, frozenset) else origin, inner)
     return annotation
+
+
+def entities_in(annotation: Any, seen: tuple[type, ...] = ()) -> list[type]:
+    """Return the entity classes that an annotation names, at any depth."""
+    if reference_type(annotation) is not None:
+        return [annotation]
+    inner = list(typing.get_args(annotation))
+    if _is_dataclass(annotation) and annotation not in seen:
+        inner = list(typing.get_type_hints(annotation).values())
+        seen = (*seen, annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return []
+    return [found for one in inner for found in entities_in(one, seen)]
+
+
+def is_exact(annotation: Any) -> bool:
+    """Say whether every value that fits is decoded as it was: nothing is widened, as int to float."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (list, dict, tuple, set, frozenset, typing.Union, types.UnionType):
+        return all(one is Ellipsis or is_exact(one) for one in arguments)
+    return annotation in _EXACT or reference_type(annotation) is not None
 
 
 def refuse(value: object) -> object:
@@ -74,54 +99,71 @@ def refuse(value: object) -> object:
     raise Unencodable(f"a value of type {type(value).__qualname__} cannot be stored or sent")
 
 
-def complaints_of(annotation: Any) -> list[str]:
-    """Say why an annotation cannot be a codec; empty when it can."""
+def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
+    """Say why values of an annotation cannot be stored; empty when they can."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return complaints_of(arguments[0])
     if annotation is Any or annotation in SCALARS or reference_type(annotation) is not None:
         return []
-    if annotation in (list, dict, tuple, set, frozenset) or origin is typing.Literal:
+    if annotation in (list, dict, tuple, set, frozenset) or annotation in seen:
         return []
     if origin in (list, dict, tuple, set, frozenset, typing.Union, types.UnionType):
-        inner = [one for one in arguments if one is not Ellipsis]
-        found = [complaint for one in inner for complaint in complaints_of(one)]
-        return found or _msgspec_complaint(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _msgspec_complaint(annotation)
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        hints = typing.get_type_hints(annotation)
-        found = [f"{name}: {why}" for name, one in hints.items() for why in complaints_of(one)]
-        return found or _msgspec_complaint(annotation)
-    return [f"{_name(annotation)} is not a type that can be stored"]
+        found = [
+            why for one in arguments if one is not Ellipsis for why in complaints_of(one, seen)
+        ]
+    elif _is_dataclass(annotation):
+        try:
+            fields = typing.get_type_hints(annotation)
+        except NameError as error:
+            return [f"{name_of(annotation)} has a field of the unknown type {error.name!r}"]
+        seen = (*seen, annotation)
+        found = [
+            f"{name_of(annotation)}.{name}: {why}"
+            for name, one in fields.items()
+            for why in complaints_of(one, seen)
+        ]
+    elif origin is typing.Literal or _is_enum(annotation):
+        found = []
+    else:
+        return [f"{name_of(annotation)} is not a type that can be stored"]
+    return found or _msgspec_complaints(annotation)
 
 
-def _msgspec_complaint(annotation: Any) -> list[str]:
+def _msgspec_complaints(annotation: Any) -> list[str]:
     try:
         msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference)
+        msgspec.msgpack.Decoder(wire_type(annotation), dec_hook=decode_reference)
     except (TypeError, NotImplementedError) as error:
-        return [f"{_name(annotation)}: {str(error).splitlines()[0]}"]
+        return [f"{name_of(annotation)}: {str(error).splitlines()[0]}"]
     return []
 
 
-def _name(annotation: Any) -> str:
+def _is_dataclass(annotation: Any) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+def _is_enum(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, enum.Enum)
+
+
+def name_of(annotation: Any) -> str:
+    """Return an annotation as a person writes it."""
     return annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
-
-
-def _lower_none(_: Any) -> None:
-    return None
 
 
 def _pack(value: Any) -> bytes:
     return _ENCODER.encode(value)
 
 
+def _first_packed(pair: tuple[Any, Any]) -> bytes:
+    return _ENCODER.encode(pair[0])
+
+
 def lower_any(value: Any) -> Any:
-    """Lower a value by its own types: for annotations that do not say what is inside."""
+    """Lower a value by its own types: where an annotation does not say what is inside."""
     match value:
         case dict():
-            items = [(lower_any(key), lower_any(one)) for key, one in value.items()]
-            return dict(sorted(items, key=lambda item: _pack(item[0])))
+            pairs = [(_hashable(lower_any(name)), lower_any(one)) for name, one in value.items()]
+            return dict(sorted(pairs, key=_first_packed))
         case set() | frozenset():
             return sorted((lower_any(one) for one in value), key=_pack)
         case list() | tuple():
@@ -140,8 +182,8 @@ def lower_reply(value: Any) -> Any:
         return reference.text_of(value)
     match value:
         case dict():
-            items = [(_hashable(lower_reply(key)), lower_reply(one)) for key, one in value.items()]
-            return dict(sorted(items, key=lambda item: _pack(item[0])))
+            pairs = [(_hashable(lower_reply(key)), lower_reply(one)) for key, one in value.items()]
+            return dict(sorted(pairs, key=_first_packed))
         case set() | frozenset():
             return sorted((lower_reply(one) for one in value), key=_pack)
         case list() | tuple():
@@ -157,7 +199,7 @@ def _hashable(value: Any) -> Hashable:
     return tuple(_hashable(one) for one in value) if isinstance(value, list) else value
 
 
-def _lower_sequence(inner: Lower | None) -> Lower | None:
+def _lower_list(inner: Lower | None) -> Lower | None:
     if inner is None:
         return None
     return lambda value: [inner(one) for one in value] if isinstance(value, list) else value
@@ -166,7 +208,7 @@ def _lower_sequence(inner: Lower | None) -> Lower | None:
 def _lower_set(inner: Lower | None) -> Lower:
     def lower(value: Any) -> Any:
         if not isinstance(value, set | frozenset):
-            return value
+            raise Unencodable(f"expected a set, got {type(value).__qualname__}")
         return sorted(map(inner, value) if inner else value, key=_pack)
 
     return lower
@@ -176,11 +218,11 @@ def _lower_dict(key: Lower | None, inner: Lower | None) -> Lower:
     def lower(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        items = [
+        pairs = [
             (_hashable(key(name)) if key else name, inner(one) if inner else one)
             for name, one in value.items()
         ]
-        return dict(sorted(items, key=lambda item: _pack(item[0])))
+        return dict(sorted(pairs, key=_first_packed))
 
     return lower
 
@@ -190,15 +232,20 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
         inner = lower_of(arguments[0])
         if inner is None:
             return None
-        return lambda value: [inner(one) for one in value] if isinstance(value, tuple) else value
+        return lambda value: tuple(map(inner, value)) if isinstance(value, tuple) else value
     each = [lower_of(one) for one in arguments]
     if not any(each):
         return None
+    width, first = len(each), each[0]
+    if first and not any(each[1:]):  # (Item, int): what orders are made of
+        return lambda value: (
+            (first(value[0]), *value[1:]) if type(value) is tuple and len(value) == width else value
+        )
 
     def lower(value: Any) -> Any:
-        if not isinstance(value, tuple) or len(value) != len(each):
+        if not isinstance(value, tuple) or len(value) != width:
             return value
-        return [one(item) if one else item for one, item in zip(each, value, strict=True)]
+        return tuple(one(item) if one else item for one, item in zip(each, value, strict=True))
 
     return lower
 
@@ -214,22 +261,22 @@ def _lower_union(arguments: tuple[Any, ...]) -> Lower | None:
         if value is None:
             return None
         for member, one in lowers:
-            if isinstance(member, type) and isinstance(value, member):
+            if member is Any or (isinstance(member, type) and isinstance(value, member)):
                 return one(value) if one else value
-        return lowers[0][1](value) if len(lowers) == 1 and lowers[0][1] else value
+        return value
 
     return lower
 
 
-def _lower_dataclass(annotation: Any) -> Lower | None:
-    hints = typing.get_type_hints(annotation)
-    each = {name: lower_of(one) for name, one in hints.items()}
-    if not any(each.values()):
-        return None
+def _lower_dataclass(annotation: Any) -> Lower:
+    """Lower a dataclass to its fields; an instance of a subclass would come back as another class."""
+    each: dict[str, Lower | None] = {}
 
     def lower(value: Any) -> Any:
-        if not isinstance(value, annotation):
-            return value
+        if type(value) is not annotation:
+            raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
+        if not each:  # now, not above: a dataclass may hold itself
+            each.update((name, lower_of(one)) for name, one in _fields_of(annotation))
         return {
             name: one(getattr(value, name)) if one else getattr(value, name)
             for name, one in each.items()
@@ -238,33 +285,63 @@ def _lower_dataclass(annotation: Any) -> Lower | None:
     return lower
 
 
+def _fields_of(annotation: Any) -> Iterator[tuple[str, Any]]:
+    hints = typing.get_type_hints(annotation)
+    for field in dataclasses.fields(annotation):
+        yield field.name, hints[field.name]
+
+
 def lower_of(annotation: Any) -> Lower | None:
     """Return what must be done to a value before msgspec encodes it; None when nothing."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return lower_of(arguments[0])
     reference = reference_type(annotation)
     if reference is not None:
         return reference.text_of
     if annotation is Any or annotation in (list, tuple):
         return lower_any
-    if annotation in (set, frozenset):
-        return _lower_set(lower_any)
-    if annotation is dict:
-        return _lower_dict(lower_any, lower_any)
-    if origin is list:
-        return _lower_sequence(lower_of(arguments[0]))
-    if origin in (set, frozenset):
-        return _lower_set(lower_of(arguments[0]))
-    if origin is dict:
-        return _lower_dict(lower_of(arguments[0]), lower_of(arguments[1]))
-    if origin is tuple:
-        return _lower_tuple(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return _lower_union(arguments)
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+    if _is_dataclass(annotation):
         return _lower_dataclass(annotation)
-    return None
+    arguments = typing.get_args(annotation)
+    match typing.get_origin(annotation) or annotation:
+        case builtins.list:
+            return _lower_list(lower_of(arguments[0]))
+        case builtins.set | builtins.frozenset:
+            return _lower_set(lower_of(arguments[0]) if arguments else lower_any)
+        case builtins.dict:
+            key, inner = arguments or (Any, Any)
+            return _lower_dict(lower_of(key), lower_of(inner))
+        case builtins.tuple:
+            return _lower_tuple(arguments)
+        case typing.Union | types.UnionType:
+            return _lower_union(arguments)
+        case _:
+            return None
+
+
+def alike(value: Any, stored: Any) -> bool:
+    """Say whether a decoded value is the one that was encoded: same types, NaN equal to itself."""
+    match stored:
+        case float():
+            known = isinstance(value, float | int)
+            return known and (value == stored or (value != value and stored != stored))
+        case list() | tuple():
+            return (
+                isinstance(value, type(stored))
+                and len(value) == len(stored)
+                and all(map(alike, value, stored))
+            )
+        case dict():
+            return (
+                isinstance(value, dict)
+                and value.keys() == stored.keys()
+                and all(alike(value[name], one) for name, one in stored.items())
+            )
+        case _ if dataclasses.is_dataclass(stored):
+            return type(value) is type(stored) and all(
+                alike(getattr(value, field.name), getattr(stored, field.name))
+                for field in dataclasses.fields(stored)
+            )
+        case _:
+            return bool(value == stored)
 
 
 def encode_key(value: object, annotation: Any) -> str:
@@ -275,27 +352,30 @@ def encode_key(value: object, annotation: Any) -> str:
     """
     try:
         checked = msgspec.convert(value, annotation)
-        text = checked if isinstance(checked, str) else msgspec.json.encode(value).decode()
+        if isinstance(checked, datetime) and checked.tzinfo is not None:
+            checked = checked.astimezone(UTC)  # one instant is one key, wherever it was noted
+        text = checked if annotation is str else msgspec.json.encode(checked).decode().strip('"')
         size = len(text.encode())
-    except (msgspec.ValidationError, UnicodeEncodeError, TypeError) as error:
-        raise Unencodable(f"{value!r} cannot be a key of type {_name(annotation)}") from error
+    except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
+        raise Unencodable(f"{value!r} cannot be a key of type {name_of(annotation)}") from error
     if not 0 < size <= KEY_BYTES_MAX:
         raise Unencodable(f"a key takes 1 to {KEY_BYTES_MAX} bytes as text, this one {size}")
-    return text if isinstance(checked, str) else text.strip('"')
+    return text
 
 
 def decode_key(text: str, annotation: Any) -> Any:
     """Return the key with this text.
 
     Raises:
-        Unencodable: The text is no key of that type.
+        Unencodable: The text is no key of that type, or not the one that `encode_key` gives it.
     """
-    if annotation is str:
-        return text
     try:
-        return msgspec.convert(text, annotation, strict=False)
+        value = text if annotation is str else msgspec.convert(text, annotation, strict=False)
     except msgspec.ValidationError as error:
-        raise Unencodable(f"{text!r} is not a key of type {_name(annotation)}") from error
+        raise Unencodable(f"{text!r} is not a key of type {name_of(annotation)}") from error
+    if encode_key(value, annotation) != text:
+        raise Unencodable(f"{text!r} is not how a key of type {name_of(annotation)} is written")
+    return value
 
 
 KEY_BYTES_MAX: Final = 400

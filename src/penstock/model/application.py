@@ -7,7 +7,7 @@ Building an application resolves every annotation and reports everything wrong i
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final
 
@@ -16,8 +16,14 @@ import msgspec
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import RESERVED, Declaration, Resolver, where_of
-from penstock.model.entity import declaration_of
+from penstock.model.declaration import (
+    RESERVED,
+    Declaration,
+    Resolver,
+    default_complaint,
+    where_of,
+)
+from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.request import Request, encode_request
 from penstock.model.signature import Signature
@@ -43,44 +49,30 @@ class App:
         self.name = name
         self.entities: dict[str, EntityType] = {}
         self.functions: dict[str, Signature] = {}
-        classes: dict[str, type] = {}
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
-        taken: dict[str, Any] = {}
-        for member in members:
-            label = getattr(member, "__name__", repr(member))
-            if label in taken and taken[label] is not member:
-                complaints.append(
-                    f"{where_of(member)}: the name {label} is taken by {where_of(taken[label])}"
-                )
-                continue
-            taken[label] = member
-            if isinstance(member, type) and reference_type(member) is not None:
-                classes[label] = member
-            elif not (inspect.isfunction(member) and hasattr(member, "__transactional__")):
-                complaints.append(
-                    f"{where_of(member)}: {label} is neither an @entity class "
-                    "nor a @transactional function"
-                )
-        resolver = Resolver(classes)
+        classes, functions = _sort_out(members, complaints)
+        resolver = Resolver(name, classes)
         for cls in classes.values():
             self._add_entity(cls, resolver, complaints)
-        for label, member in taken.items():
-            if label not in classes and callable(member):
-                self.functions[label] = resolver.signature(label, member, method=False)
+        for label, function in functions.items():
+            self.functions[label] = resolver.signature(label, function, method=False)
         complaints += resolver.complaints
         if complaints:
-            raise DefinitionError(complaints)
+            raise DefinitionError(list(dict.fromkeys(complaints)))
 
     def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
         declaration = declaration_of(cls)
         kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
         complaints += declaration.complaints
+        if not is_intact(cls):
+            complaints.append(
+                f"{kind.where}: {kind.name} was changed by a decorator above @entity; "
+                "@entity comes last, on top"
+            )
         self.entities[kind.name] = kind
-        annotations = {
-            name: (annotation, owner) for name, annotation, owner in declaration.sources
-        }
+        annotations = {name: (annotation, owner) for name, annotation, owner in declaration.sources}
         key_source = annotations.pop(kind.key_name, None)
         key_annotation: Any = str
         if key_source is not None:
@@ -90,19 +82,21 @@ class App:
             name: resolver.resolve(annotation, owner, kind.where, f"{kind.name}.{name}")
             for name, (annotation, owner) in annotations.items()
         }
-        for name in sorted(attributes.keys() & RESERVED):
-            complaints.append(f"{kind.where}: {kind.name}.{name} clashes with what every entity has")
+        for name in sorted(attributes):
+            if name in RESERVED:
+                complaints.append(
+                    f"{kind.where}: {kind.name}.{name} clashes with what every entity has"
+                )
+            if name.startswith("__"):
+                complaints.append(f"{kind.where}: {kind.name}.{name}: Python keeps such names")
         kind.bind(key_annotation, attributes)
-        kind.methods = {
-            name: resolver.signature(f"{kind.name}.{name}", function, method=True)
-            for name, function in inspect.getmembers(cls, inspect.isfunction)
-            if not name.startswith("_") and name not in RESERVED
-        }
+        kind.methods = _methods_of(kind, resolver)
         for name in sorted(kind.methods.keys() & attributes.keys()):
-            if name not in declaration.defaults:
-                complaints.append(f"{kind.where}: {kind.name}.{name} is a method and an attribute")
+            complaints.append(f"{kind.where}: {kind.name}.{name} is a method and an attribute")
         kind.creation = _creation(kind, declaration, resolver)
-        complaints += _default_complaints(kind)
+        for name, default in kind.defaults.items():
+            complaint = default_complaint(default, attributes.get(name, Any))
+            complaints += [f"{kind.where}: {kind.name}.{name}: {complaint}"] if complaint else []
 
     def request(
         self,
@@ -162,6 +156,47 @@ class App:
         raise RequestError(_unknown(f"method of {entity}", method, [*kind.methods, *RESERVED]))
 
 
+def _sort_out(
+    members: Sequence[type | Callable[..., Any]], complaints: list[str]
+) -> tuple[dict[str, type], dict[str, Callable[..., Any]]]:
+    """Part an application's members into entity classes and functions, by name."""
+    classes: dict[str, type] = {}
+    functions: dict[str, Callable[..., Any]] = {}
+    taken: dict[str, Any] = {}
+    for member in members:
+        label = getattr(member, "__name__", repr(member))
+        if label in taken and taken[label] is not member:
+            complaints.append(
+                f"{where_of(member)}: the name {label} is taken by {where_of(taken[label])}"
+            )
+            continue
+        taken[label] = member
+        if isinstance(member, type) and reference_type(member) is not None:
+            classes[label] = member
+        elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
+            functions[label] = member
+        else:
+            complaints.append(
+                f"{where_of(member)}: {label} is neither an @entity class "
+                "nor a @transactional function"
+            )
+    return classes, functions
+
+
+def _methods_of(kind: EntityType, resolver: Resolver) -> dict[str, Signature]:
+    """Describe what requests may call; private methods are checked for being synchronous only."""
+    found: dict[str, Signature] = {}
+    for name, function in inspect.getmembers_static(kind.cls, inspect.isfunction):
+        if name in RESERVED or (name.startswith("__") and name.endswith("__")):
+            continue
+        label = f"{kind.name}.{name}"
+        if name.startswith("_"):
+            resolver.check_sync(label, function)
+        else:
+            found[name] = resolver.signature(label, function, method=True)
+    return found
+
+
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3)
@@ -192,16 +227,6 @@ def _creation(kind: EntityType, declaration: Declaration, resolver: Resolver) ->
         for attribute, annotation in kind.attributes.items()
     ]
     return Signature(name, kind.cls.create, parameters, Any, kind.where)  # type: ignore[attr-defined]
-
-
-def _default_complaints(kind: EntityType) -> Iterator[str]:
-    for name, default in kind.defaults.items():
-        if name not in kind.attributes:
-            continue
-        try:
-            msgspec.convert(default, kind.attributes[name])
-        except msgspec.ValidationError as error:
-            yield f"{kind.where}: {kind.name}.{name}: the default does not fit: {error}"
 
 
 def _exists_at(reference: Any) -> bool:

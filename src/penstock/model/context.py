@@ -3,7 +3,7 @@
 A transaction keeps one live instance for each entity it touches, loaded from `read` at the first
 touch. Nothing is written anywhere while it runs; `changes` compares what entities are with what
 they were and returns the difference. So undoing a transaction is forgetting it, and a savepoint is
-a copy of the encoded attributes.
+a copy of the attributes. A process runs one transaction at a time.
 """
 
 import random as _random
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import xxhash
@@ -31,8 +31,14 @@ Read = Callable[[EntityKey], bytes | None]
 """Gives the committed attributes of an entity, or None where it does not exist."""
 
 Image = tuple[dict[EntityKey, bytes], frozenset[EntityKey]]
-"""Encoded attributes of the live entities, and the deleted ones: what a savepoint remembers."""
+"""Encoded attributes of the live entities, and the deleted ones: what `@readonly` compares."""
 
+Memory = tuple[dict[EntityKey, dict[str, Any]], frozenset[EntityKey]]
+"""Copied attributes of the live entities, and the deleted ones: what a savepoint goes back to."""
+
+_get: Final = object.__getattribute__
+_set: Final = object.__setattr__
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
 activate = _ACTIVE.set
 deactivate = _ACTIVE.reset
@@ -74,6 +80,7 @@ class Transaction:
         "_random",
         "_read",
         "_uuids",
+        "_violation",
         "before",
         "instances",
         "request_id",
@@ -87,16 +94,10 @@ class Transaction:
         self.before: dict[EntityKey, bytes | None] = {}
         self._read = read
         self._deleted: set[EntityKey] = set()
-        self._aliases: list[Any] = []
+        self._aliases: list[tuple[EntityKey, Any]] = []
         self._random: _random.Random | None = None
         self._uuids = 0
-
-    def look(self, key: EntityKey) -> bytes | None:
-        """Return what an entity was before this transaction, and remember that it was asked."""
-        if key in self.before:
-            return self.before[key]
-        data = self.before[key] = self._read(key)
-        return data
+        self._violation: ReadonlyViolation | None = None
 
     def load(self, kind: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
@@ -104,65 +105,91 @@ class Transaction:
         Raises:
             NoSuchEntity: It does not exist.
         """
-        key = kind.key_of(instance)
+        name = _get(instance, "__dict__")[kind.key_name]
+        key = EntityKey(kind.prefix + name) if kind.key_is_text else kind.key_of(instance)
         held = self.instances.setdefault(key, instance)
-        if held is not instance:  # a reference that outlived another transaction
-            if type(held) is not kind.cls:
-                self.load(kind, held)
-            object.__setattr__(instance, "__dict__", object.__getattribute__(held, "__dict__"))
-            self._aliases.append(instance)
+        if held is not instance:
+            self._join(kind, key, instance, held)
+            return
+        before = self.before
+        if key not in before:
+            data = before[key] = self._read(key)
         else:
-            data = None if key in self._deleted else self.look(key)
-            if data is None:
-                raise NoSuchEntity(f"{kind.name} {key[len(kind.prefix) :]!r} does not exist")
-            kind.fill(object.__getattribute__(instance, "__dict__"), data)
-        object.__setattr__(instance, "__class__", kind.cls)
+            data = None if key in self._deleted else before[key]
+        if data is None:
+            raise NoSuchEntity(f"{kind.name} {key[len(kind.prefix) :]!r} does not exist")
+        _set(instance, "__dict__", kind.decode(name, data))
+        _set(instance, "__class__", kind.cls)
+
+    def _join(self, kind: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
+        """Make a reference that outlived another transaction share the attributes of this one's."""
+        if type(held) is not kind.cls:
+            self.load(kind, held)
+        _set(instance, "__dict__", held.__dict__)
+        _set(instance, "__class__", kind.cls)
+        self._aliases.append((key, instance))
 
     def exists(self, kind: EntityType, key: EntityKey) -> bool:
         """Say whether an entity exists now."""
         if type(self.instances.get(key)) is kind.cls:
             return True
-        return key not in self._deleted and self.look(key) is not None
+        if key not in self.before:
+            self.before[key] = self._read(key)
+        return key not in self._deleted and self.before[key] is not None
 
-    def create(self, kind: EntityType, key: EntityKey, values: dict[str, Any]) -> Any:
-        """Make an entity with these attributes (key included) and return it, live.
+    def create(self, kind: EntityType, key: EntityKey, instance: Any) -> Any:
+        """Let an instance with all its attributes be a new entity; return its reference.
 
         Raises:
-            AlreadyExists: The key is taken.
+            AlreadyExists: The key is taken; the instance is a plain reference to that entity.
         """
         if self.exists(kind, key):
+            self._unload(kind, key, instance)
             raise AlreadyExists(f"{kind.name} {key[len(kind.prefix) :]!r} exists already")
-        instance = self.instances.get(key)
-        if instance is None:
-            instance = self.instances[key] = object.__new__(kind.cls)
-        object.__getattribute__(instance, "__dict__").update(values)
-        object.__setattr__(instance, "__class__", kind.cls)
-        return instance
+        held = self.instances.setdefault(key, instance)
+        if held is not instance:
+            _set(held, "__dict__", instance.__dict__)
+            _set(held, "__class__", kind.cls)
+            self._aliases.append((key, instance))
+        return held
 
     def delete(self, kind: EntityType, instance: Any) -> None:
-        """Delete a live entity; its references find nothing from now on."""
+        """Delete a live entity; its references find nothing from now on.
+
+        Raises:
+            Unencodable: Its key was changed, so that nobody knows which entity is meant.
+        """
         key = kind.key_of(instance)
-        self._unload(kind, self.instances[key])
-        self._unload(kind, instance)
+        held = self.instances.get(key)
+        if held is None or held.__dict__ is not instance.__dict__:
+            raise Unencodable(f"the key of an entity was changed to {key}")
+        self._unload(kind, key, held)
+        for other, alias in self._aliases:
+            if other == key:
+                self._unload(kind, key, alias)
         self._deleted.add(key)
 
     def changes(self) -> dict[EntityKey, bytes | None]:
         """Return every entity that is not what it was, with its new attributes (None: deleted).
 
         Raises:
+            ReadonlyViolation: A `@readonly` method changed something, even where that was caught.
             Unencodable: An attribute does not fit its annotation or cannot be stored.
         """
+        if self._violation is not None:
+            raise self._violation
         found: dict[EntityKey, bytes | None] = {}
+        instances = self.instances
         for key, before in self.before.items():
-            instance = self.instances.get(key)
+            instance = instances.get(key)
             if instance is not None:
                 kind: EntityType = type(instance).__reference__
                 if type(instance) is kind.cls:
-                    if kind.key_of(instance) != key:
-                        raise Unencodable(f"the key of {key} was changed to {instance!r}")
-                    after = kind.encode(instance.__dict__)
-                    if after != before:
-                        kind.check(after)
+                    values = instance.__dict__
+                    after = kind.encode_change(values, before)
+                    if kind.prefix + kind.key_text(values[kind.key_name]) != key:
+                        raise Unencodable(f"the key of {key} was changed")
+                    if after is not None:
                         found[key] = after
                     continue
             if before is not None and key in self._deleted:
@@ -171,41 +198,73 @@ class Transaction:
 
     def release(self) -> None:
         """Make plain references of all entities, so that one kept too long holds no old state."""
-        for instance in (*self.instances.values(), *self._aliases):
+        for key, instance in self.instances.items():
             kind: EntityType = type(instance).__reference__
             if type(instance) is kind.cls:
-                self._unload(kind, instance)
+                self._unload(kind, key, instance)
+        for key, instance in self._aliases:
+            self._unload(type(instance).__reference__, key, instance)
+        self._aliases.clear()
 
-    def image(self) -> Image:
-        """Return what all live entities are now."""
-        live = {
-            key: kind.encode(instance.__dict__)
-            for key, instance in self.instances.items()
-            if type(instance) is (kind := type(instance).__reference__).cls
-        }
+    @staticmethod
+    def _unload(kind: EntityType, key: EntityKey, instance: Any) -> None:
+        """Make a plain reference of an entity, whatever was done to its attributes."""
+        text = key[len(kind.prefix) :]
+        value = text if kind.key_is_text else kind.key_at(text)
+        _set(instance, "__dict__", {kind.key_name: value})
+        _set(instance, "__class__", kind.unloaded)
+
+    def _live(self) -> Iterator[tuple[EntityKey, EntityType, Any]]:
+        for key, instance in self.instances.items():
+            kind: EntityType = type(instance).__reference__
+            if type(instance) is kind.cls:
+                yield key, kind, instance
+
+    def remember(self) -> Memory:
+        """Copy what all live entities are now.
+
+        Raises:
+            Unencodable: An attribute holds what cannot be copied.
+        """
+        try:
+            live = deepcopy({key: one.__dict__ for key, _, one in self._live()})
+        except (TypeError, RecursionError) as error:
+            raise Unencodable(f"an attribute cannot be copied at a savepoint: {error}") from error
         return live, frozenset(self._deleted)
 
-    def restore(self, image: Image) -> None:
-        """Make all entities be what they were when `image` was taken.
+    def restore(self, memory: Memory) -> None:
+        """Make all entities be what they were at `remember`, which can be gone back to once.
 
         Nested lists, dictionaries and sets are new objects afterwards.
         """
-        live, deleted = image
+        live, deleted = memory
         self._deleted = set(deleted)
         self.release()
-        for key, instance in self.instances.items():
-            if key in live:
-                kind: EntityType = type(instance).__reference__
-                kind.fill(object.__getattribute__(instance, "__dict__"), live[key])
-                object.__setattr__(instance, "__class__", kind.cls)
+        for key, values in live.items():
+            instance = self.instances[key]
+            _set(instance, "__dict__", values)
+            _set(instance, "__class__", type(instance).__reference__.cls)
 
-    @staticmethod
-    def _unload(kind: EntityType, instance: Any) -> None:
-        values = object.__getattribute__(instance, "__dict__")
-        key = values[kind.key_name]
-        values.clear()
-        values[kind.key_name] = key
-        object.__setattr__(instance, "__class__", kind.unloaded)
+    def image(self) -> Image:
+        """Encode what all live entities are now."""
+        live = {key: kind.encode(one.__dict__) for key, kind, one in self._live()}
+        return live, frozenset(self._deleted)
+
+    def confirm(self, image: Image, name: str) -> None:
+        """Refuse changes since `image`: for good, so that catching the error saves nothing.
+
+        Raises:
+            ReadonlyViolation: An entity was changed, created or deleted.
+        """
+        now = self.image()
+        for key in self.before:
+            if self._at(image, key) != self._at(now, key):
+                self._violation = ReadonlyViolation(f"{name} is @readonly and changed {key}")
+                raise self._violation
+
+    def _at(self, image: Image, key: EntityKey) -> bytes | None:
+        live, deleted = image
+        return live.get(key, None if key in deleted else self.before[key])
 
     def uuid(self) -> UUID:
         """Return the next of this request's ids: the same at every run of it."""
@@ -222,7 +281,7 @@ class Transaction:
 
 def now() -> datetime:
     """Return when the running request was appended to the log, in UTC; constant while it runs."""
-    return datetime.fromtimestamp(current().time_us / 1_000_000, UTC)
+    return _BEGINNING + timedelta(microseconds=current().time_us)
 
 
 def random() -> _random.Random:
@@ -248,32 +307,35 @@ def savepoint() -> Iterator[None]:
     new objects, so read them again from the entity.
     """
     txn = current()
-    image = txn.image()
+    memory = txn.remember()
     done = False
     try:
         yield
         done = True
     finally:
         if not done:
-            txn.restore(image)
+            txn.restore(memory)
 
 
-@contextmanager
-def unchanged(name: str) -> Iterator[None]:
-    """Refuse changes to entities in the block: what `@readonly` promises.
+class Unchanged:
+    """A block that must not change entities: what `@readonly` promises.
 
     Raises:
-        ReadonlyViolation: The block changed, created or deleted an entity.
+        ReadonlyViolation: The block changed, created or deleted an entity; also when it raises.
     """
-    txn = current()
-    live, deleted = txn.image()
-    yield
-    after, deleted_after = txn.image()
-    for key, data in after.items():
-        if data != live.get(key, txn.before.get(key)):
-            raise ReadonlyViolation(f"{name} is @readonly and changed {key}")
-    if deleted_after != deleted:
-        raise ReadonlyViolation(f"{name} is @readonly and deleted {min(deleted_after - deleted)}")
+
+    __slots__ = ("_image", "_name", "_txn")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._txn = current()
+
+    def __enter__(self) -> None:
+        self._image = self._txn.image()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):  # others end the transaction anyway
+            self._txn.confirm(self._image, self._name)
 
 
 def fresh(value: Any) -> Any:

@@ -7,18 +7,30 @@ raised here, so that a developer hears of all of it at once.
 
 import ast
 import inspect
+import re
 import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from penstock.base.schema import KEY_SCALARS, complaints_of
+import msgspec
+
+from penstock.base.schema import (
+    KEY_SCALARS,
+    alike,
+    complaints_of,
+    decode_reference,
+    entities_in,
+    lower_of,
+    refuse,
+)
+from penstock.errors import Unencodable
 from penstock.model.signature import Signature
 
 RESERVED: Final = frozenset({"create", "delete", "exists"})
 FORBIDDEN: Final = (
-    "__slots__",
     "__new__",
     "__del__",
     "__eq__",
@@ -32,6 +44,11 @@ FORBIDDEN: Final = (
     "__copy__",
     "__deepcopy__",
 )
+
+
+CLASS_NAME_BYTES_MAX: Final = 100
+_CLASS_VARIABLE: Final = re.compile(r"(\w+\.)*ClassVar\b")
+_MUTABLE: Final = (list, dict, set, bytearray)
 
 
 class KeyMarker:
@@ -64,22 +81,15 @@ def declare(cls: type) -> Declaration:
     """Find what an entity class declares."""
     found = Declaration()
     where = where_of(cls)
+    if not 0 < len(cls.__name__.encode()) <= CLASS_NAME_BYTES_MAX:
+        found.complaints.append(
+            f"{where}: the name of an entity class takes at most {CLASS_NAME_BYTES_MAX} bytes"
+        )
     lineage = [one for one in reversed(cls.__mro__) if one is not object]
     for one in lineage:
-        if one is not cls and "__reference__" in vars(one):
-            found.complaints.append(
-                f"{where}: {cls.__name__} inherits from the entity {one.__name__}; "
-                "share code through a plain class instead"
-            )
-        for name in FORBIDDEN:
-            if name in vars(one) and not (name == "__hash__" and vars(one)[name] is None):
-                found.complaints.append(f"{where}: {cls.__name__} must not define {name}")
-        for name in RESERVED & vars(one).keys():
-            found.complaints.append(
-                f"{where}: {cls.__name__}.{name} clashes with what every entity has"
-            )
+        _complain_of_names(found, cls, one, where)
         _declare_annotations(found, one)
-    initializer = cls.__init__
+    initializer: Any = vars(cls).get("__init__") or getattr(cls, "__init__", None)
     if inspect.isfunction(initializer):
         found.initializer = initializer
         for one in lineage:
@@ -89,18 +99,51 @@ def declare(cls: type) -> Declaration:
     return found
 
 
+def _complain_of_names(found: Declaration, cls: type, owner: type, where: str) -> None:
+    """Complain of what a class in the lineage defines and an entity must not."""
+    names = vars(owner)
+    if owner is not cls and "__reference__" in names:
+        found.complaints.append(
+            f"{where}: {cls.__name__} inherits from the entity {owner.__name__}; "
+            "share code through a plain class instead"
+        )
+        return
+    forbidden = [name for name in FORBIDDEN if name in names and names[name] is not None]
+    if names.get("__slots__"):  # empty ones, as of ABC and Generic, do no harm
+        forbidden.append("__slots__")
+    for name in forbidden:
+        found.complaints.append(f"{where}: {cls.__name__} must not define {name}")
+    for name in sorted(RESERVED & names.keys()):
+        found.complaints.append(
+            f"{where}: {cls.__name__}.{name} clashes with what every entity has"
+        )
+
+
 def _declare_annotations(found: Declaration, owner: type) -> None:
+    if "__reference__" in vars(owner):  # complained of already
+        return
     for name, annotation in vars(owner).get("__annotations__", {}).items():
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
-        if isinstance(annotation, str) and annotation.removeprefix("typing.").startswith("ClassVar"):
+        if isinstance(annotation, str) and _CLASS_VARIABLE.match(annotation):
             continue
         _declare_attribute(found, name, annotation, owner)
         default = vars(owner).get(name, inspect.Parameter.empty)
         if isinstance(default, KeyMarker):
+            if found.key_name not in ("", name):
+                found.complaints.append(
+                    f"{where_of(owner)}: {owner.__name__} marks two keys, "
+                    f"{found.key_name} and {name}; an entity has one"
+                )
             found.key_name = name
+        elif inspect.isroutine(default) or isinstance(
+            default, property | classmethod | staticmethod
+        ):
+            found.complaints.append(
+                f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
+            )
         elif default is not inspect.Parameter.empty:
-            found.defaults[name] = default
+            found.defaults[name] = deepcopy(default)
 
 
 def _declare_attribute(found: Declaration, name: str, annotation: Any, owner: type) -> None:
@@ -116,34 +159,43 @@ def _parse(function: Callable[..., Any]) -> ast.FunctionDef | None:
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
 
 
-def _assignments(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
+def _assignments(
+    tree: ast.FunctionDef, owner: str
+) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
     """Yield (attribute, annotation, value) of every assignment to `self.…`."""
     this = tree.args.args[0].arg if tree.args.args else "self"
+
+    def attribute_of(target: ast.AST) -> str | None:
+        match target:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == this:
+                hidden = attribute.startswith("__") and not attribute.endswith("__")
+                return f"_{owner.lstrip('_')}{attribute}" if hidden else attribute
+            case _:
+                return None
+
     for node in ast.walk(tree):
         match node:
-            case ast.AnnAssign(
-                target=ast.Attribute(value=ast.Name(id=owner), attr=name),
-                annotation=annotation,
-                value=value,
-            ) if owner == this:
-                yield name, annotation, value
+            case ast.AnnAssign(target=target, annotation=annotation, value=value):
+                if name := attribute_of(target):
+                    yield name, annotation, value
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    match target:
-                        case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == this:
-                            yield name, None, value
+                    whole = not isinstance(target, ast.Tuple | ast.List)
+                    for part in ast.walk(target):
+                        if name := attribute_of(part):
+                            yield name, None, value if whole else None
+            case _:
+                pass
 
 
-def _declare_assignments(
-    found: Declaration, owner: type, initializer: Callable[..., None]
-) -> None:
+def _declare_assignments(found: Declaration, owner: type, initializer: Callable[..., None]) -> None:
     where = where_of(initializer)
     tree = _parse(initializer)
     if tree is None:
         found.complaints.append(f"{where}: the source of {owner.__name__}.__init__ is not readable")
         return
     parameters = inspect.signature(initializer).parameters
-    for name, annotation, value in _assignments(tree):
+    for name, annotation, value in _assignments(tree, owner.__name__):
         known = any(source[0] == name for source in found.sources)
         match annotation, value:
             case ast.expr(), _:
@@ -156,7 +208,9 @@ def _declare_assignments(
                 _declare_attribute(found, name, parameters[parameter].annotation, owner)
             case None, ast.Constant(value=constant) if not known and constant is not None:
                 _declare_attribute(found, name, type(constant), owner)
-            case _ if not known:
+            case _ if known:
+                pass
+            case _:
                 found.complaints.append(
                     f"{where}: {owner.__name__}.{name} has no annotation; "
                     f"write `self.{name}: … = …`"
@@ -182,8 +236,11 @@ def _find_key(found: Declaration, cls: type, where: str) -> None:
         found.complaints.append(f"{where}: {name} has both key() and __key__; use one")
         return
     tree = _parse(keyed)
-    match tree.body[-1] if tree else None:
-        case ast.Return(value=ast.Attribute(value=ast.Name(), attr=attribute)):
+    body = tree.body if tree else []
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]  # a docstring
+    match body:
+        case [ast.Return(value=ast.Attribute(value=ast.Name(), attr=attribute))]:
             found.key_name = attribute
         case _:
             found.complaints.append(
@@ -199,7 +256,8 @@ def _find_key(found: Declaration, cls: type, where: str) -> None:
 class Resolver:
     """Turns the annotations of an application into types, and collects what cannot be one."""
 
-    def __init__(self, entities: Mapping[str, type]) -> None:
+    def __init__(self, app: str, entities: Mapping[str, type]) -> None:
+        self._app = app
         self._entities = entities
         self.complaints: list[str] = []
 
@@ -207,24 +265,40 @@ class Resolver:
         """Return the type that an annotation names, `Any` after a complaint."""
         if annotation is None:
             return type(None)
-        module = inspect.getmodule(owner)
-        names = {**self._entities, **(vars(module) if module else {})}
-        names.update(getattr(owner, "__globals__", {}))
-        if isinstance(owner, type):
-            names[owner.__name__] = owner
+        names = self._names_at(owner)
         try:
             carrier = type("Carrier", (), {"__annotations__": {"it": annotation}})
-            resolved = typing.get_type_hints(carrier, names, dict(self._entities))["it"]
+            resolved = typing.get_type_hints(carrier, names, {})["it"]
         except NameError as error:
             self.complaints.append(f"{where}: {what}: unknown type {error.name!r}")
             return Any
         except (SyntaxError, TypeError, AttributeError) as error:
             self.complaints.append(f"{where}: {what}: {annotation!r} is no type ({error})")
             return Any
-        for complaint in complaints_of(resolved):
-            self.complaints.append(f"{where}: {what}: {complaint}")
-            return Any
-        return resolved
+        complaints = complaints_of(resolved)
+        complaints += [
+            f"the entity {one.__name__} is no part of the application {self._app}; name it there"
+            for one in dict.fromkeys(entities_in(resolved))
+            if self._entities.get(one.__name__) is not one
+        ]
+        self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
+        return Any if complaints else resolved
+
+    def _names_at(self, owner: Any) -> dict[str, Any]:
+        """Return what names mean where `owner` is defined.
+
+        Entities of the application are known everywhere, so that modules that know each other by
+        reference only need no import that runs; a module's own names come first.
+        """
+        module = inspect.getmodule(owner)
+        names = {**self._entities, **(vars(module) if module else {})}
+        if isinstance(owner, type):
+            names[owner.__name__] = owner
+        elif inspect.isfunction(owner):
+            names.update(owner.__globals__)
+            cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+            names.update((name, cell.cell_contents) for name, cell in cells)
+        return names
 
     def key(self, annotation: Any, owner: type, where: str, what: str) -> Any:
         """Return the type of a key, `str` after a complaint."""
@@ -245,20 +319,56 @@ class Resolver:
         """Describe a method (its first parameter is the entity) or a function."""
         plain = inspect.unwrap(function)
         where = where_of(plain)
-        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
-            self.complaints.append(
-                f"{where}: {name} is async; handlers are ordinary functions, and nothing waits"
-            )
+        self.check_sync(name, plain)
         shape = inspect.signature(plain)
-        parameters = list(shape.parameters.values())[1 if method else 0 :]
-        resolved = [
-            one.replace(annotation=self._annotation(one.annotation, plain, where, f"{name}({one.name})"))
-            for one in parameters
-        ]
+        parameters = list(shape.parameters.values())
+        if method and not parameters:
+            self.complaints.append(f"{where}: {name} takes no parameter; the first one is `self`")
+        resolved = []
+        for one in parameters[1 if method else 0 :]:
+            what = f"{name}({one.name})"
+            annotation = self._annotation(one.annotation, plain, where, what)
+            self._check_default(one.default, annotation, where, what)
+            resolved.append(one.replace(annotation=annotation))
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->")
         return Signature(name, function, resolved, returns, where)
+
+    def check_sync(self, name: str, function: Callable[..., Any]) -> None:
+        """Complain of a function that is `async`."""
+        plain = inspect.unwrap(function)
+        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+            self.complaints.append(
+                f"{where_of(plain)}: {name} is async; "
+                "handlers are ordinary functions, and nothing waits"
+            )
 
     def _annotation(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
         if annotation is inspect.Parameter.empty:
             return Any
         return self.resolve(annotation, owner, where, what)
+
+    def _check_default(self, default: Any, annotation: Any, where: str, what: str) -> None:
+        """Complain of a parameter's default that does not fit, or that calls would share."""
+        if default is inspect.Parameter.empty:
+            return
+        if isinstance(default, _MUTABLE):
+            kind = type(default).__name__
+            self.complaints.append(
+                f"{where}: {what}: all calls would share the default {kind}; use None"
+            )
+        else:
+            complaint = default_complaint(default, annotation)
+            self.complaints += [f"{where}: {what}: {complaint}"] if complaint else []
+
+
+def default_complaint(default: Any, annotation: Any) -> str | None:
+    """Say why a default does not fit its annotation; None when it does."""
+    if annotation is Any:
+        return None
+    try:
+        lower = lower_of(annotation)
+        data = msgspec.msgpack.encode(lower(default) if lower else default, enc_hook=refuse)
+        stored = msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
+    except (msgspec.ValidationError, Unencodable, TypeError, ValueError, OverflowError) as error:
+        return f"the default does not fit: {error}"
+    return None if alike(default, stored) else f"the default does not fit: {default!r}"

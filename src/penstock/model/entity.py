@@ -6,22 +6,24 @@ is a plain Python object: attributes and methods cost what they cost in Python, 
 """
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
-from penstock.model.context import active, current, fresh, unchanged
+from penstock.model.context import Unchanged, active, current, fresh
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import EntityType
+
+_SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
+"""Types of defaults that need no copy, because nothing can change them."""
 
 T = TypeVar("T", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def key() -> Any:
-    """Mark the attribute that identifies an entity: `item_id: str = key()`.
+    """Mark the attribute that identifies an entity, as in `item_id: str = key()`.
 
     A key is a `str`, `int`, `UUID`, `date` or `datetime`; it takes at most 400 bytes as text.
     """
@@ -42,7 +44,7 @@ def readonly(function: F) -> F:
 
     @functools.wraps(function)
     def guarded(*arguments: Any, **named: Any) -> Any:
-        with unchanged(function.__qualname__):
+        with Unchanged(function.__qualname__):
             return function(*arguments, **named)
 
     guarded.__readonly__ = True  # type: ignore[attr-defined]
@@ -60,7 +62,7 @@ def entity(cls: T) -> T:
     kind = EntityType(cls, declaration.key_name, where_of(cls))
     kind.initializer = declaration.initializer
     kind.defaults = declaration.defaults
-    kind.refer = _refer_text
+    kind.of_text = functools.partial(_refer_text, kind)
     behaviour: dict[str, Any] = {
         "__reference__": kind,
         "__declaration__": declaration,
@@ -77,8 +79,11 @@ def entity(cls: T) -> T:
         "delete": _delete,
     }
     for name, value in behaviour.items():
-        if name != "__repr__" or cls.__repr__ is object.__repr__:
+        if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
             setattr(cls, name, value)
+    for name in [declaration.key_name, *declaration.defaults]:
+        if name in vars(cls):
+            delattr(cls, name)  # an instance that lost its attribute must not find the default
     kind.unloaded = type(
         cls.__name__,
         (cls,),
@@ -94,13 +99,21 @@ def entity(cls: T) -> T:
     return cls
 
 
+def is_intact(cls: type) -> bool:
+    """Say whether an entity class still behaves as `@entity` made it behave."""
+    names = vars(cls)
+    return (
+        names["__new__"] is _refer
+        and names["__init__"] is _ignore
+        and names["__eq__"] is _equal
+        and names["__hash__"] is _hash
+    )
+
+
 def declaration_of(cls: type) -> Declaration:
     """Return what a class declared when it became an entity."""
     found: Declaration = vars(cls)["__declaration__"]
     return found
-
-
-_KEPT: Final = frozenset({"delete"})
 
 
 def _load(instance: Any) -> None:
@@ -108,9 +121,10 @@ def _load(instance: Any) -> None:
 
 
 def _load_to_get(instance: Any, name: str) -> Any:
-    if name[:2] == "__" or name == type(instance).__reference__.key_name or name in _KEPT:
+    kind: EntityType = type(instance).__reference__
+    if name[:2] == "__" or name == kind.key_name or name == "delete":
         return object.__getattribute__(instance, name)
-    _load(instance)
+    current().load(kind, instance)
     return getattr(instance, name)
 
 
@@ -137,33 +151,25 @@ def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
     value = arguments[0]
     if type(value) is kind.cls or type(value) is kind.unloaded:
         return value
-    txn = active()
-    if txn is None:
-        return _unloaded(kind, value)
-    full = EntityKey(kind.prefix + kind.key_text(value))
-    found = txn.instances.get(full)
-    if found is None:
-        found = txn.instances[full] = _unloaded(kind, value)
-    return found
+    return _refer_text(kind, kind.key_text(value))
 
 
-def _refer_text(text: str, kind: EntityType) -> Any:
+def _refer_text(kind: EntityType, text: str) -> Any:
     """Return the reference with a key's text: what decoding a stored reference ends in."""
     txn = active()
     if txn is None:
-        return _unloaded(kind, kind.key_at(text))
+        return _unloaded(kind, text)
     full = EntityKey(kind.prefix + text)
     found = txn.instances.get(full)
     if found is None:
-        found = txn.instances[full] = object.__new__(kind.unloaded)
-        object.__getattribute__(found, "__dict__")[kind.key_name] = kind.key_at(text)
+        found = txn.instances[full] = _unloaded(kind, text)
     return found
 
 
-def _unloaded(kind: EntityType, value: Any) -> Any:
-    kind.key_text(value)
+def _unloaded(kind: EntityType, text: str) -> Any:
+    key = kind.key_at(text)
     instance = object.__new__(kind.unloaded)
-    object.__getattribute__(instance, "__dict__")[kind.key_name] = value
+    object.__setattr__(instance, kind.key_name, key)
     return instance
 
 
@@ -209,27 +215,41 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """
     kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
     txn = current()
+    if kind.creation is None:
+        raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
+    instance = object.__new__(kind.cls)
     if kind.initializer is not None:
-        instance = object.__new__(kind.cls)
         kind.initializer(instance, *arguments, **named)
-        values = dict(instance.__dict__)
     else:
-        values = _values(kind, arguments, named)
+        instance.__dict__.update(_values(kind, arguments, named))
+    values = instance.__dict__
     if kind.key_name not in values:
         values[kind.key_name] = _derived_key(kind)
-    full = EntityKey(kind.prefix + kind.key_text(values[kind.key_name]))
-    return txn.create(kind, full, values)
+    text = kind.key_text(values[kind.key_name])
+    values[kind.key_name] = kind.key_at(text)
+    return txn.create(kind, EntityKey(kind.prefix + text), instance)
 
 
 def _values(kind: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """Match the arguments of `create` with the key and the attributes."""
-    if kind.creation is None:
-        raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
-    bound = inspect.Signature(list(kind.creation.parameters.values())).bind(*arguments, **named)
-    values = dict(bound.arguments)
+    if len(arguments) > 1:
+        raise TypeError(f"{kind.name}.create takes its key by position and attributes by name")
+    values = dict(named)
+    if arguments:
+        if kind.key_name in named:
+            raise TypeError(f"{kind.name}.create got its key {kind.key_name} twice")
+        values[kind.key_name] = arguments[0]
+    if values.get(kind.key_name, ...) is None:
+        del values[kind.key_name]  # derived from the request
     for name, default in kind.defaults.items():
-        if name not in values and name in kind.attributes:
-            values[name] = fresh(default)
+        if name not in values:
+            values[name] = default if type(default) in _SHARED else fresh(default)
+    missing = [name for name in kind.attributes if name not in values]
+    extra = [name for name in values if name not in kind.attributes and name != kind.key_name]
+    if missing:
+        raise TypeError(f"{kind.name}.create needs {', '.join(missing)}")
+    if extra:
+        raise TypeError(f"{kind.name} declares no attribute {', '.join(extra)}")
     return values
 
 
@@ -243,8 +263,10 @@ def _derived_key(kind: EntityType) -> Any:
 
 
 def _exists(cls: type, value: Any, /) -> bool:
-    """Say whether an entity with this key exists."""
+    """Say whether an entity with this key, or the one that this reference names, exists."""
     kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    if type(value) is kind.cls or type(value) is kind.unloaded:
+        return current().exists(kind, kind.key_of(value))
     return current().exists(kind, EntityKey(kind.prefix + kind.key_text(value)))
 
 

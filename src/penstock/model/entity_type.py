@@ -8,28 +8,39 @@ behaviour, `declaration` finds out what a class declares.
 
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from penstock.base.ids import EntityKey
 from penstock.base.schema import (
+    KEY_BYTES_MAX,
     Lower,
+    alike,
     decode_key,
     decode_reference,
     encode_key,
+    is_exact,
     lower_of,
+    name_of,
     refuse,
     wire_type,
 )
 from penstock.errors import Unencodable
 from penstock.model.signature import Signature
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=refuse)
-
-
-def _refer_nowhere(text: str, kind: "EntityType") -> object:
-    raise Unencodable(f"{kind.name} is no entity yet; {text!r} refers to nothing")
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=refuse).encode
+_values_of: Final = object.__getattribute__
+_UNENCODABLE: Final = (
+    Unencodable,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    AttributeError,
+)
+_SHORT: Final = 1 + KEY_BYTES_MAX // 4
+"""Fewer characters than this never exceed the limit, whatever they are."""
 
 
 class EntityType:
@@ -41,9 +52,9 @@ class EntityType:
         unloaded: Its subclass whose instances are references that have not been read yet.
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
-        key_annotation, attributes, methods: Known once bound.
+        key_annotation, attributes, methods, creation: Known once bound.
         defaults: Attribute to default value, copied for each creation.
-        refer: Makes the reference with a key's text; set by `@entity`.
+        of_text: Returns the reference with a key's text; set by `@entity`.
         initializer: The user's own `__init__`, in that style; otherwise None.
     """
 
@@ -60,76 +71,98 @@ class EntityType:
         self.attributes: dict[str, Any] = {}
         self.methods: dict[str, Signature] = {}
         self.creation: Signature | None = None
-        self.refer: Callable[[str, EntityType], object] = _refer_nowhere
+        self.of_text: Callable[[str], Any] = self.key_at
         self.key_is_text = True
-        self.bound = False
 
     def bind(self, key_annotation: Any, attributes: Mapping[str, Any]) -> None:
         """Fix the key's and the attributes' types (the key is not among `attributes`)."""
         self.key_annotation = key_annotation
+        self.key_is_text = key_annotation is str
         self.attributes = dict(attributes)
-        self._width = len(attributes) + 1
+        names, annotations = tuple(attributes), tuple(attributes.values())
+        self._names = names
+        self._all_names = (self.key_name, *names)
+        self._width = len(self._all_names)
         self._lowers: list[tuple[int, Lower]] = [
             (index, lower)
-            for index, annotation in enumerate(attributes.values())
+            for index, annotation in enumerate(annotations)
             if (lower := lower_of(annotation)) is not None
         ]
-        names = tuple(attributes)
-        self._names = names
+        self._exact = all(map(is_exact, annotations))
         self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
         if len(names) > 1:
             self._pick = itemgetter(*names)
         else:
             self._pick = lambda values: tuple(values[name] for name in names)
-        row = tuple[tuple(attributes.values())] if names else tuple[()]  # type: ignore[misc]
-        self._decode = msgspec.msgpack.Decoder(row, dec_hook=decode_reference).decode
-        wire = tuple(wire_type(one) for one in attributes.values())
-        wire_row = tuple[wire] if names else tuple[()]  # type: ignore[misc,valid-type]
-        self._check = msgspec.msgpack.Decoder(wire_row, dec_hook=decode_reference).decode
-        self.key_is_text = key_annotation is str
-        self.bound = True
+        self._decode = _decoder_of(annotations).decode
+        self._check = _decoder_of(tuple(map(wire_type, annotations))).decode
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode an entity's attributes: a MessagePack array in declared order, without the key.
 
         Raises:
-            Unencodable: An attribute is missing, is not declared, or cannot be stored.
+            Unencodable: An attribute is missing, undeclared, or cannot be stored.
         """
-        if len(values) != self._width:
-            raise Unencodable(self._misfit(values))
+        row = self._lower(values)
         try:
-            row = self._pick(values)
-            if self._lowers:
-                lowered = list(row)
-                for index, lower in self._lowers:
-                    lowered[index] = lower(lowered[index])
-                return _ENCODER.encode(lowered)
-            return _ENCODER.encode(row)
-        except KeyError:
-            raise Unencodable(self._misfit(values)) from None
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Unencodable(f"{self.name}: {error}") from error
+            return _encode(row)
+        except _UNENCODABLE as error:
+            raise Unencodable(self._misfit(values, error)) from error
 
-    def fill(self, values: dict[str, Any], data: bytes) -> None:
-        """Put what `encode` made back among an instance's attributes.
+    def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
+        """Encode attributes that may differ from what they were; None when they do not.
+
+        The result decodes to equal attributes, and encoding those again gives the same bytes.
+
+        Raises:
+            Unencodable: As for `encode`, or an attribute does not fit its annotation.
+        """
+        row = self._lower(values)
+        try:
+            after = _encode(row)
+        except _UNENCODABLE as error:
+            raise Unencodable(self._misfit(values, error)) from error
+        if after == before:
+            return None
+        try:
+            stored = self._check(after)
+            if self._exact and stored == row:
+                return after
+            restored = self._decode(after)
+        except msgspec.ValidationError as error:
+            raise Unencodable(self._explain(str(error))) from error
+        for name, value in zip(self._names, restored, strict=True):
+            if not alike(values[name], value):
+                raise Unencodable(
+                    f"{self.name}.{name} is {name_of(self.attributes[name])} "
+                    f"and cannot hold {values[name]!r}"
+                )
+        after = _encode(self._lower(dict(zip(self._names, restored, strict=True)), self._width))
+        return None if after == before else after
+
+    def _lower(self, values: Mapping[str, Any], width: int = 0) -> tuple[Any, ...]:
+        try:
+            if len(values) != self._width and not width:
+                raise KeyError
+            row = self._pick(values)
+            if not self._lowers:
+                return row
+            lowered = list(row)
+            for index, lower in self._lowers:
+                lowered[index] = lower(lowered[index])
+        except (KeyError, *_UNENCODABLE) as error:
+            raise Unencodable(self._misfit(values, error)) from error
+        return tuple(lowered)
+
+    def decode(self, key: object, data: bytes) -> dict[str, Any]:
+        """Return the attributes, key included, that `encode` made `data` of.
 
         Raises:
             Unencodable: An attribute does not fit its annotation; the message names it.
         """
         try:
-            values.update(zip(self._names, self._decode(data), strict=True))
-        except msgspec.ValidationError as error:
-            raise Unencodable(self._explain(str(error))) from error
-
-    def check(self, data: bytes) -> None:
-        """Refuse encoded attributes that do not fit their annotations.
-
-        Raises:
-            Unencodable: As for `fill`.
-        """
-        try:
-            self._check(data)
-        except msgspec.ValidationError as error:
+            return dict(zip(self._all_names, (key, *self._decode(data)), strict=True))
+        except msgspec.MsgspecError as error:
             raise Unencodable(self._explain(str(error))) from error
 
     def _explain(self, complaint: str) -> str:
@@ -140,12 +173,22 @@ class EntityType:
             return f"{self.name}: {complaint}"
         return f"{self.name}.{self._names[int(index)]}{rest.rstrip('`')}: {what}"
 
-    def _misfit(self, values: Mapping[str, Any]) -> str:
-        missing = [name for name in self._names if name not in values]
+    def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:
+        """Say which attribute is at fault."""
+        missing = [name for name in self._all_names if name not in values]
         if missing:
             return f"{self.name} lacks its attribute {', '.join(missing)}"
-        extra = [name for name in values if name not in self.attributes and name != self.key_name]
-        return f"{self.name} declares no attribute {', '.join(extra)}"
+        extra = [name for name in values if name not in self._all_names]
+        if extra:
+            return f"{self.name} declares no attribute {', '.join(extra)}"
+        lowers = dict(self._lowers)
+        for index, name in enumerate(self._names):
+            try:
+                lower = lowers.get(index)
+                _encode(lower(values[name]) if lower else values[name])
+            except _UNENCODABLE as found:
+                return f"{self.name}.{name}: {found}"
+        return f"{self.name}: {error}"
 
     def key_text(self, key: object) -> str:
         """Return a key's text.
@@ -153,7 +196,7 @@ class EntityType:
         Raises:
             Unencodable: It is no key of this class.
         """
-        if self.key_is_text and type(key) is str and key.isascii() and 0 < len(key) < 128:
+        if self.key_is_text and type(key) is str and 0 < len(key) < _SHORT and key.isascii():
             return key
         return encode_key(key, self.key_annotation)
 
@@ -163,11 +206,13 @@ class EntityType:
         Raises:
             Unencodable: The text is no key of this class.
         """
-        return text if self.key_is_text else decode_key(text, self.key_annotation)
+        if self.key_is_text and 0 < len(text) < _SHORT:
+            return text
+        return decode_key(text, self.key_annotation)
 
     def key_of(self, instance: object) -> EntityKey:
         """Return the entity key of an instance of this class, loaded or not."""
-        key = object.__getattribute__(instance, "__dict__")[self.key_name]
+        key = _values_of(instance, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made
             return EntityKey(self.prefix + key)
         return EntityKey(self.prefix + self.key_text(key))
@@ -181,9 +226,12 @@ class EntityType:
         kind = type(value)
         if kind is not self.cls and kind is not self.unloaded:
             raise Unencodable(f"expected a reference to {self.name}, got {value!r}")
-        key = object.__getattribute__(value, "__dict__")[self.key_name]
-        return key if self.key_is_text and type(key) is str else self.key_text(key)
+        key = _values_of(value, "__dict__")[self.key_name]
+        if self.key_is_text and type(key) is str:  # checked when the reference was made
+            return key
+        return self.key_text(key)
 
-    def of_text(self, text: str) -> object:
-        """Return the reference with this key text."""
-        return self.refer(text, self)
+
+def _decoder_of(annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
+    row = tuple[annotations] if annotations else tuple[()]  # type: ignore[misc,valid-type]
+    return msgspec.msgpack.Decoder(row, dec_hook=decode_reference)

@@ -15,6 +15,14 @@ from penstock.base.schema import decode_reference, lower_of, reference_type, ref
 from penstock.errors import RequestError, Unencodable
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+_UNENCODABLE: Final = (
+    Unencodable,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    AttributeError,
+)
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -47,10 +55,14 @@ class Signature:
         self._positional = [one for one in parameters if one.kind in _POSITIONAL]
         self._rest = next((one for one in parameters if one.kind is one.VAR_POSITIONAL), None)
         self._more = next((one for one in parameters if one.kind is one.VAR_KEYWORD), None)
-        self._needs_some = any(
-            one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        needed = [
+            one
             for one in parameters
-        )
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        self._least = len(needed)
+        if any(one.kind is one.KEYWORD_ONLY for one in needed):
+            self._least = len(self._positional) + 1  # never by position alone
         self._lowers = {one.name: lower_of(one.annotation) for one in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
@@ -66,7 +78,7 @@ class Signature:
             row = [self._lower(self._at(i), one) for i, one in enumerate(positional)]
             extra = {name: self._lower(self._named(name), one) for name, one in named.items()}
             encoded = _ENCODER.encode(row), _ENCODER.encode(dict(sorted(extra.items())))
-        except (TypeError, Unencodable, OverflowError, ValueError, RecursionError) as error:
+        except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
         self.decode(*encoded)
         return encoded
@@ -77,21 +89,20 @@ class Signature:
         Raises:
             RequestError: They do not fit the signature.
         """
-        if positional == b"\x90" and named == b"\x80" and not self._needs_some:
+        if positional == b"\x90" and named == b"\x80" and self._least == 0:
             return (), {}
         try:
             arguments = self._decoder_of(positional).decode(positional)
             if named == b"\x80":
-                self._shape.bind(*arguments)
+                if not self._least <= len(arguments) <= len(self._positional):
+                    self._shape.bind(*arguments)  # says what is wrong, if anything
                 return arguments, {}
-            more = {
-                name: msgspec.convert(one, self._named(name).annotation, dec_hook=decode_reference)
-                for name, one in msgspec.msgpack.decode(named, type=dict[str, Any]).items()
-            }
+            given = msgspec.msgpack.decode(named, type=dict[str, Any])
+            more = {name: self._convert(name, one) for name, one in given.items()}
             self._shape.bind(*arguments, **more)
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
-        except (TypeError, Unencodable, msgspec.DecodeError) as error:
+        except (TypeError, Unencodable, msgspec.DecodeError, IndexError) as error:
             raise RequestError(f"{self.name}: {error}") from error
         return arguments, more
 
@@ -147,9 +158,20 @@ class Signature:
             raise RequestError(f"{self.name} has no parameter {name}")
         return found
 
-    def _lower(self, parameter: inspect.Parameter, value: Any) -> Any:
+    def _convert(self, name: str, value: Any) -> Any:
+        annotation = self._named(name).annotation
+        try:
+            return msgspec.convert(value, annotation, dec_hook=decode_reference)
+        except msgspec.ValidationError as error:
+            what, _, path = str(error).partition(" - at `$")
+            raise RequestError(f"{self.name}: {name}{path.rstrip('`')}: {what}") from error
+
+    def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]
-        return lower(value) if lower else value
+        try:
+            return msgspec.Raw(_ENCODER.encode(lower(value) if lower else value))
+        except _UNENCODABLE as error:
+            raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
     def _decoder_of(self, positional: bytes) -> msgspec.msgpack.Decoder[Any]:
         count = _array_length(positional)

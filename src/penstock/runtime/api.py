@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ class Reply:
         epoch: In which it was processed.
         error: None where the transaction took effect, else the failure's stable code.
         data: MessagePack: the value, or the failure.
+        cause: The exception that left the handler, where that ran in this process; never recorded.
     """
 
     request_id: RequestId
@@ -31,6 +32,7 @@ class Reply:
     epoch: Epoch
     error: str | None
     data: bytes
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
 
     def value(self, returns: Any = Any) -> Any:
         """Return the result as `returns` says.
@@ -40,9 +42,12 @@ class Reply:
                 of the exception that left the handler.
         """
         if self.error is None:
-            return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
+            try:
+                return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
+            except msgspec.ValidationError as error:
+                raise errors.Unencodable(f"the result is not what was declared: {error}") from error
         failure = decode_failure(self.data)
-        raise raised_by(failure.code, failure.kind, failure.message)
+        raise raised_by(failure.code, failure.kind, failure.message) from self.cause
 
 
 class Runtime(Protocol):

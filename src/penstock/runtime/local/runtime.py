@@ -3,16 +3,22 @@
 Whatever the Spark runtime answers must equal, byte for byte, what this one answers for the same
 log. It has no epochs to speak of, no rounds and no recovery: dictionaries, in order. It serves
 unit tests, debugging with `pdb`, and as the oracle.
+
+A failure raises what it raises for a caller of any other runtime: `Aborted` with the name of the
+user's exception in `kind`. Only here that exception is at hand too, as its `__cause__`, so that a
+test's report shows where in the handler it was raised.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.errors import RequestConflict
+from penstock.errors import RequestConflict, RequestError
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.model.context import active
 from penstock.runtime.api import Caller, Reply
 from penstock.runtime.guard import Guard
 
@@ -52,11 +58,15 @@ class LocalRuntime:
         request_id: str | None = None,
     ) -> Reply:
         """Process one request; see `penstock.runtime.api.Runtime`."""
+        if active() is not None:
+            raise RequestError("a handler calls entities itself; it cannot wait for a request")
         body, _ = self.app.request(entity, key, method, positional, named)
         lsn = Lsn(len(self._known))
         chosen = RequestId(f"local-{lsn}" if request_id is None else request_id)
+        fresh = chosen not in self._known
         with Guard(self._executor, self._limits):
-            return self._take(Record(lsn, chosen, body, self._clock()))
+            reply = self._take(Record(lsn, chosen, body, self._clock()))
+        return replace(reply, cause=self._executor.raised) if fresh else reply
 
     def replay(self, records: Iterable[Record]) -> list[Reply]:
         """Process the records of a log, in order, and return their replies."""
