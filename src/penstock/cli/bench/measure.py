@@ -71,14 +71,6 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """An epoch's report, and when the driver gave it in monotonic nanoseconds."""
-
-    report: EpochReport
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """Everything that a run has found.
 
@@ -95,7 +87,7 @@ class Measured:
     opens: int
     closes: int
     latencies_ms: NDArray[np.float64]
-    epochs: list[Timed]
+    epochs: list[EpochReport]
     findings: Findings
     serial_per_s: float
 
@@ -118,11 +110,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Clocked:
-    """What the three processes have clocked: see `Measured.rows`, `feed` and `Timed`."""
+    """What the three processes have clocked: see `Measured.rows` and `feed`."""
 
     rows: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
-    reports: list[Timed]
+    reports: list[EpochReport]
 
 
 def measure(options: Options, config: Config, start: Start, watcher: Watcher) -> Measured:
@@ -132,7 +124,7 @@ def measure(options: Options, config: Config, start: Start, watcher: Watcher) ->
         EpochFailed: A process of the benchmark died, or the driver gave up.
         TimedOut: Nothing was committed for two minutes.
     """
-    reports: list[Timed] = []
+    reports: list[EpochReport] = []
     context = multiprocessing.get_context("spawn")
     board = Board(context)
     times, rows = config.data / "times.npz", config.data / "rows.npz"
@@ -143,7 +135,7 @@ def measure(options: Options, config: Config, start: Start, watcher: Watcher) ->
     ):
         watcher.stage("starting Spark", 0)
         driver = start(application_of(options)[1], config)
-        driver.on_epoch.append(lambda report: reports.append(Timed(report, time.monotonic_ns())))
+        driver.on_epoch.append(reports.append)
         driver.start()
         try:
             board["go"] = 1
@@ -271,7 +263,7 @@ def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher)
         opens=opens,
         closes=closes,
         latencies_ms=(answered_ns - sent_ns) / 1e6,
-        epochs=[one for one in clocked.reports if one.report.epoch in inside],
+        epochs=[one for one in clocked.reports if one.epoch in inside],
         findings=findings,
         serial_per_s=serial_per_s,
     )

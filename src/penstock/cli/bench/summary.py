@@ -1,16 +1,16 @@
 """The figures of a run: as one JSON object, and as a table for people."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
 from rich.table import Table
 
-from penstock.cli.bench.measure import Measured, Timed
+from penstock.cli.bench.measure import Measured
 from penstock.cli.bench.options import Options
 from penstock.runtime.config import Config
+from penstock.runtime.report import EpochReport
 
 _PERCENTILES: Final = (50, 90, 99)
 
@@ -23,7 +23,7 @@ def figures_of(options: Options, config: Config, measured: Measured) -> dict[str
     """
     window_s = measured.window_s
     per_s = measured.succeeded / window_s if window_s > 0 else 0.0
-    reports = [one.report for one in measured.epochs]
+    reports = measured.epochs
     findings = measured.findings
     latencies = measured.latencies_ms
     return {
@@ -105,18 +105,11 @@ def _mean(values: list[int]) -> float:
     return round(sum(values) / len(values), 3) if values else 0.0
 
 
-def _phases(epochs: list[Timed]) -> dict[str, float]:
-    """Return the median of each phase over the epochs that had it.
-
-    `rest` is the time between two epochs' ends that no phase accounts for: Spark's bookkeeping
-    and, where the rate is fixed, waiting for records.
-    """
+def _phases(epochs: list[EpochReport]) -> dict[str, float]:
+    """Return the median of each phase over the epochs that had it; `rest` comes last."""
     found: dict[str, list[float]] = {}
-    for one in epochs:
-        for name, ms in one.report.phases_ms.items():
+    for epoch in epochs:
+        for name, ms in epoch.phases_ms.items():
             found.setdefault(name, []).append(ms)
-    for before, after in pairwise(epochs):
-        between_ms = (after.at_ns - before.at_ns) / 1e6
-        rest_ms = between_ms - sum(after.report.phases_ms.values())
-        found.setdefault("rest", []).append(max(rest_ms, 0.0))
-    return {name: round(median(values), 2) for name, values in found.items()}
+    ordered = sorted(found, key=lambda name: name == "rest")
+    return {name: round(median(found[name]), 2) for name in ordered}

@@ -1,0 +1,239 @@
+"""The command line: its help, its errors, and what each command does with everything real but Spark."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock import errors
+from penstock.base.ids import Lsn, RequestId
+from penstock.cli import failure, presence
+from penstock.cli.main import execute
+from penstock.cli.run import Status, serve
+from penstock.errors import ConfigError, PenstockError
+from penstock.log.api import Entry
+from penstock.runtime.config import Config
+from tests.serial_driver import SerialDriver
+
+SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
+COMMANDS = ("run", "call", "explain", "demo", "bench", "bench checkout", "bench transfer")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def penstock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run a command in an empty directory and return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = execute(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Path]:
+    """Run the shop without Spark and return its data directory."""
+    data = tmp_path / ".penstock" / "shop"
+    driver = SerialDriver(SHOP, Config(data))
+    driver.start()
+    with presence.present(data, SHOP):
+        yield data
+    driver.stop()
+
+
+def every_error(root: type[PenstockError]) -> list[type[PenstockError]]:
+    return [root, *(one for child in root.__subclasses__() for one in every_error(child))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples_of_the_command(penstock: Run, command: str) -> None:
+    """Whoever asks for help finds a line to copy."""
+    code, out, _ = penstock(*command.split(), "--help")
+    assert code == 0
+    assert re.search(rf"^ +(\w+=\w+ )?penstock {command} ?", out, re.MULTILINE)
+
+
+def test_help_lists_every_command(penstock: Run) -> None:
+    """The commands that are documented are those that exist."""
+    _, out, _ = penstock("--help")
+    for command in ("run", "call", "explain", "demo", "bench"):
+        assert re.search(rf"^│ {command} ", out, re.MULTILINE)
+
+
+def test_every_error_code_has_advice() -> None:
+    """No error leaves a person without a next step, and no advice is for an error that is gone."""
+    codes = {one.code for one in every_error(PenstockError) if one.__module__ == errors.__name__}
+    assert codes == failure.ADVICE.keys()
+
+
+def test_user_error_exits_with_2_and_one_message(penstock: Run) -> None:
+    """A wrong application is one message with a code and advice, and no traceback."""
+    code, _, err = penstock("explain", "nowhere/app.py")
+    assert code == 2
+    assert "[config]" in err
+    assert "nowhere" in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(penstock: Run) -> None:
+    """`--debug` raises what the message is made of, wherever it stands."""
+    with pytest.raises(ConfigError):
+        penstock("explain", "nowhere/app.py", "--debug")
+
+
+def test_unknown_flag_exits_with_2(penstock: Run) -> None:
+    """A flag that does not exist is the caller's error."""
+    code, _, err = penstock("run", "--nonsense")
+    assert code == 2
+    assert "nonsense" in err
+
+
+def test_wrong_settings_are_all_named(penstock: Run) -> None:
+    """A command complains of every setting at once."""
+    code, _, err = penstock("run", SHOP, "--partitions", "-1", "--set", "pol_ms=3")
+    assert code == 2
+    assert "--partitions: partitions = -1: must be at least 0" in err
+    assert "did you mean poll_ms" in err
+
+
+def test_call_prints_the_reply_as_json(penstock: Run, shop: Path) -> None:
+    """A request's value goes to standard output, alone."""
+    assert penstock("call", SHOP, "Item", "i1", "create", "price=3", "stock=10") == (
+        0,
+        '"i1"\n',
+        "",
+    )
+    assert penstock("call", SHOP, "Item", "i1", "add", "5")[1] == "15\n"
+    assert penstock("call", SHOP, "Item", "i1", "exists")[1] == "true\n"
+
+
+def test_call_takes_references_and_named_arguments(penstock: Run, shop: Path) -> None:
+    """An argument is bare text, JSON or name=value; a reference is written as its key."""
+    penstock("call", SHOP, "Item", "i1", "create", "price=3")
+    penstock("call", SHOP, "User", "u1", "create", "credit=7")
+    penstock("call", SHOP, "Order", "o1", "create", "user=u1", 'items=[["i1", 2]]')
+    assert penstock("call", SHOP, "Order", "o1", "add_item", "i1", "quantity=2")[1] == "6\n"
+
+
+def test_call_derives_a_key_for_a_dash(penstock: Run, shop: Path) -> None:
+    """A creation without a key answers the key that it derived."""
+    _, out, _ = penstock("call", SHOP, "User", "-", "create", "credit=7")
+    assert re.fullmatch(r'"[0-9a-f-]{36}"\n', out)
+
+
+def test_call_passes_negative_numbers(penstock: Run, shop: Path) -> None:
+    """A word that looks like a flag is an argument where no flag has its name."""
+    penstock("call", SHOP, "Item", "i1", "create", "price=3", "stock=10")
+    assert penstock("call", SHOP, "Item", "i1", "add", "-4")[1] == "6\n"
+    assert penstock("call", SHOP, "Item", "i1", "add", "--", "-4")[1] == "2\n"
+
+
+def test_refused_request_exits_with_3(penstock: Run, shop: Path) -> None:
+    """What the application refuses is told from what failed."""
+    code, out, err = penstock("call", SHOP, "Item", "absent", "add", "1")
+    assert (code, out) == (3, "")
+    assert "[no-such-entity]" in err
+    assert "absent" in err
+
+
+def test_same_request_id_takes_effect_once(penstock: Run, shop: Path) -> None:
+    """A repeated call gets the recorded answer, also long after it was processed."""
+    penstock("call", SHOP, "Item", "i1", "create", "price=3", "stock=10")
+    for _ in range(2):
+        assert penstock("call", SHOP, "Item", "i1", "add", "5", "--request-id", "a")[1] == "15\n"
+    assert penstock("call", SHOP, "Item", "i1", "add", "0")[1] == "15\n"
+
+
+def test_request_id_with_another_body_is_refused(penstock: Run, shop: Path) -> None:
+    """An id means one request for ever."""
+    penstock("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a")
+    code, _, err = penstock("call", SHOP, "Item", "i1", "create", "price=4", "--request-id", "a")
+    assert code == 2
+    assert "[request-conflict]" in err
+
+
+def test_wrong_arguments_are_refused_before_the_log(penstock: Run, shop: Path) -> None:
+    """A request that cannot run is never appended."""
+    for words in (["Item", "i1", "ad", "5"], ["Item", "i1", "add", "x"], ["Itm", "i1", "add"]):
+        code, _, err = penstock("call", SHOP, *words)
+        assert code == 2
+        assert "[request]" in err
+    assert penstock("call", SHOP, "Item")[0] == 2
+
+
+def test_call_without_a_runtime_is_durable(penstock: Run, tmp_path: Path) -> None:
+    """The request waits in the log, the caller is told, and the next start processes it."""
+    words = ("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a", "--timeout")
+    code, _, err = penstock(*words, "0")
+    assert code == 1
+    assert "No penstock run seems to be running" in err
+    assert "[timed-out]" in err
+    driver = SerialDriver(SHOP, Config(tmp_path / ".penstock" / "shop"))
+    driver.start()
+    code, out, _ = penstock(*words, "30")
+    driver.stop()
+    assert (code, out) == (0, '"i1"\n')
+
+
+def test_serving_stops_when_asked(tmp_path: Path) -> None:
+    """What was appended before the stop is committed, and the display says how far it is."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    stopping, output = threading.Event(), StringIO()
+    driver.on_epoch.append(lambda report: stopping.set())
+
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    serve(driver, stopping, Console(file=output))
+    assert output.getvalue().splitlines()[-1] == "stopped"
+    assert "running; Ctrl-C stops" in output.getvalue()
+
+
+def test_status_names_epoch_and_lag(tmp_path: Path) -> None:
+    """The status line counts what waits in the log."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    status = Status(driver)
+    driver.on_epoch.append(status.take)
+    assert status.line() == "epoch -  0 records/s  lag 0  last epoch - ms"
+    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    assert "lag 1" in status.line()
+    driver.start()
+    assert driver.wait_until(Lsn(1), 30_000)
+    assert re.match(r"epoch 0 .* lag 0 ", status.line())
+    driver.stop()
+
+
+def test_second_run_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    """Two processes on one directory are told apart before Spark starts."""
+    with presence.present(tmp_path, "app"):
+        found = presence.find(tmp_path)
+        assert found is not None
+        assert found.app == "app"
+        with pytest.raises(ConfigError, match="already"), presence.present(tmp_path, "app"):
+            pytest.fail("entered")
+    assert presence.find(tmp_path) is None
+
+
+def test_left_behind_run_file_is_recognised(tmp_path: Path) -> None:
+    """A process id that was given to another process names nobody."""
+    with presence.present(tmp_path, "app"):
+        text = json.loads((tmp_path / presence.FILE_NAME).read_bytes())
+    text["started_s"] -= 1_000
+    (tmp_path / presence.FILE_NAME).write_text(json.dumps(text))
+    assert presence.find(tmp_path) is None
+    (tmp_path / presence.FILE_NAME).write_text("{")
+    assert presence.find(tmp_path) is None
