@@ -11,6 +11,7 @@ decided here; which classes are entities is not: a class is a reference type whe
 import builtins
 import dataclasses
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator
@@ -26,6 +27,7 @@ from penstock.errors import Unencodable
 SCALARS: Final = frozenset(
     {int, float, str, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
 )
+_PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
 KEY_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 
@@ -340,8 +342,22 @@ def alike(value: Any, stored: Any) -> bool:
                 alike(getattr(value, field.name), getattr(stored, field.name))
                 for field in dataclasses.fields(stored)
             )
-        case _:
+        case set() | frozenset() | bytes():  # as good as their mutable or frozen twins
             return bool(value == stored)
+        case _ if reference_type(type(stored)) is not None:  # loaded or not
+            return bool(value == stored)
+        case _:
+            return isinstance(value, type(stored)) and value == stored
+
+
+def place_of(complaint: str) -> tuple[int | None, str]:
+    """Part msgspec's complaint about a row: the index of the value at fault, and what is wrong."""
+    what, _, path = complaint.partition(" - at ")
+    found = _PLACE.search(path)
+    if found is None:
+        return None, complaint
+    inside = found[2] + (" (a key)" if path.startswith("`key`") else "")
+    return int(found[1]), f"{inside}: {what}"
 
 
 def encode_key(value: object, annotation: Any) -> str:

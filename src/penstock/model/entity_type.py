@@ -23,6 +23,7 @@ from penstock.base.schema import (
     is_exact,
     lower_of,
     name_of,
+    place_of,
     refuse,
     wire_type,
 )
@@ -167,11 +168,8 @@ class EntityType:
 
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
-        what, _, path = complaint.partition(" - at `$[")
-        index, _, rest = path.partition("]")
-        if not index.isdigit():
-            return f"{self.name}: {complaint}"
-        return f"{self.name}.{self._names[int(index)]}{rest.rstrip('`')}: {what}"
+        index, what = place_of(complaint)
+        return f"{self.name}: {what}" if index is None else f"{self.name}.{self._names[index]}{what}"
 
     def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:
         """Say which attribute is at fault."""

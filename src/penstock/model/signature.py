@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
-from penstock.base.schema import decode_reference, lower_of, reference_type, refuse
+from penstock.base.schema import decode_reference, lower_of, place_of, reference_type, refuse
 from penstock.errors import RequestError, Unencodable
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -184,11 +184,8 @@ class Signature:
         return decoder
 
     def _explain(self, complaint: str) -> str:
-        what, _, path = complaint.partition(" - at `$[")
-        index, _, rest = path.partition("]")
-        if not index.isdigit():
-            return complaint
-        return f"{self._at(int(index)).name}{rest.rstrip('`')}: {what}"
+        index, what = place_of(complaint)
+        return what if index is None else f"{self._at(index).name}{what}"
 
 
 def _array_length(data: bytes) -> int:
