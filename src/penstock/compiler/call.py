@@ -81,8 +81,15 @@ class Calls(Expressions):
             self.orderless.update(node.args)
         arguments = self._arguments(node)
         if not called:
-            return NOTHING
+            return self._change_empty(node, arguments)
         return join(self._call(node, atom, arguments) for atom in called)
+
+    def _change_empty(self, node: ast.Call, arguments: Arguments) -> Value:
+        """Evaluate a method of what is in a collection that nothing was put into yet."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+            given = join(arguments.all)
+            self.change(node.func.value, NOTHING, join((given, *map(elements, given))))
+        return NOTHING
 
     def _arguments(self, node: ast.Call) -> Arguments:
         plain = [one for one in node.args if not isinstance(one, ast.Starred)]
@@ -262,7 +269,7 @@ class Calls(Expressions):
             self.unknown(ast.Pass(), Action.CALL, function.__qualname__)
             return UNKNOWN
         value = self.follow(Callee(tree, function, owner), arguments)
-        if value and not any(map(is_unknown, value)):
+        if not any(map(is_unknown, value)):
             return value
         returns = hints_of(function, self.visible).get("return", Any)
         return value if returns is Any else of_type(returns, origin_of(value))
@@ -285,7 +292,12 @@ class Calls(Expressions):
 
     def _library(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value:
         """Evaluate a call of a function that is not the application's."""
-        return library_result(thing, arguments, self._apply(node, arguments))
+        given = library_result(thing, arguments, self._apply(node, arguments))
+        function = plain_function(thing)
+        if function is None or not any(map(is_unknown, given)):
+            return given
+        returns = hints_of(function, {}).get("return", Any)
+        return given if returns is Any else of_type(returns, origin_of(given))
 
     def _apply(self, node: ast.Call, arguments: Arguments) -> Value:
         """Call the functions among the arguments, as often as the callee likes."""

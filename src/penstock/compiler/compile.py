@@ -17,7 +17,7 @@ from penstock.compiler.frame import Application, Found, describe, functions_of
 from penstock.compiler.library import Arguments
 from penstock.compiler.source import Sources, place_of, place_of_class, plain_function
 from penstock.compiler.statement import Body
-from penstock.compiler.value import Data, Value, of_type, one
+from penstock.compiler.value import UNKNOWN, Data, Value, of_type, one
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
@@ -107,10 +107,10 @@ class _Compiler:
         return function
 
     def _method(self, cls: type, name: str) -> Found:
-        """Analyse a method once; one that is asked for while it is analysed gives nothing yet."""
+        """Analyse a method once; what one gives that is asked for meanwhile is unknown."""
         if (cls, name) in self._known:
             return self._known[cls, name]
-        self._known[cls, name] = Found()
+        self._known[cls, name] = Found(returned=UNKNOWN)
         kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
         signature = kind.creation if name == _CREATE else kind.methods.get(name)
         function = self._function_of(kind, name)
@@ -206,7 +206,7 @@ def _function(name: str, signature: Signature) -> Operator:
 
 def _described(name: str, signature: Signature, function: FunctionType) -> Method:
     shown = _shown({one.name: one.annotation for one in signature.parameters.values()})
-    returns = "None" if name == _CREATE else _type_name(signature.returns)
+    returns = signature.name.partition(".")[0] if name == _CREATE else _type_name(signature.returns)
     parameters = tuple(Attribute(*pair) for pair in shown)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, parameters, returns, signature.readonly, where)

@@ -47,6 +47,7 @@ from penstock.model.entity_type import EntityType
 from penstock.plan.graph import Action, End, Origin
 
 _MISSING: Final = object()
+_DEPTH_MAX: Final = 2
 
 
 class Expressions(Frame):
@@ -133,12 +134,22 @@ class Expressions(Frame):
                     self.warn(node, f"{name} is a global {type(thing).__name__}: it is no state")
                 case _:
                     pass
-        match node:
-            case ast.Name(id=name) if added and not self.is_outer(name):
-                widened = join((value, one(Table(NOTHING, added)), one(Many(added))))
-                self.bind(name, widened if any(_is_built(atom) for atom in value) else value)
-            case _:
-                pass
+        if added:
+            self._widen(node, added)
+
+    def _widen(self, node: ast.expr, added: Value) -> None:
+        """Say that a collection that a name leads to may now hold more, at any depth."""
+        depth, root = 0, node
+        while isinstance(root, ast.Subscript | ast.Attribute | ast.Call):
+            depth += not isinstance(root, ast.Attribute)
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if not isinstance(root, ast.Name) or self.is_outer(root.id):
+            return
+        value = self.look(root.id, root)
+        for _ in range(min(depth, _DEPTH_MAX) + 1):
+            added = join((one(Table(NOTHING, added)), one(Many(added))))
+        if any(_is_built(atom) for atom in value):
+            self.bind(root.id, join((value, added)))
 
     def read(self, node: ast.expr, atom: Atom, name: str) -> Value:
         """Return an attribute of a value, and record that it is read."""

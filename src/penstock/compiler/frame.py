@@ -38,7 +38,8 @@ class Application:
         method_names, attribute_names: Of all entities: what an unknown receiver may be asked.
         methods: Analyses an entity's method, once; set by the compiler.
         finished: What functions were found to do, by function and arguments.
-        running: The same for those under analysis: what is known of them so far.
+        running: What functions under analysis are known to give, so far.
+        guesses: How often such knowledge was used, and of which functions.
     """
 
     app: App
@@ -49,6 +50,8 @@ class Application:
     methods: Callable[[type, str], Found] = lambda cls, name: Found()
     finished: dict[object, Found] = field(default_factory=dict)
     running: dict[object, Value] = field(default_factory=dict)
+    guesses: int = 0
+    guessed: set[object] = field(default_factory=set)
 
 
 def describe(app: App, sources: Sources) -> Application:

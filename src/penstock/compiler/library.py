@@ -10,18 +10,24 @@ from typing import Any, Final
 from penstock.compiler.value import (
     NOTHING,
     Atom,
+    Bound,
+    Closure,
+    Data,
     Many,
     Row,
     Table,
+    Thing,
     Value,
     derived,
     elements,
     holds_entity,
+    is_mapping,
     join,
     lookup,
     of_type,
     one,
     retag,
+    unpack,
 )
 from penstock.plan.graph import Origin
 
@@ -77,9 +83,22 @@ def container_made(cls: type, arguments: Arguments) -> Value:
     first = join(arguments.positional[:1])
     if cls in _SCALAR_TYPES:
         return of_type(cls, derived(first))
-    if cls is dict:
-        return first or one(Table(NOTHING, join(arguments.all)))
+    if issubclass(cls, dict):
+        return _dictionary(first, arguments)
     return one(Many(join((*map(elements, first), arguments.rest))))
+
+
+def _dictionary(first: Value, arguments: Arguments) -> Value:
+    """Return what `dict(…)` makes of a dictionary or of pairs, and of named values."""
+    keys, values = NOTHING, join((*(value for _, value in arguments.named), arguments.more))
+    for atom in first:
+        if isinstance(atom, Table) or (isinstance(atom, Data) and is_mapping(atom.type)):
+            keys, values = join((keys, elements(atom))), join((values, lookup(atom)))
+        elif not isinstance(atom, Thing | Closure | Bound):  # not what `defaultdict` is given
+            for pair in elements(atom):
+                key, value = unpack(pair, 2)
+                keys, values = join((keys, key)), join((values, value))
+    return one(Table(keys, values))
 
 
 def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:

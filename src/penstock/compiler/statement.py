@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.compiler.call import Callee, Calls
@@ -53,21 +54,21 @@ class Body(Calls):
         )
         read(node)
 
-    def follow(  # type: ignore[explicit-override]
-        self, callee: Callee, arguments: Arguments
-    ) -> Value:
+    def follow(self, callee: Callee, arguments: Arguments) -> Value:
         """Analyse a called function, take over what it does, and return what it gives."""
         names = _bind(callee, arguments, self.visible)
         key = (callee.node, self.source, tuple(sorted(names.items(), key=_by_name)))
         shared = self.application
         if key in shared.running:
+            shared.guesses += 1
+            shared.guessed.add(key)
             return shared.running[key]
         if callee.parent is None and key in shared.finished:
             self.merge(shared.finished[key])
             return shared.finished[key].returned
         if sum(1 for node, *_ in map(_parts, shared.running) if node is callee.node) >= _DEPTH_MAX:
             return UNKNOWN
-        shared.running[key] = NOTHING
+        guesses, shared.running[key] = shared.guesses, NOTHING
         found = Found()
         for _ in range(_ROUNDS_MAX):
             found = self._activate(callee, names)
@@ -75,7 +76,11 @@ class Body(Calls):
                 break
             shared.running[key] = found.returned
         del shared.running[key]
-        if callee.parent is None:
+        if key in shared.guessed:  # it calls itself: whatever it does, it does again
+            shared.guessed.discard(key)
+            found = replace(found, edges=tuple(replace(edge, looped=True) for edge in found.edges))
+        final = not shared.running or shared.guesses == guesses
+        if callee.parent is None and final:  # else it rests on what may still change
             shared.finished[key] = found
         self.merge(found)
         return found.returned

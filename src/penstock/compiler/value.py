@@ -62,15 +62,15 @@ class Table:
 class Thing:
     """An object that exists before any request: a class, a function, a module, a constant.
 
-    Equal when it is the same object, which need not be hashable. (`typing.override` is 3.12's.)
+    Equal when it is the same object, which need not be hashable.
     """
 
     thing: Any
 
-    def __eq__(self, other: object) -> bool:  # type: ignore[explicit-override]
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Thing) and other.thing is self.thing
 
-    def __hash__(self) -> int:  # type: ignore[explicit-override]
+    def __hash__(self) -> int:
         return object.__hash__(self.thing)
 
 
@@ -222,7 +222,9 @@ def elements(atom: Atom) -> Value:
             found = _elements_of_data(atom)
         case Thing(thing=list() | tuple() | set() | frozenset() | dict() as things):
             found = join(constant(thing) for thing in things)
-        case _:
+        case Thing(thing=thing) if not callable(thing):
+            found = UNKNOWN
+        case _:  # functions and classes
             pass
     return found
 
@@ -232,7 +234,7 @@ def _elements_of_data(atom: Data) -> Value:
     origin, home = atom.origin, atom.home
     if outer is str:
         return of_type(str, origin)
-    if outer in _SCALARS:
+    if outer in _SCALARS or reference_type(outer) is not None:
         return NOTHING
     if outer is tuple and arguments:
         members = [member for member in arguments if member is not Ellipsis]
@@ -311,6 +313,9 @@ _ITERABLE: Final = frozenset(
         set,
         frozenset,
         collections.deque,
+        collections.defaultdict,
+        collections.OrderedDict,
+        collections.Counter,
         collections.abc.Iterable,
         collections.abc.Iterator,
         collections.abc.Generator,

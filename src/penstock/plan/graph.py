@@ -32,11 +32,12 @@ class Action(StrEnum):
 class Origin(StrEnum):
     """Where a method has a reference from; said of the method as if it were a request's root.
 
-    The first three are known before the method runs; the others only while it does.
+    In the order in which they become known: the first three before the method runs, the others
+    only while it does.
     """
 
-    SELF = "self"
     CONSTANT = "constant"
+    SELF = "self"
     ARGUMENT = "argument"
     COMPUTED = "computed"
     STATE = "state"
@@ -46,7 +47,7 @@ class Origin(StrEnum):
     @property
     def dynamic(self) -> bool:
         """Whether the entity cannot be known before the method runs."""
-        return self not in (Origin.SELF, Origin.CONSTANT, Origin.ARGUMENT)
+        return self not in (Origin.CONSTANT, Origin.SELF, Origin.ARGUMENT)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -169,7 +170,7 @@ class Plan:
         """Operators that can call each other in a circle: `("A", "B", "A")`.
 
         Every operator that is on a circle is on one of these. An entity that calls another of its
-        own class is a circle; one that calls itself is not.
+        own class is a circle, `("A", "A")`; one that calls itself is not.
         """
         return _cycles(
             (edge.source.operator, edge.target.operator)
@@ -181,11 +182,14 @@ class Plan:
 
 
 def _cycles(links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
-    """Return a shortest cycle through every node that is on one; none twice."""
+    """Return the nodes that lead to themselves, then cycles that cover all others on one."""
     ahead: dict[str, dict[str, None]] = {}
-    for source, target in links:
-        ahead.setdefault(source, {})[target] = None
     found: list[tuple[str, ...]] = []
+    for source, target in links:
+        if source != target:
+            ahead.setdefault(source, {})[target] = None
+        elif (source, source) not in found:
+            found.append((source, source))
     covered: set[str] = set()
     for node in ahead:
         if node not in covered and (cycle := _shortest_cycle(ahead, node)):

@@ -1,0 +1,54 @@
+"""Plans of two applications, in every form, as people and programs will see them."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from examples.shop import app as shop
+from penstock import App
+from penstock.compiler.compile import compile_app
+from penstock.plan.document import plan_json
+from penstock.plan.mermaid import plan_mermaid
+from penstock.plan.text import plan_text
+from tests.golden.workshop import app as workshop
+
+Golden = Callable[[str, str], None]
+
+APPS = pytest.mark.parametrize("app", [shop, workshop], ids=lambda app: app.name)
+
+
+@APPS
+def test_text(app: App, golden: Golden) -> None:
+    """The text says what each method touches, aligned, with every line it is on."""
+    golden(f"{app.name}.txt", plan_text(compile_app(app)))
+
+
+@APPS
+def test_json(app: App, golden: Golden) -> None:
+    """The JSON holds the whole plan."""
+    golden(f"{app.name}.json", plan_json(compile_app(app)))
+
+
+@APPS
+def test_mermaid(app: App, golden: Golden) -> None:
+    """The flowchart has every operator and every pair that deal with each other."""
+    golden(f"{app.name}.mmd", plan_mermaid(compile_app(app)))
+
+
+NODE = r'  \w+(\["[^"<>]+(<br/>[^"<>]+)*"\]|\(\["[^"<>]+"\]\)|\{\{"\?"\}\})'
+ARROW = r'  (\w+) (?:-->|-\.->)\|"[^"<>]+(?:<br/>[^"<>]+)*"\| (\w+)'
+
+
+@APPS
+def test_mermaid_uses_the_safe_part_of_the_syntax(app: App) -> None:
+    """Every line is a node or an arrow between nodes, with quoted labels that need no escape."""
+    head, *lines = plan_mermaid(compile_app(app)).splitlines()
+    arrows = [match for line in lines if (match := re.fullmatch(ARROW, line))]
+    nodes = {
+        line.strip().partition("[")[0].rstrip("({") for line in lines if re.fullmatch(NODE, line)
+    }
+    nodes = {re.match(r"\w+", node)[0] for node in nodes}  # type: ignore[index]
+    assert head == "flowchart LR"
+    assert len(arrows) + sum(bool(re.fullmatch(NODE, line)) for line in lines) == len(lines)
+    assert {end for match in arrows for end in match.groups()} <= nodes

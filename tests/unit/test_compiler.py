@@ -1,0 +1,605 @@
+"""The compiler finds every call, read and write, and says of each what is known before it runs."""
+
+# What @entity adds to a class (create, exists, delete) is unknown to mypy.
+# mypy: disable-error-code="attr-defined, no-untyped-def, no-untyped-call, name-defined"
+
+import datetime
+import functools
+import itertools
+import os
+import random
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from penstock import App, entity, key, now, savepoint, transactional
+from penstock import random as chance
+from penstock.compiler.compile import compile_app
+from penstock.plan.graph import Edge, Plan
+
+REGISTRY: dict[str, int] = {}
+TOTAL = 0
+
+
+class Pair(NamedTuple):
+    left: "Leaf"
+    right: "Leaf"
+
+
+@dataclass
+class Basket:
+    leaves: list["Leaf"] = field(default_factory=list)
+    other: "Other | None" = None
+
+    def shake(self) -> None:
+        for leaf in self.leaves:
+            leaf.grow(1)
+
+
+class Sums:
+    """A plain class whose objects live for one call, or for ever."""
+
+    def __init__(self, leaf: "Leaf") -> None:
+        self.leaf = leaf
+        leaf.touch()
+
+    def go(self, leaf: "Leaf") -> None:
+        leaf.grow(1)
+
+
+@entity
+class Leaf:
+    name: str = key()
+    size: int = 0
+    notes: list[str] = []
+    twin: "Leaf | None" = None
+
+    def grow(self, amount: int) -> int:
+        self.size += amount
+        return self.size
+
+    def touch(self):
+        return self.twin
+
+    @property
+    def double(self) -> int:
+        return 2 * self.size
+
+    @staticmethod
+    def both(one: "Leaf", two: "Leaf") -> None:
+        one.grow(1)
+        two.grow(1)
+
+    @classmethod
+    def named(cls, name: str) -> "Leaf":
+        return cls(name)
+
+
+@entity
+class Other:
+    number: int = key()
+
+    def shrink(self, amount: int) -> None:
+        pass
+
+
+SINGLETON: Any = object.__new__(Sums)
+
+
+def grow_all(leaves):
+    for leaf in leaves:
+        leaf.grow(1)
+
+
+def pick(leaf: Leaf, depth: int) -> Leaf:
+    if depth == 0:
+        return leaf
+    return pick(leaf, depth - 1)
+
+
+def ping(leaf, depth):
+    leaf.touch()
+    pong(leaf, depth)
+
+
+def pong(leaf, depth):
+    leaf.grow(1)
+    if depth:
+        ping(leaf, depth - 1)
+
+
+def generate(leaves: list[Leaf]) -> Iterator[Leaf]:
+    yield from leaves
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def inner(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return inner
+
+
+class Base:
+    def go(self, leaf: Leaf) -> None:
+        leaf.touch()
+
+
+class Middle(Base):
+    def go(self, leaf: Leaf) -> None:
+        super().go(leaf)
+
+
+@entity
+class Derived(Middle):
+    number: int = key()
+
+    def go(self, leaf: Leaf) -> None:
+        super().go(leaf)
+        leaf.grow(1)
+
+
+@transactional
+def service(leaf: Leaf) -> None:
+    leaf.grow(1)
+
+
+def plan_of(function: Callable[..., Any]) -> Plan:
+    return compile_app(App("test", Leaf, Other, Derived, service, transactional(function)))
+
+
+def shown(edge: Edge) -> str:
+    words = [edge.action.value, edge.target.text, edge.origin.value]
+    words += ["loop"] * edge.looped + ["perhaps"] * edge.conditional
+    return " ".join(words)
+
+
+def edges_of(function: Callable[..., Any]) -> set[str]:
+    plan = plan_of(function)
+    return {shown(edge) for edge in plan.edges if edge.source.operator == function.__name__}
+
+
+def warnings_of(function: Callable[..., Any]) -> list[str]:
+    plan = plan_of(function)
+    return [one.message for one in plan.warnings if one.source.operator == function.__name__]
+
+
+def test_call_in_a_loop_over_an_argument() -> None:
+    """A loop variable has the element type of its list and the origin of the list."""
+
+    def root(leaves: list[Leaf]) -> None:
+        for leaf in leaves:
+            leaf.grow(1)
+
+    assert edges_of(root) == {"call Leaf.grow argument loop"}
+
+
+def test_tuple_unpacking_in_dictionaries() -> None:
+    """Keys and values of dictionaries are told apart, also through tuples."""
+
+    def root(them: dict[str, tuple[Leaf, Other]]) -> None:
+        for name, (leaf, other) in them.items():
+            leaf.grow(len(name))
+            other.shrink(1)
+        first, *_ = them.values()
+        first[1].shrink(2)
+
+    assert edges_of(root) == {
+        "call Leaf.grow argument loop",
+        "call Other.shrink argument loop",
+        "call Other.shrink argument",
+    }
+
+
+def test_reference_from_state_is_dynamic() -> None:
+    """A reference that was read from an entity is known only when the method runs."""
+
+    def root(leaf: Leaf) -> None:
+        if leaf.twin:
+            leaf.twin.grow(1)
+
+    assert edges_of(root) == {
+        "read Leaf.twin argument",
+        "read Leaf.twin argument perhaps",
+        "call Leaf.grow state perhaps",
+    }
+
+
+def test_result_of_a_call_is_dynamic() -> None:
+    """What a method without an annotation returns is inferred; its entity is not known before."""
+
+    def root(leaf: Leaf) -> None:
+        leaf.touch().grow(1)
+
+    assert edges_of(root) == {"call Leaf.touch argument", "call Leaf.grow result"}
+
+
+@pytest.mark.parametrize(
+    ("name", "origin"), [("literal", "constant"), ("argument", "argument"), ("built", "computed")]
+)
+def test_key_decides_what_is_known(name: str, origin: str) -> None:
+    """A reference made from a key is known as early as the key."""
+
+    def literal() -> None:
+        Leaf("l1").grow(1)
+
+    def argument(text: str) -> None:
+        Leaf(text).grow(1)
+
+    def built(text: str) -> None:
+        Leaf(f"l-{text}").grow(1)
+
+    functions: dict[str, Callable[..., Any]]
+    functions = {"literal": literal, "argument": argument, "built": built}
+    assert edges_of(functions[name]) == {f"call Leaf.grow {origin}"}
+
+
+def test_creation_deletion_and_question() -> None:
+    """Creating, deleting and asking are edges; a key that is derived is computed."""
+
+    def root(name: str) -> None:
+        if not Leaf.exists(name):
+            Leaf.create(name, size=1).grow(1)
+        Leaf.create().delete()
+
+    assert edges_of(root) == {
+        "exists Leaf.exists argument",
+        "create Leaf.create argument perhaps",
+        "call Leaf.grow argument perhaps",
+        "create Leaf.create computed",
+        "delete Leaf.delete computed",
+    }
+
+
+def test_helpers_are_followed_with_what_they_are_given() -> None:
+    """A function without annotations does what it does to the arguments of each call."""
+
+    def root(leaves: list[Leaf], other: Other) -> None:
+        grow_all(leaves)
+        grow_all(generate(leaves))
+        wrapped(grow_all)(leaves)
+        pick(leaves[0], 3).touch()
+
+    assert edges_of(root) == {"call Leaf.grow argument loop", "call Leaf.touch argument"}
+
+
+def test_recursive_helpers_end() -> None:
+    """Functions that call each other are read until nothing new is found; they are loops."""
+
+    def root(leaf: Leaf) -> None:
+        ping(leaf, 3)
+
+    assert edges_of(root) == {"call Leaf.touch argument loop", "call Leaf.grow argument loop"}
+
+
+def test_lambdas_and_nested_functions_see_their_surroundings() -> None:
+    """A closure is followed where it is called, also by a function of the library."""
+
+    def root(leaf: Leaf, leaves: list[Leaf]) -> list[Leaf]:
+        def twice(count: int) -> None:
+            for _ in range(count):
+                leaf.touch()
+
+        twice(2)
+        return sorted(leaves, key=lambda one: one.size)
+
+    assert edges_of(root) == {
+        "call Leaf.touch argument loop",
+        "read Leaf.size argument loop perhaps",
+    }
+
+
+def test_bound_methods_given_away_are_called() -> None:
+    """A method handed to a library function is called by it, any number of times."""
+
+    def root(leaf: Leaf, sizes: list[int]) -> list[int]:
+        return list(map(leaf.grow, sizes))
+
+    assert edges_of(root) == {"call Leaf.grow argument loop perhaps"}
+
+
+def test_collections_built_on_the_way_keep_their_elements() -> None:
+    """What is appended, grouped or chained comes out again."""
+
+    def root(first: Leaf, second: Other) -> None:
+        kept = []
+        groups: defaultdict[str, list[Other]] = defaultdict(list)
+        kept.append(first)
+        groups["x"].append(second)
+        for leaf in itertools.chain(kept, kept):
+            leaf.grow(1)
+        for group in groups.values():
+            for other in group:
+                other.shrink(1)
+
+    assert edges_of(root) == {"call Leaf.grow argument loop", "call Other.shrink argument loop"}
+
+
+def test_plain_classes_carry_references() -> None:
+    """Fields of dataclasses and named tuples are typed; methods of plain classes are followed."""
+
+    def root(basket: Basket, pair: Any) -> None:
+        basket.shake()
+        if basket.other is not None:
+            basket.other.shrink(1)
+        Sums(basket.leaves[0]).leaf.touch()
+        for one in Pair(basket.leaves[0], basket.leaves[1]):
+            one.touch()
+        SINGLETON.go(basket.leaves[0])
+
+    assert edges_of(root) >= {
+        "call Leaf.grow argument loop",
+        "call Other.shrink argument perhaps",
+        "call Leaf.touch argument",
+        "call Leaf.grow argument",
+    }
+
+
+def test_static_and_class_methods_and_properties() -> None:
+    """Static and class methods are followed like functions; a property is a call."""
+
+    def root(leaf: Leaf) -> int:
+        Leaf.both(leaf, leaf)
+        leaf.both(leaf, leaf)
+        return Leaf.named("x").double
+
+    assert edges_of(root) == {"call Leaf.grow argument", "call Leaf.double constant"}
+
+
+def test_inherited_methods_are_methods_of_the_entity() -> None:
+    """`super()` leads along the entity's own order of classes."""
+    plan = compile_app(App("test", Leaf, Derived))
+    found = {shown(edge) for edge in plan.edges if edge.source.text == "Derived.go"}
+    assert found == {"call Leaf.touch argument", "call Leaf.grow argument"}
+
+
+def test_functions_of_the_application_are_operators() -> None:
+    """A @transactional function is called, not followed."""
+
+    def root(leaf: Leaf) -> None:
+        service(leaf)
+
+    assert edges_of(root) == {"call service constant"}
+
+
+def test_what_follows_an_early_return_is_conditional() -> None:
+    """After `return` or `continue` in a branch the rest may not happen; after `raise` it does."""
+
+    def root(leaf: Leaf, names: list[str]) -> None:
+        if not names:
+            raise ValueError(names)
+        leaf.touch()
+        for name in names:
+            if name == "":
+                continue
+            Leaf(name).grow(1)
+        leaf.grow(2)
+        if len(names) > 1:
+            return
+        leaf.grow(3)
+
+    assert edges_of(root) == {
+        "call Leaf.touch argument",
+        "call Leaf.grow argument loop perhaps",
+        "call Leaf.grow argument",
+        "call Leaf.grow argument perhaps",
+    }
+
+
+def test_every_statement_is_read() -> None:
+    """`try`, `with`, `while`, `match`, conditional expressions and walruses hide nothing."""
+
+    def root(leaf: Leaf, other: Other, *, more: bool) -> None:
+        with savepoint():
+            leaf.grow(1)
+        try:
+            leaf.touch()
+        except ValueError:
+            leaf.notes.append("failed")
+        finally:
+            leaf.size = 3
+        while more and (left := leaf.grow(1)):
+            more = left > 3
+        match leaf if more else other:
+            case Leaf() as it:
+                it.twin = None
+            case Other() as it:
+                it.shrink(1)
+        leaf.touch() if more else None
+
+    assert edges_of(root) == {
+        "call Leaf.grow argument",
+        "call Leaf.touch argument",
+        "read Leaf.notes argument perhaps",
+        "write Leaf.notes argument perhaps",
+        "write Leaf.size argument",
+        "call Leaf.grow argument loop perhaps",
+        "write Leaf.twin argument perhaps",
+        "call Other.shrink argument perhaps",
+        "call Leaf.touch argument perhaps",
+    }
+
+
+def test_union_leads_to_each_member() -> None:
+    """A receiver that may be one of two entities gives an edge to each that has the method."""
+
+    def root(leaf: Leaf, other: Other, *, flag: bool) -> None:
+        chosen = leaf if flag else other
+        if isinstance(chosen, Leaf):
+            chosen.grow(1)
+
+    assert "call Leaf.grow argument perhaps" in edges_of(root)
+
+
+def test_changing_an_attribute_through_a_name_is_a_write() -> None:
+    """A list that came out of an attribute is still that attribute."""
+
+    def root(leaf: Leaf) -> None:
+        notes = leaf.notes
+        notes.append("one")
+
+    assert edges_of(root) == {"read Leaf.notes argument", "write Leaf.notes argument"}
+
+
+def test_unknown_receivers_are_reported() -> None:
+    """A call that may be an entity's, on something unknown, leads to `?` and is not dropped."""
+
+    def root(thing: Any, callback: Any, name: str, leaf: Leaf) -> None:
+        thing.grow(1)
+        thing.size = 3
+        thing.has_nothing_to_do_with_entities()
+        callback(leaf)
+        getattr(leaf, name)()
+
+    assert edges_of(root) >= {
+        "call ?.grow unknown",
+        "write ?.size unknown",
+        "call ?.callback unknown",
+        "read Leaf.? argument",
+    }
+    assert not any("nothing" in edge for edge in edges_of(root))
+
+
+def test_unreadable_source_is_reported() -> None:
+    """A function made by `exec` has no source; the plan says so instead of being silent."""
+    space: dict[str, Any] = {"__name__": "nowhere"}
+    exec("def root(leaf): leaf.grow(1)", space)
+    assert edges_of(space["root"]) == {"call ? unknown loop perhaps"}
+    assert warnings_of(space["root"]) == ["its source cannot be read: what it calls is unknown"]
+
+
+def test_hazards_are_warned_of() -> None:
+    """Clocks, chance, surroundings and files in a handler are named, however imported."""
+
+    def root() -> None:
+        time.time()
+        datetime.datetime.now(datetime.UTC)
+        random.choice([1])
+        uuid4()
+        len(os.environ["HOME"])
+        open("x")  # noqa: SIM115, PTH123
+        socket.socket()
+
+    assert [message.partition(" ")[0] for message in warnings_of(root)] == [
+        "time.time",
+        "datetime.datetime.now",
+        "random.choice",
+        "uuid4",
+        "os.environ",
+        "open",
+        "socket.socket",
+    ]
+
+
+def test_hazards_in_helpers_are_found_at_their_line() -> None:
+    """A warning names the line of the helper, and the method that led there."""
+
+    def helper() -> float:
+        return time.time()
+
+    def root() -> float:
+        return helper()
+
+    (warning,) = plan_of(root).warnings
+    assert warning.source.text == "root"
+    assert warning.where.line == helper.__code__.co_firstlineno + 1
+
+
+def test_global_state_is_warned_of() -> None:
+    """What is kept in a module's variable is no state, whichever way it is changed."""
+
+    def root(name: str) -> None:
+        global TOTAL
+        TOTAL += 1
+        REGISTRY[name] = 1
+        REGISTRY.setdefault(name, 2)
+        Leaf.colour = "red"
+
+    assert [message.partition(" ")[0] for message in warnings_of(root)] == [
+        "TOTAL",
+        "REGISTRY",
+        "REGISTRY",
+        "Leaf.colour",
+    ]
+
+
+def test_undeclared_attributes_are_warned_of() -> None:
+    """Assigning or reading what an entity does not declare is a mistake seen before it runs."""
+
+    def root(leaf: Leaf) -> None:
+        leaf.sise = 3
+        leaf.wither()
+
+    assert warnings_of(root) == [
+        "Leaf declares no attribute sise; assigning it fails",
+        "Leaf has no attribute or method wither",
+    ]
+
+
+def test_order_of_a_set_is_warned_of() -> None:
+    """Iterating a set is a hazard unless the result does not depend on the order."""
+
+    def root(names: set[str], numbers: set[int]) -> int:
+        found = [name.upper() for name in names]
+        for name in sorted(names):
+            found += [name, name]
+        return sum(len(name) for name in names) + sum([number + 1 for number in numbers])
+
+    assert warnings_of(root) == [
+        "the order of the set names differs between processes; sort it",
+    ]
+
+
+def test_deterministic_sources_are_no_hazard() -> None:
+    """What Penstock offers instead is not warned of."""
+
+    def root(leaves: list[Leaf]) -> None:
+        chance().choice(leaves).grow(now().year)
+
+    assert warnings_of(root) == []
+    assert edges_of(root) == {"call Leaf.grow argument"}
+
+
+def test_special_methods_are_warned_of() -> None:
+    """Operators call special methods where no call is written, which the plan cannot show."""
+
+    @entity
+    class Box:
+        name: str = key()
+
+        def __len__(self) -> int:
+            return 3
+
+    (warning,) = compile_app(App("test", Box)).warnings
+    assert warning.message == "calls through __len__ are not in the plan"
+
+
+def test_cycles_are_named() -> None:
+    """An entity that calls another of its class is a cycle; calling itself is not."""
+
+    @entity
+    class Node:
+        name: str = key()
+        next: "Node | None" = None
+
+        def down(self) -> None:
+            self.here()
+            if self.next is not None:
+                self.next.down()
+
+        def here(self) -> None:
+            pass
+
+    assert compile_app(App("test", Node)).cycles == (("Node", "Node"),)
+    assert compile_app(App("test", Leaf)).cycles == ()
+
+
+def test_plan_is_the_same_each_time() -> None:
+    """Compiling twice gives equal plans."""
+    assert plan_of(service) == plan_of(service)
