@@ -6,10 +6,11 @@ it escapes; on one host everything is local.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from penstock.base.ids import EntityKey, RequestId
@@ -52,18 +53,17 @@ class Task:
             is_local: Whether `base` can read an entity; None where it can read all.
             shipped: Committed state of entities that are not local.
         """
-        self._base = base
         self._tracked = tracked
-        self._is_local = is_local
-        self._shipped = shipped
         self._broken: PenstockError | None = None
         self._position = array("I")
+        self._count = array("I")  # touches of each noted transaction
         self._entity = array("Q")
         self._wrote = bytearray()
         self._escaped = array("I")
         self.written: dict[EntityKey, bytes | None] = {}
         self.wanted: set[EntityKey] = set()
-        self.executor = Executor(app, self._read, limits)
+        here = base if is_local is None else _shipping(base, is_local, shipped)
+        self.executor = Executor(app, self._reader(here), limits)
 
     def run(
         self, position: int, request_id: RequestId, body: bytes, time_us: int
@@ -92,32 +92,55 @@ class Task:
     def finding(self) -> Finding:
         """Return what was touched and what escaped, for the epoch's state machine."""
         touches = Touches(
-            np.frombuffer(self._position.tobytes(), np.uint32),
-            np.frombuffer(self._entity.tobytes(), np.uint64),
+            np.repeat(_column(self._position, np.uint32), _column(self._count, np.uint32)),
+            _column(self._entity, np.uint64),
             np.frombuffer(bytes(self._wrote), np.bool_),
         )
-        return Finding(touches, np.frombuffer(self._escaped.tobytes(), np.uint32))
+        return Finding(touches, _column(self._escaped, np.uint32))
 
-    def _read(self, key: EntityKey) -> bytes | None:
-        if key in self.written:
-            return self.written[key]
-        if self._is_local is not None and not self._is_local(key):
-            if key in self._shipped:
-                return self._shipped[key]
-            self.executor.escaped = key
-            raise Escape(key)
-        try:
-            return self._base(key)
-        except PenstockError as error:  # not the handler's to catch
-            self._broken = error
-            self.executor.escaped = key
-            raise Escape(key) from error
+    def _reader(self, here: Read) -> Read:
+        """Return what transactions read with: a closure, called for every entity they touch."""
+        written = self.written
+
+        def read(key: EntityKey) -> bytes | None:
+            if key in written:
+                return written[key]
+            try:
+                return here(key)
+            except Escape:
+                self.executor.escaped = key
+                raise
+            except PenstockError as error:  # not the handler's to catch
+                self._broken = error
+                self.executor.escaped = key
+                raise Escape(key) from error
+
+        return read
 
     def _note(
-        self, position: int, keys: Iterable[EntityKey], writes: Mapping[EntityKey, bytes | None]
+        self, position: int, keys: Collection[EntityKey], writes: Mapping[EntityKey, bytes | None]
     ) -> None:
         digest = xxhash.xxh3_64_intdigest  # `fingerprint_of`, without a call for each key
-        for key in keys:
-            self._position.append(position)
-            self._entity.append(digest(key.encode()))
-            self._wrote.append(key in writes)
+        self._position.append(position)
+        self._count.append(len(keys))
+        self._entity.extend([digest(key.encode()) for key in keys])
+        self._wrote.extend([key in writes for key in keys])
+
+
+def _column(values: "array[int]", of: type[np.generic]) -> npt.NDArray[Any]:
+    return np.frombuffer(values.tobytes(), of)
+
+
+def _shipping(
+    base: Read, is_local: Callable[[EntityKey], bool], shipped: Mapping[EntityKey, bytes | None]
+) -> Read:
+    """Return a reader of several hosts' states: local, shipped, or an escape."""
+
+    def read(key: EntityKey) -> bytes | None:
+        if is_local(key):
+            return base(key)
+        if key in shipped:
+            return shipped[key]
+        raise Escape(key)
+
+    return read

@@ -51,6 +51,9 @@ _POISONED: Final = Outcome(
     (),
     {},
 )
+_GARBAGE: Final = 50_000
+"""Objects between two collections; transactions leave few cycles, and Spark collects anyway."""
+
 _WORKERS: dict[bytes, "Worker"] = {}
 
 
@@ -62,6 +65,7 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
             worker = _WORKERS[settings] = Worker(orders.decode_settings(settings))
             gc.collect()
             gc.freeze()  # Spark collects after every task; what lives on need not be walked
+            gc.set_threshold(_GARBAGE)
         yield orders.encode(worker.perform(orders.decode_order(bytes(payload))))
 
 
