@@ -1,4 +1,4 @@
-"""Golden files: expected output that a person can read, rewritten by `--update-golden`."""
+"""Golden files: expected output that a person can read, rewritten by `pytest tests/golden --update-golden`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         path = HERE / name
         if request.config.getoption("--update-golden", default=False):
             path.write_text(text)
-        assert path.is_file(), f"{name} is missing; make it with --update-golden"
-        assert text == path.read_text(), f"{name} differs; if it should, use --update-golden"
+        assert path.is_file(), f"{name} is missing; run pytest tests/golden --update-golden"
+        assert text == path.read_text(), f"{name} differs; if it should, add --update-golden"
 
     return compare
