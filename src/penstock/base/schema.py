@@ -149,7 +149,8 @@ def _is_enum(annotation: Any) -> bool:
 
 def name_of(annotation: Any) -> str:
     """Return an annotation as a person writes it."""
-    return annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
+    plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
+    return annotation.__qualname__ if plain else str(annotation)
 
 
 def _pack(value: Any) -> bytes:

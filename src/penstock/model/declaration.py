@@ -24,6 +24,7 @@ from penstock.base.schema import (
     decode_reference,
     entities_in,
     lower_of,
+    name_of,
     refuse,
 )
 from penstock.errors import Unencodable
@@ -89,12 +90,11 @@ def declare(cls: type) -> Declaration:
     for one in lineage:
         _complain_of_names(found, cls, one, where)
         _declare_annotations(found, one)
-    initializer: Any = vars(cls).get("__init__") or getattr(cls, "__init__", None)
-    if inspect.isfunction(initializer):
-        found.initializer = initializer
-        for one in lineage:
-            if inspect.isfunction(vars(one).get("__init__")):
-                _declare_assignments(found, one, vars(one)["__init__"])
+    for one in lineage:
+        initializer = vars(one).get("__init__")
+        if inspect.isfunction(initializer) and initializer.__module__ != "typing":  # a Protocol's
+            found.initializer = initializer
+            _declare_assignments(found, one, initializer)
     _find_key(found, cls, where)
     return found
 
@@ -307,9 +307,8 @@ class Resolver:
         if len(self.complaints) > before:
             return str
         if resolved not in KEY_SCALARS:
-            named = getattr(resolved, "__name__", str(resolved))
             self.complaints.append(
-                f"{where}: {what}: {named} cannot be a key; a key is hashable and never changes: "
+                f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
                 "str, int, UUID, date or datetime"
             )
             return str

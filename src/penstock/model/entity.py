@@ -107,6 +107,7 @@ def is_intact(cls: type) -> bool:
         and names["__init__"] is _ignore
         and names["__eq__"] is _equal
         and names["__hash__"] is _hash
+        and "__dataclass_fields__" not in names
     )
 
 
