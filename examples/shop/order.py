@@ -1,6 +1,7 @@
 """Order: what a user is about to buy, and the checkout that spans all three services."""
 
-from penstock import entity, key
+import penstock
+from penstock import entity, key, transactional
 
 from .payment import User
 from .stock import Item
@@ -36,3 +37,13 @@ class Order:
         """
         self.paid = False
         return self.checkout()
+
+
+@transactional
+def init_orders(start: int, count: int, users: int, items: int) -> None:
+    """Place orders `start` to `start + count - 1`: some user, two items that may be the same."""
+    draw = penstock.random().randrange
+    for number in range(start, start + count):
+        order = Order.create(str(number), user=User(str(draw(users))))
+        order.add_item(Item(str(draw(items))), 1)
+        order.add_item(Item(str(draw(items))), 1)

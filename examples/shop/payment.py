@@ -1,6 +1,6 @@
 """Payment: what users can spend."""
 
-from penstock import entity, key
+from penstock import entity, key, transactional
 
 
 class NotEnoughCredit(Exception):
@@ -21,3 +21,10 @@ class User:
             raise NotEnoughCredit(f"{self.user_id}: {self.credit} left, {amount} wanted")
         self.credit -= amount
         return self.credit
+
+
+@transactional
+def init_users(start: int, count: int, credit: int) -> None:
+    """Open accounts for users `start` to `start + count - 1`."""
+    for number in range(start, start + count):
+        User.create(str(number), credit=credit)

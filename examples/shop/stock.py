@@ -1,6 +1,6 @@
 """Stock: what is on the shelves."""
 
-from penstock import entity, key
+from penstock import entity, key, transactional
 
 
 class OutOfStock(Exception):
@@ -22,3 +22,10 @@ class Item:
             raise OutOfStock(f"{self.item_id}: {self.stock} left, {amount} wanted")
         self.stock -= amount
         return self.stock
+
+
+@transactional
+def init_items(start: int, count: int, stock: int, price: int) -> None:
+    """Put items `start` to `start + count - 1` on the shelves."""
+    for number in range(start, start + count):
+        Item.create(str(number), stock=stock, price=price)

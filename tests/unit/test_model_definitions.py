@@ -471,4 +471,3 @@ def test_init_style_refuses_a_taken_key() -> None:
     with pytest.raises(Exception, match="exists already"):
         kit.call.Member.create("ann", Club("c"), points=9)
     assert kit.digest() == before
-

@@ -143,7 +143,16 @@ class Machine(Counting, Named):
         bound = other.step
         del other.log[0]
         other.half = 10
-        return [walrus, found, first, rest, bound(5), other.half, other.title, Machine.at("b").title]
+        return [
+            walrus,
+            found,
+            first,
+            rest,
+            bound(5),
+            other.half,
+            other.title,
+            Machine.at("b").title,
+        ]
 
     def describe(self, other: Any) -> str:
         match other:
@@ -255,7 +264,12 @@ def test_loops(kit: Kit) -> None:
     """`while`, `break` and `else` work on attributes."""
     kit.call.Machine("a").step(7)
     assert kit.call.Machine("a").countdown() == 7
-    assert kit.entity("Machine", "a") == {"name": "a", "count": 0, "label": "unnamed", "log": ["done"]}
+    assert kit.entity("Machine", "a") == {
+        "name": "a",
+        "count": 0,
+        "label": "unnamed",
+        "log": ["done"],
+    }
 
 
 def test_caught_exceptions_undo_nothing(kit: Kit) -> None:
@@ -372,9 +386,10 @@ def test_only_public_methods_are_callable(kit: Kit, method: str) -> None:
 def test_surroundings_repeat_and_differ() -> None:
     """`now`, `random` and `uuid` depend on the request alone, and `now` on the clock."""
     first, second = Kit(app), Kit(app)
-    assert first.submit("", None, "surroundings", [3]).data == second.submit(
-        "", None, "surroundings", [3]
-    ).data
+    assert (
+        first.submit("", None, "surroundings", [3]).data
+        == second.submit("", None, "surroundings", [3]).data
+    )
     request_id, time, numbers, ids = first.call.surroundings(3)
     assert (request_id, time) == ("local-1", START)
     assert len({*ids}) == 3
@@ -391,7 +406,11 @@ def test_the_clock_moves_when_told() -> None:
     times.append(kit.call.surroundings(0)[1])
     kit.clock.set(datetime(2000, 1, 1, microsecond=1, tzinfo=UTC))
     times.append(kit.call.surroundings(0)[1])
-    assert times == [START, START + timedelta(hours=1), datetime(2000, 1, 1, microsecond=1, tzinfo=UTC)]
+    assert times == [
+        START,
+        START + timedelta(hours=1),
+        datetime(2000, 1, 1, microsecond=1, tzinfo=UTC),
+    ]
 
 
 def test_same_request_id_same_answer(kit: Kit) -> None:

@@ -172,7 +172,8 @@ def kit() -> Kit:
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [(name, index) for name, cases in CASES.items() for index in range(len(cases))]
+    ("name", "index"),
+    [(name, index) for name, cases in CASES.items() for index in range(len(cases))],
 )
 def test_value_survives(kit: Kit, name: str, index: int) -> None:
     """A value that fits is the same, in type too, in the next transaction."""
@@ -185,7 +186,8 @@ def test_value_survives(kit: Kit, name: str, index: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [(name, index) for name, cases in WRONG.items() for index in range(len(cases))]
+    ("name", "index"),
+    [(name, index) for name, cases in WRONG.items() for index in range(len(cases))],
 )
 def test_wrong_value_aborts(kit: Kit, name: str, index: int) -> None:
     """A value that does not fit aborts the transaction, and the attribute is named."""

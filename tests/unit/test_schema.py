@@ -121,9 +121,7 @@ def shuffled(value: Any, source: random.Random) -> Any:
 
 @settings(max_examples=300)
 @given(typed=TYPED, data=st.data(), seed=st.integers())
-def test_encoding_is_canonical_and_reversible(
-    typed: Typed, data: st.DataObject, seed: int
-) -> None:
+def test_encoding_is_canonical_and_reversible(typed: Typed, data: st.DataObject, seed: int) -> None:
     """A value decodes to itself; however it was filled, and encoded again, the bytes are the same."""
     annotation, values = typed
     value = data.draw(values)
