@@ -2,7 +2,7 @@
 
 import json
 import re
-import threading
+import signal
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -14,7 +14,7 @@ from penstock import errors
 from penstock.base.ids import Lsn, RequestId
 from penstock.cli import failure, presence
 from penstock.cli.main import execute
-from penstock.cli.run import Status, serve
+from penstock.cli.run import Status, Stop, serve
 from penstock.errors import ConfigError, PenstockError
 from penstock.log.api import Entry
 from penstock.runtime.config import Config
@@ -192,11 +192,12 @@ def test_serving_stops_when_asked(tmp_path: Path) -> None:
     """What was appended before the stop is committed, and the display says how far it is."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-    stopping, output = threading.Event(), StringIO()
-    driver.on_epoch.append(lambda report: stopping.set())
+    output = StringIO()
+    driver.on_epoch.append(lambda report: signal.raise_signal(signal.SIGTERM))
 
     driver.log.append([Entry(RequestId("a"), body, touches, 0)])
-    serve(driver, stopping, Console(file=output))
+    with Stop() as stop:
+        serve(driver, stop, Console(file=output))
     assert output.getvalue().splitlines()[-1] == "stopped"
     assert "running; Ctrl-C stops" in output.getvalue()
 

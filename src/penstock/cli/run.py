@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -50,6 +50,7 @@ Examples:
 LOOK_S: Final = 0.25
 LINE_EVERY_S: Final = 5.0
 RATE_OVER_S: Final = 2.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Served(Protocol):
@@ -95,15 +96,15 @@ def run(
         cores=cores,
     )
     console = Console()
-    with presence.present(settings.data, app), stopped_by_signals() as stopping:
+    with presence.present(settings.data, app), Stop() as stop:
         console.print(f"{app} in {settings.data}: starting Spark …", highlight=False)
         # Nothing but this command and the benchmark pays for importing Spark.
         from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
 
-        serve(SparkRuntime(app, settings), stopping, console)
+        serve(SparkRuntime(app, settings), stop, console)
 
 
-def serve(runtime: Served, stopping: threading.Event, console: Console) -> None:
+def serve(runtime: Served, stop: "Stop", console: Console) -> None:
     """Start a runtime, show how it goes, and stop it when asked to.
 
     Raises:
@@ -113,9 +114,10 @@ def serve(runtime: Served, stopping: threading.Event, console: Console) -> None:
     runtime.on_epoch.append(status.take)
     try:
         runtime.start()
+        stop.listen()  # Spark has put a handler of its own in place
         with shown(console) as show:
             console.print("running; Ctrl-C stops", highlight=False)
-            while not stopping.wait(LOOK_S):
+            while not stop.wanted.wait(LOOK_S):
                 runtime.check()
                 show(status)
             console.print("stopping after the running epoch …", highlight=False)
@@ -124,22 +126,31 @@ def serve(runtime: Served, stopping: threading.Event, console: Console) -> None:
     console.print("stopped", highlight=False)
 
 
-@contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into an event; the second ends the process."""
-    stopping = threading.Event()
+class Stop:
+    """The wish to stop: the first SIGINT or SIGTERM sets `wanted`, the second ends the process."""
 
-    def take(_signal: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            os._exit(INTERRUPTED)
-        stopping.set()
+    def __init__(self) -> None:
+        self.wanted = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
 
-    before = {one: signal.signal(one, take) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for one, handler in before.items():
+    def __enter__(self) -> Self:
+        self._before = {one: signal.getsignal(one) for one in _SIGNALS}
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
             signal.signal(one, handler)
+
+    def listen(self) -> None:
+        """Put the handlers in place, again if somebody else took theirs."""
+        for one in _SIGNALS:
+            signal.signal(one, self._take)
+
+    def _take(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.wanted.is_set():
+            os._exit(INTERRUPTED)
+        self.wanted.set()
 
 
 class Status:
