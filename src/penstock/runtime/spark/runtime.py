@@ -6,6 +6,7 @@ driver that starts anew goes on from the journal.
 """
 
 import logging
+import secrets
 import shutil
 import threading
 import time
@@ -16,8 +17,15 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.errors import EpochFailed, Fenced, IntegrityError
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
+from penstock.errors import (
+    Diverged,
+    EpochFailed,
+    Fenced,
+    IntegrityError,
+    OperationalError,
+    PenstockError,
+)
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
@@ -30,14 +38,24 @@ from penstock.runtime.spark.boot import boot_id
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Settings
+from penstock.runtime.spark.ownership import Ownership
+from penstock.runtime.spark.progress import BatchListener, Progress
+from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import NAME, LogSource, positions_of, source_options
+from penstock.runtime.spark.watchdog import Watchdog
 from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)
 
 RESTARTS_MAX: Final = 5
-"""Failures in a row, without an epoch between them, after which the runtime gives up."""
+"""Failures in a row, without progress between them, after which the runtime gives up.
+
+What the surroundings caused (a full disk, say) is not counted: that is tried until they are well.
+"""
+
+PAUSE_MAX_S: Final = 5.0
+"""Between two tries."""
 
 REPLY_TIMEOUT_MS: Final = 60_000
 
@@ -72,11 +90,19 @@ class SparkRuntime:
         self.journal = DeltaJournal(config.data / "journal", self.app.name)
         self.call = Caller(self)
         self.failure: BaseException | None = None
+        self._restarts = 0
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._replies = Replies(self.journal)
+        self._ownership = Ownership(config.data)
+        # Of this run alone: what a killed run's workers still do reaches nothing of this one.
+        self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
+        self._watchdog = Watchdog(self._scratch, config.stuck_s)
+        self._batches = BatchListener()
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
+        self._checkpoint = config.data.absolute() / "checkpoint"
+        self._offered = False  # whether Spark has offered a batch since the query started
         self._session: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._supervisor: threading.Thread | None = None
@@ -87,19 +113,28 @@ class SparkRuntime:
         return self._listeners
 
     def start(self) -> None:
-        """Start Spark and the query; returns when requests are being processed."""
-        scratch = self._config.data / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        self._session = start_session(self.app.name, self._config)
+        """Start Spark and the query; returns when requests are being processed.
+
+        Raises:
+            Fenced: Another driver runs this application.
+            Diverged: The log ends before what the journal has committed.
+            ConfigError: There is no Java that Spark can run on.
+        """
+        self._ownership.take()
+        self._check_log()
+        shutil.rmtree(self._scratch.parent, ignore_errors=True)
+        self._scratch.mkdir(parents=True)
+        self._session = start_session(self.app.name, self._config, self._scratch)
         self._session.dataSource.register(LogSource)
+        self._session.streams.addListener(self._batches)
         damaged = self._stores().examine()
         if damaged:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
         self._jobs = Jobs(self._session, self._settings())
-        self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs)
+        self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
-        self._query = self._start_query()
+        self._query = self._begin_query()
+        self._watchdog.start()
         self._supervisor = threading.Thread(
             target=self._supervise, name="penstock-supervisor", daemon=True
         )
@@ -124,7 +159,7 @@ class SparkRuntime:
         """Block until everything below `lsn` is committed; False when time is up.
 
         Raises:
-            EpochFailed: The runtime gave up.
+            PenstockError: The runtime gave up; see `check`.
         """
         deadline = time.monotonic() + timeout_ms / 1_000
         while (left := deadline - time.monotonic()) > 0:
@@ -133,8 +168,24 @@ class SparkRuntime:
             self.check()
         return False
 
+    def progress(self) -> Progress:
+        """Say where it stands: newest epoch, lag in records, what Spark's newest batch took."""
+        epoch, positions = BEFORE_FIRST, dict.fromkeys(self.log.partitions, Lsn(0))
+        last = self.journal.last()
+        if last is not None:
+            epoch, positions = last.epoch, {**positions, **last.positions}
+        lag = sum(self.log.end(partition) - at for partition, at in positions.items())
+        batches = self._batches
+        return Progress(epoch, lag, batches.batch, batches.spark_ms, self._restarts)
+
     def check(self) -> None:
-        """Raise what made the runtime give up, if it did."""
+        """Raise what made the runtime give up, if it did.
+
+        Raises:
+            PenstockError: The cause, or `EpochFailed` where the cause is none of ours.
+        """
+        if isinstance(self.failure, PenstockError):
+            raise self.failure
         if self.failure is not None:
             raise EpochFailed(f"the runtime has stopped: {self.failure}") from self.failure
 
@@ -149,17 +200,20 @@ class SparkRuntime:
             self._supervisor.join(timeout=60)
         if self._driver is not None:
             self._driver.close()
+        self._watchdog.stop()
         self._replies.close()
         if self._session is not None:
             self._session.stop()
         self.journal.close()
         self.log.close()
+        self._ownership.release()
 
     def _settings(self) -> Settings:
         config = self._config
         return Settings(
             self._spec,
             str(config.data.absolute()),
+            str(self._scratch),
             config.partitions,
             config.limits,
             config.record_bytes_max,
@@ -170,6 +224,34 @@ class SparkRuntime:
     def _stores(self) -> Stores:
         return Stores(
             self._config.data / "state", self.journal, self._config.partitions, boot_id=boot_id()
+        )
+
+    def _check_log(self) -> None:
+        last = self.journal.last()
+        for partition, committed in {} if last is None else last.positions.items():
+            if (end := self.log.end(partition)) < committed:
+                raise Diverged(
+                    f"the log in {self._config.data} ends at {end}, but the journal has committed "
+                    f"up to {committed}: an older log was restored, or one of another application"
+                )
+
+    def _begin_query(self) -> StreamingQuery:
+        """Start the query, from a checkpoint if there is one that can be used."""
+        try:
+            return self._start_query()
+        except Exception as error:  # noqa: BLE001 -- Spark says in many ways that it cannot read it
+            self._set_checkpoint_aside(error)
+            return self._start_query()
+
+    def _set_checkpoint_aside(self, cause: BaseException | None) -> None:
+        """Let Spark begin a new checkpoint; it is only a hint, and the journal has the positions."""
+        aside = self._checkpoint.with_name("checkpoint.unusable")
+        shutil.rmtree(aside, ignore_errors=True)
+        if self._checkpoint.exists():
+            self._checkpoint.rename(aside)
+        _log.warning(
+            "Spark's checkpoint is set aside",
+            extra={"path": str(aside), "cause": str(cause)[:500]},
         )
 
     def _start_query(self) -> StreamingQuery:
@@ -183,13 +265,13 @@ class SparkRuntime:
             epoch_bytes_max=self._config.epoch_bytes_max,
             poll_ms=self._config.poll_ms,
         )
-        self._checkpoint = self._config.data / "checkpoint"
+        self._offered = False
         return (
             self._session.readStream.format(NAME)
             .options(**options)
             .load()
             .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", str(self._checkpoint.absolute()))
+            .option("checkpointLocation", str(self._checkpoint))
             .queryName(f"penstock-{self.app.name}")
             .start()
         )
@@ -201,30 +283,53 @@ class SparkRuntime:
             if self._stopping.is_set():
                 return
             offsets = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
-            self._driver.advance(positions_of(offsets[-1]))
+            reached = positions_of(offsets[-1])
+            self._offered = True
+            self._driver.advance(reached)
             self._driver.before_spark_commit()
 
     def _supervise(self) -> None:
+        """Keep the query running; whatever ends that, who waits hears of it."""
+        try:
+            self._keep_running()
+        except Exception as error:  # noqa: BLE001 -- nobody watches this thread but who waits
+            self._give_up(error)
+
+    def _keep_running(self) -> None:
         """Restart the query when it fails, until it fails too often or must not go on."""
-        failures, epoch = 0, self._driver.epoch if self._driver else None
+        failures, progress = 0, self._progress()
         while not self._stopping.is_set():
             assert self._query is not None
             assert self._driver is not None
             error = self._await_end(self._query)
             if self._stopping.is_set():
                 return
-            if self._driver.epoch != epoch:
-                failures, epoch = 0, self._driver.epoch
-            failures += 1
             cause = self._driver.failure or error
-            if isinstance(cause, Fenced | IntegrityError) or failures > RESTARTS_MAX:
-                self.failure = cause
-                _log.error("the runtime stops", extra={"cause": str(cause)})
+            if (now := self._progress()) != progress:
+                failures, progress = 0, now
+            failures += 1
+            if isinstance(cause, Fenced | IntegrityError) or (
+                failures > RESTARTS_MAX and not isinstance(cause, OperationalError)
+            ):
+                self._give_up(cause)
                 return
             _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
-            time.sleep(min(0.1 * 2**failures, 5.0))
+            self._restarts += 1
+            self._stopping.wait(min(0.1 * 2 ** min(failures, 10), PAUSE_MAX_S))
+            if not self._offered:
+                self._set_checkpoint_aside(cause)
             self._stores().examine()
-            self._query = self._start_query()
+            self._query = self._begin_query()
+
+    def _progress(self) -> tuple[Epoch, int]:
+        """Return what changes when an epoch was committed, or a poisonous request accused."""
+        assert self._driver is not None
+        return self._driver.epoch, deaths_noted(self._scratch)
+
+    def _give_up(self, cause: BaseException | None) -> None:
+        self.failure = cause or EpochFailed("the query ended and does not say why")
+        _log.error("the runtime stops", extra={"cause": str(cause)})
+        self._replies.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
 
     @staticmethod
     def _await_end(query: StreamingQuery) -> BaseException | None:
