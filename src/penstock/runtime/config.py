@@ -38,6 +38,8 @@ class Config:
         limits: What one transaction may use.
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
+        stuck_s: A task that makes no progress for so long is named in a warning; after twice that
+            its worker is killed. Must be well above what `limits.time_ms` allows.
         driver_memory_mb: Heap of Spark's JVM.
         fault: `step@count` kills a process there (`runtime.fault`); empty outside of tests.
     """
@@ -53,6 +55,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     record_bytes_max: int = 1 << 20
     retention_s: int = 7 * 86_400
+    stuck_s: int = 30
     driver_memory_mb: int = 1_024
     fault: str = ""
 
@@ -253,6 +256,7 @@ _RANGES: Final = {
     "poll_ms": (1, 60_000),
     "record_bytes_max": (1_024, 1 << 30),
     "retention_s": (0, _HUGE),
+    "stuck_s": (1, _HUGE),
     "driver_memory_mb": (256, _HUGE),
     "limits.time_ms": (1, _HUGE),
     "limits.memory_bytes": (1 << 20, _HUGE),

@@ -2,9 +2,10 @@
 
 One timer ticks for a whole run of transactions; a handler that is still the same after enough
 ticks is interrupted. A handler that never returns to the interpreter (a loop in C) cannot be
-interrupted: then the process ends itself, and who supervises it (Spark) starts another. Both
-numbers are counted in ticks of a running process, so a stopped process does not accuse anybody
-when it wakes up.
+interrupted: then the kernel ends the process, and who supervises it (Spark) starts another. Ticks
+are seen by a running process only, and what ends it is processor time, so a process that was
+stopped accuses nobody when it wakes up. What waits in C for ever is left to the watchdog of the
+Spark runtime.
 """
 
 import faulthandler
@@ -19,7 +20,8 @@ from penstock.engine.execute import Executor, Interrupted, Limits
 
 TICKS: Final = 4
 STUCK: Final = 3
-"""A handler that cannot be interrupted ends the process after this many times its limit."""
+"""A handler that cannot be interrupted ends the process after this many times its limit of
+processor time."""
 
 
 class Guard:
@@ -49,6 +51,9 @@ class Guard:
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
             seconds = self._limits.time_ms / 1_000 / TICKS
             self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
+            if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
+                faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
+            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
             signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
         return self
 
@@ -60,19 +65,19 @@ class Guard:
     ) -> None:
         if self._timed:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
         sys.setrecursionlimit(self._depth_before)
 
     def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_PROF, self._stuck_s)  # the interpreter runs: begin anew
         executor = self._executor
         if not executor.running or executor.runs != self._seen:
             self._seen = executor.runs
             self._strikes = 0
             return
-        if self._strikes == 0 and sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(self._stuck_s, exit=True, file=sys.__stderr__)
         self._strikes += 1
         if self._strikes >= TICKS:
             executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"

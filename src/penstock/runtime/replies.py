@@ -42,11 +42,11 @@ class Replies:
             TimedOut: It did not come in time; the request may still take effect.
         """
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
             partition, lsn = place
             future = None
             if lsn >= self._reached.get(partition, Lsn(0)):
+                if self._failure is not None:
+                    raise self._failure
                 future = self._waiting.setdefault(place, Future())
         if future is None:
             return find_reply(self._journal, place)
@@ -78,7 +78,7 @@ class Replies:
                 if commit is not None:
                     self._take(commit)
             except Exception as error:  # noqa: BLE001 -- who waits must hear of whatever it is
-                self._fail(error)
+                self.fail(error)
                 return
 
     def _take(self, commit: Commit) -> None:
@@ -98,7 +98,8 @@ class Replies:
         for place, future in missed:
             future.set_result(find_reply(self._journal, place))
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Raise an error for who waits, now and later: no further epoch will come."""
         with self._lock:
             self._failure = error
             waiting, self._waiting = self._waiting, {}

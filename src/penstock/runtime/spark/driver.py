@@ -7,6 +7,7 @@ told earlier. It holds hashes and counts only. Supervision and Spark's query are
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.order import spread
@@ -33,8 +34,10 @@ class EpochDriver:
         failure: What the last call of `advance` raised, if it raised one of ours.
     """
 
-    def __init__(self, config: Config, log: Log, journal: Journal, jobs: Jobs) -> None:
-        """Go on after the journal's newest epoch."""
+    def __init__(
+        self, config: Config, log: Log, journal: Journal, jobs: Jobs, scratch: Path
+    ) -> None:
+        """Go on after the journal's newest epoch; `scratch` is of this run alone."""
         self._config = config
         self._log = log
         self._journal = journal
@@ -44,7 +47,7 @@ class EpochDriver:
         self._pacing = Pacing(config.partitions, config.small_epoch)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
-        self._scratch = config.data / "scratch"
+        self._scratch = scratch
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -103,7 +106,8 @@ class EpochDriver:
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
             limit = self._log.limit(start, config.epoch_records_max, config.epoch_bytes_max)
-            found.append(Range(partition, start, min(end, limit)))
+            if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
+                found.append(Range(partition, start, end))
         return found
 
     def _run(self, epoch: Epoch, ranges: list[Range]) -> None:
@@ -225,9 +229,9 @@ class EpochDriver:
         self._applied = self._beside.submit(beside)
 
     def _wait_applied(self) -> None:
-        if self._applied is not None:
-            self._applied.result()
-            self._applied = None
+        applied, self._applied = self._applied, None
+        if applied is not None:
+            applied.result()
 
     def _tell(self, report: EpochReport) -> None:
         for listener in self.on_epoch:

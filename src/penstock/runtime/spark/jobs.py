@@ -13,6 +13,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
+from penstock.runtime.api import raised_by
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import Order, Report, Settings
 from penstock.runtime.spark.stage import perform
@@ -36,7 +37,8 @@ class Jobs:
         """Run each order as one task and return their reports, in order.
 
         Raises:
-            py4j.protocol.Py4JJavaError: A task failed at every attempt.
+            PenstockError: What a task has raised, as itself.
+            py4j.protocol.Py4JJavaError: A task failed otherwise, at every attempt.
         """
         payloads = self._jvm.java.util.ArrayList()
         for order in given:
@@ -47,4 +49,7 @@ class Jobs:
         with _load_from_socket(served, NoOpSerializer()) as replies:
             reports = [orders.decode_report(one) for one in replies]
         assert len(reports) == len(given), "every task reports once"
+        for report in reports:
+            if report.failure is not None:
+                raise raised_by(*report.failure)
         return reports

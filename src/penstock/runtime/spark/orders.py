@@ -75,6 +75,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     parts: list[Written] = []
     aborts: int = 0
     phases_ms: dict[str, float] = {}
+    failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
 
     def finding(self) -> Finding:
         """Return what the epoch's state machine needs of it."""
@@ -93,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 
     spec: str
     data: str
+    scratch: str  # of this run of the driver alone
     partitions: int
     limits: Limits
     record_bytes_max: int

@@ -1,21 +1,47 @@
 """Quarantine: a transaction that kills its worker process is found and set aside.
 
-A task notes the position it is about to run in a small shared file, which survives the process. If
-the task dies, Spark runs it again, and the new attempt finds the note: the position is suspect.
+A task notes the position it is about to run in a small shared file, which survives the process, and
+beside it the process, for the watchdog. If the task dies, Spark runs it again, and the new attempt finds the note: the position is suspect.
 What was running at two deaths of the same task is not run a third time; it is recorded as failed.
 """
 
 import mmap
+import os
+import struct
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 DEATHS: Final = 2
 """A worker can die by accident once while a transaction runs; twice accuses it."""
 
 _IDLE: Final = -1
-_SIZE: Final = 8
+_NOTE: Final = struct.Struct("=qq")  # position, process id
+
+
+class Note(NamedTuple):
+    """What a process was or is running: a position of its epoch."""
+
+    position: int
+    pid: int
+
+
+def read_note(path: Path) -> Note | None:
+    """Return what a task runs, or ran when its process died; None where it runs nothing."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) != _NOTE.size:
+        return None
+    position, pid = _NOTE.unpack(data)
+    return None if position == _IDLE else Note(position, pid)
+
+
+def deaths_noted(scratch: Path) -> int:
+    """Return a number that grows with each death that was noted in a directory."""
+    return sum(path.stat().st_size for path in scratch.glob("*.deaths"))
 
 
 class Quarantine:
@@ -30,16 +56,15 @@ class Quarantine:
     def __enter__(self) -> Self:
         """Read what earlier attempts have left; `now[0] = position` notes what runs."""
         suspects = self._suspects()
-        if self._path.exists() and self._path.stat().st_size == _SIZE:
-            left = int.from_bytes(self._path.read_bytes(), "little", signed=True)
-            if left != _IDLE:
-                suspects.append(left)
-                self._deaths.write_text(" ".join(map(str, suspects)))
+        left = read_note(self._path)
+        if left is not None:
+            suspects.append(left.position)
+            self._deaths.write_text(" ".join(map(str, suspects)))
         counts = Counter(suspects)
         self.poisoned = frozenset(one for one, deaths in counts.items() if deaths >= DEATHS)
-        self._path.write_bytes(_IDLE.to_bytes(_SIZE, "little", signed=True))
+        self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid()))
         with self._path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _SIZE)
+            self._map = mmap.mmap(file.fileno(), _NOTE.size)
         self.now = memoryview(self._map).cast("q")
         return self
 

@@ -53,14 +53,14 @@ public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
 """
 
 
-def start_session(name: str, config: Config) -> SparkSession:
+def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
     """Start Spark in this process, bound to loopback, and return its session.
+
+    `scratch` is a directory that nobody else uses while the session lasts.
 
     Raises:
         ConfigError: There is no Java that Spark can run on.
     """
-    scratch = config.data / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(java_home(scratch))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -67,8 +67,11 @@ class _Reader(DataSourceStreamReader):
         return {**reached, _RUN: self._run}
 
     def _reach(self, start: Lsn, partition: LogPartition) -> int:
-        first = max(start, Lsn(self._start.get(str(partition), 0)))
-        if first >= self._log.end(partition):
+        committed, end = Lsn(self._start.get(str(partition), 0)), self._log.end(partition)
+        first = max(start, committed)
+        if first > end:  # an offset of a log that was longer, before log and journal were restored
+            first = committed
+        if first >= end:
             return first
         return self._log.limit(first, self._records, self._bytes)
 

@@ -21,7 +21,7 @@ from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Outcome
 from penstock.engine.step import Finding
 from penstock.engine.task import Task
-from penstock.errors import Corrupt, LimitExceeded
+from penstock.errors import Corrupt, LimitExceeded, PenstockError
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
@@ -60,13 +60,21 @@ _WORKERS: dict[bytes, "Worker"] = {}
 def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
     """Run the orders of a Spark partition; the function of every job."""
     for payload in payloads:  # drained to the end, else Spark would not use this process again
-        worker = _WORKERS.get(settings)
-        if worker is None:
-            worker = _WORKERS[settings] = Worker(orders.decode_settings(settings))
-            gc.collect()
-            gc.freeze()  # Spark collects after every task; what lives on need not be walked
-            gc.set_threshold(_GARBAGE)
-        yield orders.encode(worker.perform(orders.decode_order(bytes(payload))))
+        try:
+            report = _worker(settings).perform(orders.decode_order(bytes(payload)))
+        except PenstockError as error:  # Spark would try again at once, and hand on its text only
+            report = Report(failure=(error.code, type(error).__name__, str(error)))
+        yield orders.encode(report)
+
+
+def _worker(settings: bytes) -> "Worker":
+    worker = _WORKERS.get(settings)
+    if worker is None:
+        worker = _WORKERS[settings] = Worker(orders.decode_settings(settings))
+        gc.collect()
+        gc.freeze()  # Spark collects after every task; what lives on need not be walked
+        gc.set_threshold(_GARBAGE)
+    return worker
 
 
 class Worker:
@@ -83,7 +91,7 @@ class Worker:
         )
         self._journal = DeltaJournal(data / "journal", self._app.name)
         self._stores = Stores(data / "state", self._journal, settings.partitions, boot_id=boot_id())
-        self._scratch = data / "scratch"
+        self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._records: tuple[list[Range], list[tuple[LogPartition, Record]]] = ([], [])
 
