@@ -1,0 +1,147 @@
+"""Limits of a running handler: what never ends or never has enough ends alone."""
+
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+
+from penstock import App, LimitExceeded, entity, key
+from penstock.engine.execute import Limits
+from penstock.testing.kit import Kit
+
+
+@entity
+class Greedy:
+    name: str = key()
+    count: int = 0
+
+    def step(self) -> int:
+        self.count += 1
+        return self.count
+
+    def loop(self) -> None:
+        self.count = 99
+        while True:
+            pass
+
+    def loop_stubbornly(self) -> None:
+        self.count = 99
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:
+                return
+
+    def recurse(self, other: "Greedy") -> int:
+        self.count = 99
+        return other.recurse(self)
+
+    def recurse_in_repr(self) -> str:
+        value: Any = []
+        for _ in range(100_000):
+            value = [value]
+        return repr(value)
+
+    def allocate(self) -> int:
+        self.count = 99
+        return len([bytes(1 << 20) for _ in range(1 << 20)])
+
+
+app = App("greedy", Greedy)
+LIMITS = Limits(time_ms=60, memory_bytes=64 << 20, depth=200)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    kit = Kit(app, limits=LIMITS)
+    kit.call.Greedy.create("a")
+    kit.call.Greedy.create("b")
+    return kit
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "limit"),
+    [
+        ("loop", (), "time_ms = 60"),
+        ("loop_stubbornly", (), "time_ms = 60"),
+        ("recurse", (Greedy("b"),), "depth = 200"),
+        ("recurse_in_repr", (), "depth = 200"),
+        ("allocate", (), "memory_bytes = 67108864"),
+    ],
+)
+def test_greed_aborts_by_the_name_of_its_limit(
+    kit: Kit, method: str, arguments: tuple[Any, ...], limit: str
+) -> None:
+    """A handler beyond a limit is undone, says which, and the next request runs as ever."""
+    before = kit.digest()
+    with pytest.raises(LimitExceeded, match=limit):
+        getattr(kit.call.Greedy("a"), method)(*arguments)
+    assert kit.digest() == before
+    assert kit.call.Greedy("a").step() == 1
+
+
+def test_limits_are_lifted_afterwards(kit: Kit) -> None:
+    """What the guard changed in the process is as before when nothing runs."""
+
+    def settings() -> tuple[Any, ...]:
+        return (
+            sys.getrecursionlimit(),
+            resource.getrlimit(resource.RLIMIT_DATA),
+            signal.getsignal(signal.SIGALRM),
+        )
+
+    before = settings()
+    kit.call.Greedy("a").step()
+    with pytest.raises(LimitExceeded):
+        kit.call.Greedy("a").loop()
+    assert settings() == before
+
+
+def test_depth_is_limited_in_every_thread(kit: Kit) -> None:
+    """Threads get no signals; recursion ends there all the same."""
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            kit.call.Greedy("a").recurse(Greedy("b"))
+        except LimitExceeded as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(timeout=30)
+    assert "depth" in str(caught)
+
+
+def test_a_handler_stuck_in_c_ends_its_process() -> None:
+    """What never returns to the interpreter cannot be interrupted: the process ends, and shows where."""
+    program = """
+        from penstock import App, entity, key
+        from penstock.engine.execute import Limits
+        from penstock.testing.kit import Kit
+
+        @entity
+        class Stuck:
+            name: str = key()
+            def stick(self):
+                return sum(range(10**15))
+
+        kit = Kit(App("stuck", Stuck), limits=Limits(time_ms=50))
+        kit.call.Stuck.create("a")
+        kit.call.Stuck("a").stick()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode < 0
+    assert "stick" in done.stderr
