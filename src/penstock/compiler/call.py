@@ -305,11 +305,11 @@ class Calls(Expressions):
         callables = [atom for value in given for atom in value if _is_function(atom)]
         if not callables:
             return NOTHING
-        others = join(frozenset(a for a in value if not _is_function(a)) for value in given)
-        passed = Arguments(rest=join((others, *map(elements, others))))
+        others = join(given)
         if isinstance(node.func, ast.Attribute):  # `items.sort(key=…)` passes elements of its own
-            owner = self.evaluate(node.func.value)
-            passed = Arguments(rest=join((passed.rest, *map(elements, owner))))
+            others = join((others, *map(elements, self.evaluate(node.func.value))))
+        reached = join((others, *map(elements, others)))
+        passed = Arguments(rest=frozenset(one for one in reached if not _is_function(one)))
         with self.loop(), self.branch():
             return join(self._call(node, atom, passed) for atom in callables)
 

@@ -20,6 +20,9 @@ from penstock.model.application import App
 from penstock.model.declaration import RESERVED
 from penstock.plan.graph import UNKNOWN_OPERATOR, Action, Caution, Edge, End, Origin
 
+Key = tuple[object, ...]
+"""What decides what a function does: its tree first, then for whom, and its arguments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -39,6 +42,7 @@ class Application:
         methods: Analyses an entity's method, once; set by the compiler.
         finished: What functions were found to do, by function and arguments.
         running: What functions under analysis are known to give, so far.
+        contexts: With how many different arguments functions were analysed.
         guesses: How often such knowledge was used, and of which functions.
     """
 
@@ -48,10 +52,11 @@ class Application:
     method_names: frozenset[str]
     attribute_names: frozenset[str]
     methods: Callable[[type, str], Found] = lambda cls, name: Found()
-    finished: dict[object, Found] = field(default_factory=dict)
-    running: dict[object, Value] = field(default_factory=dict)
+    finished: dict[Key, Found] = field(default_factory=dict)
+    running: dict[Key, Value] = field(default_factory=dict)
     guesses: int = 0
-    guessed: set[object] = field(default_factory=set)
+    contexts: dict[object, int] = field(default_factory=dict)
+    guessed: set[Key] = field(default_factory=set)
 
 
 def describe(app: App, sources: Sources) -> Application:

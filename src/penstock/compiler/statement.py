@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.compiler.call import Callee, Calls
-from penstock.compiler.frame import Found
+from penstock.compiler.frame import Found, Key
 from penstock.compiler.library import Arguments
 from penstock.compiler.source import hints_of
 from penstock.compiler.value import (
@@ -34,6 +34,7 @@ from penstock.compiler.value import (
 from penstock.plan.graph import Origin
 
 _ROUNDS_MAX: Final = 4  # a recursive function's result settles in two; this bounds the rest
+_CONTEXTS_MAX: Final = 64  # readings of one function for one method, with its arguments
 _DEPTH_MAX: Final = 3  # activations of one function at once, with different arguments
 
 
@@ -56,18 +57,26 @@ class Body(Calls):
 
     def follow(self, callee: Callee, arguments: Arguments) -> Value:
         """Analyse a called function, take over what it does, and return what it gives."""
-        names = _bind(callee, arguments, self.visible)
-        key = (callee.node, self.source, tuple(sorted(names.items(), key=_by_name)))
         shared = self.application
+        names = _bind(callee, arguments, self.visible)
+        key = _key(self, callee, names)
+        if key not in shared.running and key not in shared.finished:
+            names = self._narrow(callee, names)
+            key = _key(self, callee, names)
         if key in shared.running:
             shared.guesses += 1
             shared.guessed.add(key)
             return shared.running[key]
-        if callee.parent is None and key in shared.finished:
-            self.merge(shared.finished[key])
-            return shared.finished[key].returned
-        if sum(1 for node, *_ in map(_parts, shared.running) if node is callee.node) >= _DEPTH_MAX:
-            return UNKNOWN
+        if key not in shared.finished:
+            if sum(known[0] is callee.node for known in shared.running) >= _DEPTH_MAX:
+                return UNKNOWN
+            return self._settle(callee, names, key)
+        self.merge(shared.finished[key])
+        return shared.finished[key].returned
+
+    def _settle(self, callee: Callee, names: Mapping[str, Value], key: Key) -> Value:
+        """Read a function until what it returns stays the same."""
+        shared = self.application
         guesses, shared.running[key] = shared.guesses, NOTHING
         found = Found()
         for _ in range(_ROUNDS_MAX):
@@ -84,6 +93,15 @@ class Body(Calls):
             shared.finished[key] = found
         self.merge(found)
         return found.returned
+
+    def _narrow(self, callee: Callee, names: dict[str, Value]) -> dict[str, Value]:
+        """Stop telling arguments apart where a function is read with too many different ones."""
+        contexts, known = self.application.contexts, (callee.node, self.source, callee.parent)
+        contexts[known] = contexts.get(known, 0) + 1
+        if contexts[known] <= _CONTEXTS_MAX:
+            return names
+        plain = {name: _plain(value) for name, value in names.items()}
+        return plain if contexts[known] <= 2 * _CONTEXTS_MAX else dict.fromkeys(names, UNKNOWN)
 
     def _activate(self, callee: Callee, names: Mapping[str, Value]) -> Found:
         body = Body(self.application, self.source, callee.function, callee.owner, callee.parent)
@@ -142,10 +160,13 @@ class Body(Calls):
 
     def _do_for(self, node: ast.For) -> None:
         source = self.evaluate(node.iter)
-        before = dict(self.names)
+        before, start = dict(self.names), None
         for _ in range(2):
             with self.loop():
                 self.iterate(node.iter, node.target, source)
+                if self.names == start:
+                    break
+                start = dict(self.names)
                 self.run(node.body)
             self.names = _merged((before, self.names))
         self.run(node.orelse)
@@ -266,12 +287,18 @@ class Body(Calls):
                 self.evaluate(child)
 
 
+def _plain(value: Value) -> Value:
+    """Return a value of which only references and types are kept."""
+    return frozenset(atom for atom in value if isinstance(atom, Data)) or UNKNOWN
+
+
 def _by_name(item: tuple[str, Value]) -> str:
     return item[0]
 
 
-def _parts(key: object) -> tuple[object, ...]:
-    return key if isinstance(key, tuple) else (key,)
+def _key(frame: Body, callee: Callee, names: Mapping[str, Value]) -> Key:
+    """Return what decides what a function does: itself, for whom, and its arguments."""
+    return callee.node, frame.source, callee.parent, tuple(sorted(names.items(), key=_by_name))
 
 
 def _inside(value: Value) -> Value:

@@ -11,7 +11,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.schema import reference_type
@@ -41,6 +41,10 @@ class Many:
     """A collection or iterator that the method itself builds."""
 
     element: "Value"
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(self.element))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ class Row:
     """A tuple that the method itself builds."""
 
     items: tuple["Value", ...]
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(*self.items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,10 @@ class Table:
 
     keys: "Value"
     values: "Value"
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(self.keys, self.values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +112,21 @@ _DEPTH_MAX: Final = 6
 
 
 def one(atom: Atom) -> Value:
-    """Return the value that is certainly this."""
-    return frozenset({atom})
+    """Return the value that is certainly this; unknown where it is nested beyond use."""
+    return UNKNOWN if _depth(atom) > _DEPTH_MAX else frozenset({atom})
+
+
+def _depth(atom: Atom) -> int:
+    match atom:
+        case Many(depth=depth) | Row(depth=depth) | Table(depth=depth):
+            return depth
+        case _:
+            return 0
+
+
+def _deeper(*values: "Value") -> int:
+    """Return the depth of what is built of values."""
+    return 1 + max((_depth(atom) for value in values for atom in value), default=0)
 
 
 def of_type(annotation: Any, origin: Origin, home: Home | None = None) -> Value:

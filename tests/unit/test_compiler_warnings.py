@@ -1,0 +1,145 @@
+"""The compiler warns of lines that make replay differ, or that fail when they run."""
+
+# What @entity adds to a class (create, exists, delete) is unknown to mypy.
+# mypy: disable-error-code="attr-defined"
+
+import datetime
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from penstock import App, entity, key, now, transactional
+from penstock import random as chance
+from penstock.compiler.compile import compile_app
+from penstock.plan.graph import Plan
+
+REGISTRY: dict[str, int] = {}
+TOTAL = 0
+
+
+@entity
+class Leaf:
+    name: str = key()
+    size: int = 0
+
+    def grow(self, amount: int) -> int:
+        self.size += amount
+        return self.size
+
+
+def plan_of(function: Callable[..., Any]) -> Plan:
+    return compile_app(App("test", Leaf, transactional(function)))
+
+
+def warnings_of(function: Callable[..., Any]) -> list[str]:
+    plan = plan_of(function)
+    return [one.message for one in plan.warnings if one.source.operator == function.__name__]
+
+
+def test_hazards_are_warned_of() -> None:
+    """Clocks, chance, surroundings and files in a handler are named, however imported."""
+
+    def root() -> None:
+        time.time()
+        datetime.datetime.now(datetime.UTC)
+        random.choice([1])
+        uuid4()
+        len(os.environ["HOME"])
+        open("x")  # noqa: SIM115, PTH123
+        socket.socket()
+
+    assert [message.partition(" ")[0] for message in warnings_of(root)] == [
+        "time.time",
+        "datetime.datetime.now",
+        "random.choice",
+        "uuid4",
+        "os.environ",
+        "open",
+        "socket.socket",
+    ]
+
+
+def test_hazards_in_helpers_are_found_at_their_line() -> None:
+    """A warning names the line of the helper, and the method that led there."""
+
+    def helper() -> float:
+        return time.time()
+
+    def root() -> float:
+        return helper()
+
+    (warning,) = plan_of(root).warnings
+    assert warning.source.text == "root"
+    assert warning.where.line == helper.__code__.co_firstlineno + 1
+
+
+def test_global_state_is_warned_of() -> None:
+    """What is kept in a module's variable is no state, whichever way it is changed."""
+
+    def root(name: str) -> None:
+        global TOTAL
+        TOTAL += 1
+        REGISTRY[name] = 1
+        REGISTRY.setdefault(name, 2)
+        Leaf.colour = "red"
+
+    assert [message.partition(" ")[0] for message in warnings_of(root)] == [
+        "TOTAL",
+        "REGISTRY",
+        "REGISTRY",
+        "Leaf.colour",
+    ]
+
+
+def test_undeclared_attributes_are_warned_of() -> None:
+    """Assigning or reading what an entity does not declare is a mistake seen before it runs."""
+
+    def root(leaf: Leaf) -> None:
+        leaf.sise = 3
+        leaf.wither()
+
+    assert warnings_of(root) == [
+        "Leaf declares no attribute sise; assigning it fails",
+        "Leaf has no attribute or method wither",
+    ]
+
+
+def test_order_of_a_set_is_warned_of() -> None:
+    """Iterating a set is a hazard unless the result does not depend on the order."""
+
+    def root(names: set[str], numbers: set[int]) -> int:
+        found = [name.upper() for name in names]
+        for name in sorted(names):
+            found += [name, name]
+        return sum(len(name) for name in names) + sum([number + 1 for number in numbers])
+
+    assert warnings_of(root) == [
+        "the order of the set names differs between processes; sort it",
+    ]
+
+
+def test_deterministic_sources_are_no_hazard() -> None:
+    """What Penstock offers instead is not warned of."""
+
+    def root(leaves: list[Leaf]) -> None:
+        chance().choice(leaves).grow(now().year)
+
+    assert warnings_of(root) == []
+
+
+def test_special_methods_are_warned_of() -> None:
+    """Operators call special methods where no call is written, which the plan cannot show."""
+
+    @entity
+    class Box:
+        name: str = key()
+
+        def __len__(self) -> int:
+            return 3
+
+    (warning,) = compile_app(App("test", Box)).warnings
+    assert warning.message == "calls through __len__ are not in the plan"
