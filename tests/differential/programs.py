@@ -1,0 +1,250 @@
+"""Random programs and requests for `machine`, and how they are written on one line.
+
+    r3: Beta1.run(a2)[add 3; try [Alpha0 [fail]] else [save [set 1]]]
+
+A history is what is appended to the log, in order; a request may come again under its own id.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry, Log, Record
+from penstock.log.memory import MemoryLog
+from penstock.model.application import App
+from tests.differential.machine import KEYS, Program, Who
+from tests.differential.twin import Name, Trouble, Twin, name_of
+
+BEGINNING_US = 1_700_000_000_000_000
+KINDS = ("Alpha", "Beta", "Gamma")
+
+keys = st.integers(0, KEYS - 1)
+numbers = st.integers(0, 9)
+whos: st.SearchStrategy[Who] = st.tuples(st.sampled_from(KINDS), keys)
+simple_steps = st.one_of(
+    st.tuples(st.just("add"), numbers),
+    st.just(("get",)),
+    st.just(("mix",)),
+    st.tuples(st.just("set"), numbers),
+    st.tuples(st.sampled_from(["read", "write"]), whos),
+    st.tuples(st.just("push"), numbers),
+    st.just(("chance",)),
+    st.tuples(st.sampled_from(["drop", "has"]), whos),
+    st.tuples(st.just("total"), st.lists(whos, max_size=3).map(tuple)),
+    st.tuples(st.just("new"), whos, numbers),
+    st.tuples(st.just("fresh"), numbers),
+    st.tuples(st.just("tie"), keys),
+    st.just(("fail",)),
+    st.just(("end",)),
+)
+
+
+def _deeper(steps: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[Any]:
+    several = st.lists(steps, min_size=1, max_size=most).map(tuple)
+    return st.one_of(
+        simple_steps,
+        st.tuples(st.sampled_from(["call", "call", "look"]), whos, several),
+        st.tuples(st.just("jump"), st.sampled_from(KINDS), several),
+        st.tuples(st.sampled_from(["follow", "ask", "swallow", "save"]), several),
+        st.tuples(st.sampled_from(["attempt", "ensure", "when"]), several, several),
+        st.tuples(st.just("loop"), st.just(2), several),
+    )
+
+
+steps = _deeper(_deeper(_deeper(simple_steps, 2), 2), 3)
+programs = st.lists(steps, min_size=2, max_size=4).map(tuple)
+
+# What is touched depends on what others wrote: a transaction that runs again touches other entities.
+_follow_values = st.one_of(
+    st.tuples(st.just("jump"), st.sampled_from(KINDS), st.just((("mix",),))),
+    st.tuples(st.just("jump"), st.sampled_from(KINDS), st.just((("get",),))),
+    st.tuples(st.just("write"), whos),
+)
+tangled_programs = st.tuples(
+    st.tuples(st.just("read"), whos),
+    st.tuples(
+        st.just("when"),
+        st.lists(_follow_values, min_size=1, max_size=2).map(tuple),
+        st.lists(_follow_values, max_size=2).map(tuple),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request: `method` is run, look, main, create, delete or exists."""
+
+    method: str
+    who: Who
+    program: Program = ()  # type: ignore[assignment]
+    friend: int | None = None
+    number: int = 0
+
+    def __repr__(self) -> str:
+        friend = "" if self.friend is None else f"(a{self.friend})"
+        target = "main" if self.method == "main" else f"{show_who(self.who)}.{self.method}"
+        match self.method:
+            case "create":
+                return f"{target}({self.number})"
+            case "delete" | "exists":
+                return target
+            case _:
+                return f"{target}{friend}{show(self.program)}"
+
+    def encode(self, app: App) -> tuple[bytes, bytes]:
+        """Return the body and the touches of its log entry."""
+        kind, key = name_of(self.who)
+        named = {}
+        if self.friend is not None:
+            named["friend"] = app.entities["Alpha"].of_text(f"a{self.friend}")
+        match self.method:
+            case "main":
+                return app.request("", None, "main", [self.program], named)
+            case "create":
+                positional = [key] if kind == "Gamma" else []
+                return app.request(kind, key, "create", positional, {"number": self.number})
+            case "delete" | "exists":
+                return app.request(kind, key, self.method)
+            case _:
+                friendless = self.method == "look"
+                return app.request(
+                    kind, key, self.method, [self.program], {} if friendless else named
+                )
+
+    def perform(self, twin: Twin, request_id: str) -> tuple[str | None, object]:
+        """Do it to the twin; return the failure's name or the value."""
+        name = name_of(self.who)
+        friend: Name | None = None if self.friend is None else ("Alpha", f"a{self.friend}")
+        twin.begin(request_id)
+        value: object = None
+        try:
+            match self.method:
+                case "main":
+                    value = twin.run_unloaded(("Alpha", "a0"), self.program, friend)
+                case "create":
+                    twin.create(name, self.number)
+                    value = str(name[1])
+                case "delete":
+                    twin.delete(name)
+                case "exists":
+                    value = name in twin.live
+                case "look":
+                    value = twin.look(name, self.program)
+                case _:
+                    value = twin.run(name, self.program, friend)
+            twin.commit()
+        except Trouble as trouble:
+            return str(trouble), None
+        return None, value
+
+
+calls = st.one_of(
+    st.builds(
+        Call,
+        st.sampled_from(["run", "run", "run", "main", "look"]),
+        whos,
+        programs,
+        st.none() | keys,
+    ),
+    st.builds(Call, st.sampled_from(["create", "delete", "exists"]), whos, number=numbers),
+)
+
+
+@dataclass(frozen=True)
+class History:
+    """What is appended to the log.
+
+    `made` exist before; `calls` come each with the number of its request id, which may return.
+    """
+
+    made: tuple[Who, ...]
+    calls: tuple[tuple[int, Call], ...]
+
+    def __repr__(self) -> str:
+        made = " ".join(f"{show_who(who)}={number}" for number, who in enumerate(self.made))
+        return "\n".join([f"\n{made}", *(f"r{number}: {call!r}" for number, call in self.calls)])
+
+    def created(self) -> list[tuple[str, Call]]:
+        return [
+            (f"m{number}", Call("create", who, number=number))
+            for number, who in enumerate(self.made)
+        ]
+
+    def once(self) -> list[tuple[str, Call]]:
+        """Return each request once, in the order of first appearance."""
+        return [(f"r{number}", call) for number, call in dict(self.calls).items()]
+
+    def every(self) -> list[tuple[str, Call]]:
+        """Return what is sent, in order."""
+        return [(f"r{number}", call) for number, call in self.calls]
+
+
+def logged(app: App, sent: Sequence[tuple[str, Call]]) -> tuple[list[Record], list[bytes]]:
+    """Append one by one to a log; return what it then holds, and the touches."""
+    log: Log = MemoryLog()
+    for number, (request_id, call) in enumerate(sent):
+        log.append([Entry(RequestId(request_id), *call.encode(app), BEGINNING_US + number)])
+    start, end = log.start(), log.end()
+    return log.read(start, end), log.touches(start, end)
+
+
+@st.composite
+def histories(draw: st.DrawFn, least: int = 4, most: int = 12) -> History:
+    """Some entities that exist, then random calls; some requests are sent again."""
+    absent = draw(st.lists(whos, max_size=2))
+    made = tuple((kind, key) for kind in KINDS for key in range(KEYS) if (kind, key) not in absent)
+    sent = list(enumerate(draw(st.lists(calls, min_size=least, max_size=most))))
+    for again in draw(st.lists(st.integers(0, len(sent) - 1), max_size=1)):
+        sent.append(sent[again])
+    return History(made, tuple(sent))
+
+
+@st.composite
+def tangles(draw: st.DrawFn, most: int = 16) -> History:
+    """Calls of which what each touches depends on what those before it have written."""
+    made = tuple((kind, key) for kind in KINDS for key in range(KEYS))
+    call = st.builds(Call, st.just("main"), whos, tangled_programs)
+    return History(made, tuple(enumerate(draw(st.lists(call, min_size=3, max_size=most)))))
+
+
+def show(program: Program) -> str:
+    """Write a program on one line."""
+    return f"[{'; '.join(_show_step(*step) for step in program)}]"
+
+
+def show_who(who: Who) -> str:
+    return f"{who[0]}{who[1]}"
+
+
+def _show_step(name: str, *arguments: Any) -> str:
+    match name, arguments:
+        case "call", (who, program):
+            text = f"{show_who(who)} {show(program)}"
+        case "attempt", (program, handler):
+            text = f"try {show(program)} else {show(handler)}"
+        case "ensure", (program, last):
+            text = f"try {show(program)} finally {show(last)}"
+        case "when", (program, other):
+            text = f"if odd {show(program)} else {show(other)}"
+        case "total", (several,):
+            text = f"total {' '.join(map(show_who, several))}"
+        case _:
+            text = " ".join([name, *map(_show_argument, arguments)])
+    return text
+
+
+def _show_argument(argument: Any) -> str:
+    match argument:
+        case [str(), int()]:
+            return show_who((argument[0], argument[1]))
+        case list() | tuple():
+            return show(_as_program(argument))
+        case _:
+            return str(argument)
+
+
+def _as_program(argument: Sequence[Any]) -> Program:
+    return list(argument)

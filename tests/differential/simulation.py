@@ -1,0 +1,167 @@
+"""The engine without Spark, disk and processes: one loop that does what driver and workers do.
+
+Rounds and tasks are the engine's own, drafts and their filtering are the runtime's own files; what
+is simulated is only who runs where. Everything that the layout of an epoch may depend on is a
+parameter, so that a test can choose the worst.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.base.ids import (
+    BUCKETS,
+    EntityKey,
+    Epoch,
+    Fingerprint,
+    LogPartition,
+    bucket_of,
+    entity_key,
+    fingerprint_of,
+)
+from penstock.engine.conflicts import Positions
+from penstock.engine.execute import Limits
+from penstock.engine.order import Hosts, spread
+from penstock.engine.step import EpochRun, Round
+from penstock.engine.task import Task
+from penstock.journal.api import PartKind
+from penstock.log.api import Record
+from penstock.model.application import App
+from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, write_draft
+
+_KNOWN = 30  # entities that a history can name, generously
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who runs where.
+
+    `scatter` says how the first round is assigned: "touches" as the driver does it, "apart" puts
+    transactions that are related by what they are known to touch into different tasks, a number
+    is the seed of a random assignment. With several hosts a task sees its own host's entities
+    only; which those are is drawn from `scatter` too.
+    """
+
+    tasks: int
+    hosts: int = 1
+    scatter: str | int = "touches"
+
+    def first(self, touches: Sequence[bytes]) -> list[Positions]:
+        together = spread(list(touches), self.tasks)
+        match self.scatter:
+            case "touches":
+                return together
+            case "apart":
+                related = np.concatenate(together)  # a component's members are neighbours here
+                task_of = np.empty(related.size, np.int64)
+                task_of[related] = np.arange(related.size) % self.tasks
+            case seed:
+                chance = np.random.default_rng(int(seed))
+                task_of = chance.integers(0, self.tasks, len(touches))
+        return [np.flatnonzero(task_of == task).astype(np.uint32) for task in range(self.tasks)]
+
+    def of_hosts(self) -> Hosts | None:
+        if self.hosts == 1:
+            return None
+        chance = np.random.default_rng(self.scatter if isinstance(self.scatter, int) else 0)
+        of_task = tuple(task % self.hosts for task in range(self.tasks))
+        return Hosts(of_task, chance.integers(0, min(self.hosts, self.tasks), BUCKETS))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The recorded reply to a request."""
+
+    request_id: str
+    error: str | None
+    data: bytes
+
+
+class Simulation:
+    """Runs epochs of an application over a state that is a dictionary.
+
+    Attributes:
+        state: For every entity its encoded attributes, after the last epoch.
+        rounds: Rounds that the last epoch took.
+    """
+
+    def __init__(self, app: App, layout: Layout, state: dict[EntityKey, bytes]) -> None:
+        self._app = app
+        self._layout = layout
+        self._hosts = layout.of_hosts()
+        self._epoch = Epoch(-1)
+        self.state = dict(state)
+        self.rounds = 0
+
+    def epoch(self, records: Sequence[Record], touches: Sequence[bytes]) -> list[Answer]:
+        """Process an epoch and commit it; return its replies in log order."""
+        self._epoch = Epoch(self._epoch + 1)
+        run = EpochRun(len(records), self._layout.first(touches), self._hosts)
+        drafts: list[tuple[int, Path]] = []
+        names: dict[Fingerprint, EntityKey] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            while (now := run.next_round()) is not None:
+                assert now.number <= self._rounds_most(len(records)), "rounds do not end"
+                tasks = [self._task(now, number, names) for number in range(len(now.tasks))]
+                for number, task in enumerate(tasks):
+                    path = Path(folder, f"r{now.number}-t{number}")
+                    rows = self._run(task, now.tasks[number], records)
+                    write_draft(rows.tables(task.written), path)
+                    drafts.append((now.number, path))
+                    names |= {fingerprint_of(key): key for key in task.wanted}
+                run.absorb([task.finding() for task in tasks])
+            standing = merge([read_draft(path, run.superseded(number)) for number, path in drafts])
+        self.rounds = run.rounds
+        return self._commit(standing, records)
+
+    def _rounds_most(self, count: int) -> int:
+        """Each round joins two components at least, or finds an entity that was not shipped."""
+        return count + 2 + (_KNOWN + count if self._hosts else 0)
+
+    def _task(self, now: Round, number: int, names: dict[Fingerprint, EntityKey]) -> Task:
+        hosts = self._hosts
+        if hosts is None:
+            return Task(self._app, self.state.get, Limits())
+        needed = [Fingerprint(one) for one in now.ships[number].tolist()]
+        wanted = [names[one] for one in needed if one in names]
+
+        def is_local(key: EntityKey) -> bool:
+            return bool(hosts.of_bucket[bucket_of(key)] == hosts.of_task[number])
+
+        def base(key: EntityKey) -> bytes | None:
+            assert is_local(key), f"{key} was read where it is not"
+            return self.state.get(key)
+
+        shipped = {key: self.state.get(key) for key in wanted}
+        return Task(self._app, base, Limits(), is_local=is_local, shipped=shipped)
+
+    def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> Rows:
+        rows = Rows(self._epoch)
+        for position in positions.tolist():
+            record = records[position]
+            outcome = task.run(position, record.request_id, record.body, record.time_us)
+            if outcome is not None:
+                rows.add(position, LogPartition(0), record, outcome)
+        return rows
+
+    def _commit(self, standing: Tables, records: Sequence[Record]) -> list[Answer]:
+        apply(self.state, standing[PartKind.CHANGES])
+        rows = standing[PartKind.TRANSACTIONS].to_pylist()
+        assert [row["lsn"] for row in rows] == [record.lsn for record in records], "one reply each"
+        return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+
+
+def apply(state: dict[EntityKey, bytes], changes: pa.Table) -> None:
+    """Fold an epoch's changes into a state; an entity occurs once at most."""
+    rows = changes.to_pylist()
+    named = [entity_key(row["entity"], row["key"]) for row in rows]
+    assert len(set(named)) == len(named), f"changed twice: {sorted(named)}"
+    for key, row in zip(named, rows, strict=True):
+        if row["state"] is None:
+            state.pop(key, None)
+        else:
+            state[key] = row["state"]
