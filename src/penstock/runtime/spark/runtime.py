@@ -203,6 +203,7 @@ class SparkRuntime:
         self._watchdog.stop()
         self._replies.close()
         if self._session is not None:
+            self._session.streams.removeListener(self._batches)
             self._session.stop()
         self.journal.close()
         self.log.close()

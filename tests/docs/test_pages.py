@@ -1,0 +1,44 @@
+"""Every Python snippet of README and guide runs, in order, as a reader would type it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def snippets(page: str) -> list[str]:
+    return SNIPPET.findall((ROOT / page).read_text())
+
+
+def run_python(code: str, directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """The guide's snippets, one after the other, are one program that runs."""
+    program = tmp_path / "guide.py"
+    program.write_text("\n".join(snippets("docs/GUIDE.md")))
+    run_python("import runpy; runpy.run_path('guide.py')", tmp_path)
+
+
+def test_readme_application_passes_its_own_test(tmp_path: Path) -> None:
+    """The README's first snippet is a module, and its test of it passes."""
+    application, _, test = snippets("README.md")
+    (tmp_path / "kiosk.py").write_text(application)
+    run_python(test, tmp_path)
+
+
+@pytest.mark.spark
+def test_readme_application_runs_on_spark(tmp_path: Path) -> None:
+    """The README's snippet that starts Spark answers as the README says."""
+    application, on_spark, _ = snippets("README.md")
+    (tmp_path / "kiosk.py").write_text(application)
+    run_python(on_spark, tmp_path)
