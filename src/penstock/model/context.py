@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from sys import getrefcount
 from typing import Any, Final
 from uuid import UUID
 
@@ -36,6 +37,14 @@ Image = tuple[dict[EntityKey, bytes], frozenset[EntityKey]]
 Memory = tuple[dict[EntityKey, dict[str, Any]], frozenset[EntityKey]]
 """Copied attributes of the live entities, and the deleted ones: what a savepoint goes back to."""
 
+
+def _count_alone() -> int:
+    """Return what `getrefcount` says of an object that one local variable holds."""
+    instance = object()
+    return getrefcount(instance)
+
+
+_ALONE: Final = _count_alone()
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,7 +115,7 @@ class Transaction:
             NoSuchEntity: It does not exist.
         """
         name = _get(instance, "__dict__")[kind.key_name]
-        key = EntityKey(kind.prefix + name) if kind.key_is_text else kind.key_of(instance)
+        key: Any = kind.prefix + name if kind.key_is_text else kind.key_of(instance)
         held = self.instances.setdefault(key, instance)
         if held is not instance:
             self._join(kind, key, instance, held)
@@ -187,7 +196,9 @@ class Transaction:
                 if type(instance) is kind.cls:
                     values = instance.__dict__
                     after = kind.encode_change(values, before)
-                    if kind.prefix + kind.key_text(values[kind.key_name]) != key:
+                    name = values[kind.key_name]
+                    text = name if type(name) is str else kind.key_text(name)
+                    if kind.prefix + text != key:
                         raise Unencodable(f"the key of {key} was changed")
                     if after is not None:
                         found[key] = after
@@ -197,11 +208,22 @@ class Transaction:
         return found
 
     def release(self) -> None:
-        """Make plain references of all entities, so that one kept too long holds no old state."""
-        for key, instance in self.instances.items():
-            kind: EntityType = type(instance).__reference__
-            if type(instance) is kind.cls:
-                self._unload(kind, key, instance)
+        """End: make plain references of all entities that somebody still holds.
+
+        So one that is kept too long holds no old state. What only this transaction holds is
+        garbage in a moment and left alone; counting its references is cheaper than changing it.
+        The order matters: entities come before those whose references they hold.
+        """
+        instances = self.instances
+        for key in tuple(instances):
+            instance = instances.pop(key)
+            if getrefcount(instance) > _ALONE:
+                kind: EntityType = type(instance).__reference__
+                if type(instance) is kind.cls:
+                    self._unload(kind, key, instance)
+        self._release_aliases()
+
+    def _release_aliases(self) -> None:
         for key, instance in self._aliases:
             self._unload(type(instance).__reference__, key, instance)
         self._aliases.clear()
@@ -239,7 +261,9 @@ class Transaction:
         """
         live, deleted = memory
         self._deleted = set(deleted)
-        self.release()
+        for key, kind, instance in self._live():
+            self._unload(kind, key, instance)
+        self._release_aliases()
         for key, values in live.items():
             instance = self.instances[key]
             _set(instance, "__dict__", values)

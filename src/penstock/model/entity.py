@@ -13,10 +13,14 @@ from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
 from penstock.model.context import Unchanged, active, current, fresh
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
-from penstock.model.entity_type import EntityType
+from penstock.model.entity_type import SHORT_KEY, EntityType
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
 """Types of defaults that need no copy, because nothing can change them."""
+
+_new: Final = object.__new__
+_get: Final = object.__getattribute__
+_set: Final = object.__setattr__
 
 T = TypeVar("T", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -124,7 +128,7 @@ def _load(instance: Any) -> None:
 def _load_to_get(instance: Any, name: str) -> Any:
     kind: EntityType = type(instance).__reference__
     if name[:2] == "__" or name == kind.key_name or name == "delete":
-        return object.__getattribute__(instance, name)
+        return _get(instance, name)
     current().load(kind, instance)
     return getattr(instance, name)
 
@@ -160,7 +164,7 @@ def _refer_text(kind: EntityType, text: str) -> Any:
     txn = active()
     if txn is None:
         return _unloaded(kind, text)
-    full = EntityKey(kind.prefix + text)
+    full: Any = kind.prefix + text  # an entity key; calling `EntityKey` costs more than all else here
     found = txn.instances.get(full)
     if found is None:
         found = txn.instances[full] = _unloaded(kind, text)
@@ -168,9 +172,9 @@ def _refer_text(kind: EntityType, text: str) -> Any:
 
 
 def _unloaded(kind: EntityType, text: str) -> Any:
-    key = kind.key_at(text)
-    instance = object.__new__(kind.unloaded)
-    object.__setattr__(instance, kind.key_name, key)
+    key = text if kind.key_is_text and 0 < len(text) < SHORT_KEY else kind.key_at(text)
+    instance: Any = _new(kind.unloaded)
+    _set(instance, kind.key_name, key)
     return instance
 
 

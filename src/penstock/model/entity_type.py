@@ -40,7 +40,7 @@ _UNENCODABLE: Final = (
     RecursionError,
     AttributeError,
 )
-_SHORT: Final = 1 + KEY_BYTES_MAX // 4
+SHORT_KEY: Final = 1 + KEY_BYTES_MAX // 4
 """Fewer characters than this never exceed the limit, whatever they are."""
 
 
@@ -118,10 +118,13 @@ class EntityType:
         Raises:
             Unencodable: As for `encode`, or an attribute does not fit its annotation.
         """
-        row = self._lower(values)
         try:
+            if self._lowers or len(values) != self._width:
+                row = self._lower(values)
+            else:  # nothing to lower: the common case, without a call
+                row = self._pick(values)
             after = _encode(row)
-        except _UNENCODABLE as error:
+        except (KeyError, *_UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
         if after == before:
             return None
@@ -194,7 +197,7 @@ class EntityType:
         Raises:
             Unencodable: It is no key of this class.
         """
-        if self.key_is_text and type(key) is str and 0 < len(key) < _SHORT and key.isascii():
+        if self.key_is_text and type(key) is str and 0 < len(key) < SHORT_KEY and key.isascii():
             return key
         return encode_key(key, self.key_annotation)
 
@@ -204,7 +207,7 @@ class EntityType:
         Raises:
             Unencodable: The text is no key of this class.
         """
-        if self.key_is_text and 0 < len(text) < _SHORT:
+        if self.key_is_text and 0 < len(text) < SHORT_KEY:
             return text
         return decode_key(text, self.key_annotation)
 
