@@ -34,6 +34,7 @@ from penstock.compiler.value import (
     is_container,
     is_set,
     is_unknown,
+    item,
     join,
     lookup,
     of_type,
@@ -223,7 +224,8 @@ class Expressions(Frame):
 
     def _at_attribute(self, node: ast.Attribute) -> Value:
         base = self.evaluate(node.value)
-        return join(self.read(node, atom, node.attr) for atom in base)
+        able = [atom for atom in base if _has(atom, node.attr)]
+        return join(self.read(node, atom, node.attr) for atom in able or base)
 
     def _at_subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
@@ -232,7 +234,7 @@ class Expressions(Frame):
             case ast.Slice():
                 return base
             case ast.Constant(value=int(position)):
-                return join(_item(atom, position) for atom in base)
+                return join(item(atom, position) for atom in base)
             case _:
                 pass
         looked, origin = join(map(lookup, base)), origin_of(index)
@@ -368,28 +370,15 @@ class Expressions(Frame):
         return value if kind is Any else of_type(kind, origin_of(value))
 
 
+def _has(atom: Atom, name: str) -> bool:
+    """Whether a value may have an attribute: where one of several has it, it is one of those."""
+    kind = entity_of(atom)
+    return kind is None or name in (*kind.attributes, kind.key_name) or hasattr(kind.cls, name)
+
+
 def _is_built(atom: Atom) -> bool:
     return isinstance(atom, Many | Row | Table)
 
 
 def _is_wrapped(member: object) -> bool:
     return isinstance(member, staticmethod | classmethod | property)
-
-
-def _item(atom: Atom, position: int) -> Value:
-    """Return what `atom[3]` may be."""
-    match atom:
-        case Row(items=items) if -len(items) <= position < len(items):
-            return items[position]
-        case Data(type=annotation):
-            members = getattr(annotation, "__args__", ())
-            parts = unpack(atom, len(members))
-            if -len(parts) <= position < len(parts) and _is_tuple(annotation):
-                return parts[position]
-        case _:
-            pass
-    return lookup(atom)
-
-
-def _is_tuple(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) is tuple

@@ -295,6 +295,20 @@ def lookup(atom: Atom) -> Value:
             return elements(atom)
 
 
+def item(atom: Atom, position: int) -> Value:
+    """Return what `atom[3]` may be."""
+    match atom:
+        case Row(items=items) if -len(items) <= position < len(items):
+            return items[position]
+        case Data(type=annotation) if typing.get_origin(annotation) is tuple:
+            parts = unpack(atom, len(typing.get_args(annotation)))
+            if -len(parts) <= position < len(parts):
+                return parts[position]
+        case _:
+            pass
+    return lookup(atom)
+
+
 def is_mapping(annotation: Any) -> bool:
     """Whether an annotation is of a dictionary."""
     outer = typing.get_origin(annotation) or annotation
