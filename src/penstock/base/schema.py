@@ -53,8 +53,13 @@ def reference_type(annotation: object) -> ReferenceType | None:
 
 def decode_reference(annotation: Any, value: object) -> object:
     """Build a reference from its key's text: msgspec's hook for types that it does not know."""
-    if type(value) is str and hasattr(annotation, "__reference__"):
-        return annotation.__reference__.of_text(value)
+    if type(value) is str:
+        try:
+            kind: ReferenceType = annotation.__reference__
+        except AttributeError:
+            pass
+        else:
+            return kind.of_text(value)
     raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got `{value!r}`")
 
 

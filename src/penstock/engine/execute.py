@@ -147,7 +147,7 @@ class Executor:
     def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
         request = decode_request(body)
         signature = self._app.signature(request.entity, request.method)
-        arguments, named = signature.decode(bytes(request.positional), bytes(request.named))
+        arguments, named = signature.decode(request.positional, request.named)
         if request.entity:
             kind = self._app.entities[request.entity]
             if request.method == "create":

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final
 
-import msgspec
-
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
@@ -131,7 +129,7 @@ class App:
             touched.insert(0, fingerprint_of(EntityKey(kind.prefix + text)))
         elif entity and method != "create":
             raise RequestError(f"{entity}.{method} needs a key")
-        body = encode_request(Request(entity, text, method, *map(msgspec.Raw, arguments)))
+        body = encode_request(Request(entity, text, method, *arguments))
         return body, b"".join(one.to_bytes(8, "little") for one in touched)
 
     def signature(self, entity: str, method: str) -> Signature:

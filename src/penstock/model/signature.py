@@ -23,6 +23,8 @@ _UNENCODABLE: Final = (
     RecursionError,
     AttributeError,
 )
+_NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
+_NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -67,7 +69,9 @@ class Signature:
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
 
-    def encode(self, positional: Sequence[Any], named: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    def encode(
+        self, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[msgspec.Raw, msgspec.Raw]:
         """Encode arguments as a MessagePack array and map, checked against the annotations.
 
         Raises:
@@ -77,23 +81,26 @@ class Signature:
             self._shape.bind(*positional, **named)
             row = [self._lower(self._at(i), one) for i, one in enumerate(positional)]
             extra = {name: self._lower(self._named(name), one) for name, one in named.items()}
-            encoded = _ENCODER.encode(row), _ENCODER.encode(dict(sorted(extra.items())))
+            by_position = msgspec.Raw(_ENCODER.encode(row))
+            by_name = msgspec.Raw(_ENCODER.encode(dict(sorted(extra.items()))))
         except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
-        self.decode(*encoded)
-        return encoded
+        self.decode(by_position, by_name)
+        return by_position, by_name
 
-    def decode(self, positional: bytes, named: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
+    def decode(
+        self, positional: msgspec.Raw, named: msgspec.Raw
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Decode arguments; references in them belong to the running transaction.
 
         Raises:
             RequestError: They do not fit the signature.
         """
-        if positional == b"\x90" and named == b"\x80" and self._least == 0:
+        if positional == _NONE_BY_POSITION and named == _NONE_BY_NAME and self._least == 0:
             return (), {}
         try:
             arguments = self._decoder_of(positional).decode(positional)
-            if named == b"\x80":
+            if named == _NONE_BY_NAME:
                 if not self._least <= len(arguments) <= len(self._positional):
                     self._shape.bind(*arguments)  # says what is wrong, if anything
                 return arguments, {}
@@ -173,8 +180,8 @@ class Signature:
         except _UNENCODABLE as error:
             raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
-    def _decoder_of(self, positional: bytes) -> msgspec.msgpack.Decoder[Any]:
-        count = _array_length(positional)
+    def _decoder_of(self, positional: msgspec.Raw) -> msgspec.msgpack.Decoder[Any]:
+        count = _array_length(memoryview(positional))
         decoder = self._decoders.get(count)
         if decoder is None:
             types = tuple(self._at(index).annotation for index in range(count))
@@ -188,7 +195,7 @@ class Signature:
         return what if index is None else f"{self._at(index).name}{what}"
 
 
-def _array_length(data: bytes) -> int:
+def _array_length(data: memoryview) -> int:
     """Return the length in a MessagePack array's head."""
     head = data[0]
     if head & 0xF0 == 0x90:
