@@ -4,10 +4,12 @@ What it promises: an epoch exists when the journal's commit is durable, and not 
 told earlier. It holds hashes and counts only. Supervision and Spark's query are `runtime`'s part.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.order import spread
@@ -22,7 +24,9 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Apply, Draft, Execute, Range, Report, pack_positions
 from penstock.runtime.spark.pacing import Pacing
 
-CHECKPOINT_EVERY = 1_000
+_log = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY: Final = 1_000
 """Epochs between two checkpoints of the journal's Delta log."""
 
 
@@ -46,6 +50,7 @@ class EpochDriver:
         self._fault = Fault(config.fault)
         self._pacing = Pacing(config.partitions, config.small_epoch)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
+        self._condensing = ThreadPoolExecutor(1, "penstock-checkpoint")
         self._applied: Future[None] | None = None
         self._scratch = scratch
         self._idle_since = time.perf_counter()
@@ -93,6 +98,7 @@ class EpochDriver:
     def close(self) -> None:
         """Wait for what runs beside the epochs."""
         self._beside.shutdown(wait=True)
+        self._condensing.shutdown(wait=True)
 
     def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[Range]:
         config, found = self._config, []
@@ -223,10 +229,16 @@ class EpochDriver:
                 self._jobs.run([Apply(one, epoch) for one in range(self._config.partitions)])
             for left in self._scratch.glob(f"e{epoch}-*"):
                 left.unlink(missing_ok=True)
-            if epoch % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
-                self._journal.checkpoint()
 
         self._applied = self._beside.submit(beside)
+        if epoch % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+            self._condensing.submit(self._condense)  # no epoch waits for it
+
+    def _condense(self) -> None:
+        try:
+            self._journal.checkpoint()
+        except PenstockError as error:  # the former checkpoint stays in force
+            _log.warning("the journal's checkpoint failed", extra={"cause": str(error)})
 
     def _wait_applied(self) -> None:
         applied, self._applied = self._applied, None
