@@ -13,16 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.lowering import alike, lower_any, lower_reply
 from penstock.base.schema import (
     KEY_BYTES_MAX,
-    alike,
     complaints_of,
     decode_key,
     encode_key,
     entities_in,
     is_exact,
-    lower_any,
-    lower_reply,
 )
 from penstock.errors import Unencodable
 from penstock.model.entity import entity, key

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.base.schema import lower_reply, refuse
+from penstock.base.lowering import lower_reply
+from penstock.base.schema import refuse
 from penstock.errors import (
     Aborted,
     LimitExceeded,
@@ -133,7 +134,6 @@ class Executor:
             if self.escaped is not None:
                 raise Escape(self.escaped) from None
             error, reply = self._fail(raised)
-            self.raised = raised
             writes = _NOTHING
         finally:
             self.running = False
@@ -211,6 +211,7 @@ class Executor:
 
     def _fail(self, raised: BaseException) -> tuple[str, bytes]:
         """Turn what left the handler into the failure that is recorded."""
+        self.raised = raised
         match raised:
             case Interrupted():
                 failure = Failure(LimitExceeded.code, "LimitExceeded", str(raised))

@@ -14,16 +14,11 @@ from typing import Any, Final
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import (
-    RESERVED,
-    Declaration,
-    Resolver,
-    default_complaint,
-    where_of,
-)
+from penstock.model.declaration import RESERVED, Declaration, where_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.request import Request, encode_request
+from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.signature import Signature
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")

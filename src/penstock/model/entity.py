@@ -27,7 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def key() -> Any:
-    """Mark the attribute that identifies an entity, as in `item_id: str = key()`.
+    """Mark the attribute that identifies an entity.
+
+    Written as the attribute's default: `item_id: str = key()`.
 
     A key is a `str`, `int`, `UUID`, `date` or `datetime`; it takes at most 400 bytes as text.
     """
@@ -164,7 +166,9 @@ def _refer_text(kind: EntityType, text: str) -> Any:
     txn = active()
     if txn is None:
         return _unloaded(kind, text)
-    full: Any = kind.prefix + text  # an entity key; calling `EntityKey` costs more than all else here
+    full: Any = (
+        kind.prefix + text
+    )  # an entity key; calling `EntityKey` costs more than all else here
     found = txn.instances.get(full)
     if found is None:
         found = txn.instances[full] = _unloaded(kind, text)
@@ -222,7 +226,7 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
     txn = current()
     if kind.creation is None:
         raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
-    instance = object.__new__(kind.cls)
+    instance: Any = _new(kind.cls)
     if kind.initializer is not None:
         kind.initializer(instance, *arguments, **named)
     else:
@@ -249,12 +253,11 @@ def _values(kind: EntityType, arguments: tuple[Any, ...], named: dict[str, Any])
     for name, default in kind.defaults.items():
         if name not in values:
             values[name] = default if type(default) in _SHARED else fresh(default)
-    missing = [name for name in kind.attributes if name not in values]
-    extra = [name for name in values if name not in kind.attributes and name != kind.key_name]
-    if missing:
-        raise TypeError(f"{kind.name}.create needs {', '.join(missing)}")
-    if extra:
-        raise TypeError(f"{kind.name} declares no attribute {', '.join(extra)}")
+    given = values.keys() - {kind.key_name}
+    if given != kind.attributes.keys():
+        missing = ", ".join(sorted(kind.attributes.keys() - given)) or "nothing else"
+        extra = ", ".join(sorted(given - kind.attributes.keys())) or "nothing else"
+        raise TypeError(f"{kind.name}.create lacks {missing} and does not know {extra}")
     return values
 
 

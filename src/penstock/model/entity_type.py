@@ -13,15 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import EntityKey
+from penstock.base.lowering import Lower, alike, lower_of
 from penstock.base.schema import (
     KEY_BYTES_MAX,
-    Lower,
-    alike,
     decode_key,
     decode_reference,
     encode_key,
     is_exact,
-    lower_of,
     name_of,
     place_of,
     refuse,
@@ -172,7 +170,9 @@ class EntityType:
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
         index, what = place_of(complaint)
-        return f"{self.name}: {what}" if index is None else f"{self.name}.{self._names[index]}{what}"
+        return (
+            f"{self.name}: {what}" if index is None else f"{self.name}.{self._names[index]}{what}"
+        )
 
     def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:
         """Say which attribute is at fault."""
@@ -234,5 +234,5 @@ class EntityType:
 
 
 def _decoder_of(annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
-    row = tuple[annotations] if annotations else tuple[()]  # type: ignore[misc,valid-type]
+    row = tuple[annotations] if annotations else tuple[()]  # type: ignore[valid-type]
     return msgspec.msgpack.Decoder(row, dec_hook=decode_reference)

@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
-from penstock.base.schema import decode_reference, lower_of, place_of, reference_type, refuse
+from penstock.base.lowering import lower_of
+from penstock.base.schema import decode_reference, place_of, reference_type, refuse
 from penstock.errors import RequestError, Unencodable
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -185,7 +186,7 @@ class Signature:
         decoder = self._decoders.get(count)
         if decoder is None:
             types = tuple(self._at(index).annotation for index in range(count))
-            row = tuple[types] if types else tuple[()]  # type: ignore[misc,valid-type]
+            row = tuple[types] if types else tuple[()]  # type: ignore[valid-type]
             decoder = msgspec.msgpack.Decoder(row, dec_hook=decode_reference)
             self._decoders[count] = decoder
         return decoder

@@ -1,0 +1,204 @@
+"""Lowering: values as what msgspec encodes, so that the same value always gives the same bytes.
+
+Promised: the order in which sets and dictionaries were filled does not show (they are ordered by
+their encoded keys), references become their key's text where the annotation names their class, and
+a value of a class that decoding would not give back is refused. What annotations mean is left to
+`schema`; whether the encoded value fits, to decoding it.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.schema import is_record, name_of, reference_type, refuse
+from penstock.errors import Unencodable
+
+Lower = Callable[[Any], Any]
+"""Turns a value into one that msgspec encodes canonically."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+
+
+def _pack(value: Any) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def _first_packed(pair: tuple[Any, Any]) -> bytes:
+    return _ENCODER.encode(pair[0])
+
+
+def lower_any(value: Any) -> Any:
+    """Lower a value by its own types: where an annotation does not say what is inside."""
+    return _lower_inside(value, lower_any)
+
+
+def lower_reply(value: Any) -> Any:
+    """Lower a returned value by its own types; references become their key's text."""
+    reference = reference_type(type(value))
+    return _lower_inside(value, lower_reply) if reference is None else reference.text_of(value)
+
+
+def _lower_inside(value: Any, lower: Lower) -> Any:
+    match value:
+        case dict():
+            pairs = [(_hashable(lower(name)), lower(one)) for name, one in value.items()]
+            return dict(sorted(pairs, key=_first_packed))
+        case set() | frozenset():
+            return sorted(map(lower, value), key=_pack)
+        case list() | tuple():
+            return [lower(one) for one in value]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = dataclasses.fields(value)
+            return {field.name: lower(getattr(value, field.name)) for field in fields}
+        case _:
+            return value
+
+
+def _hashable(value: Any) -> Hashable:
+    return tuple(_hashable(one) for one in value) if isinstance(value, list) else value
+
+
+def _lower_list(inner: Lower | None) -> Lower | None:
+    if inner is None:
+        return None
+    return lambda value: [inner(one) for one in value] if isinstance(value, list) else value
+
+
+def _lower_set(inner: Lower | None) -> Lower:
+    def lower(value: Any) -> Any:
+        if not isinstance(value, set | frozenset):
+            raise Unencodable(f"expected a set, got {type(value).__qualname__}")
+        return sorted(map(inner, value) if inner else value, key=_pack)
+
+    return lower
+
+
+def _lower_dict(key: Lower | None, inner: Lower | None) -> Lower:
+    def lower(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        pairs = [
+            (_hashable(key(name)) if key else name, inner(one) if inner else one)
+            for name, one in value.items()
+        ]
+        return dict(sorted(pairs, key=_first_packed))
+
+    return lower
+
+
+def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        inner = lower_of(arguments[0])
+        if inner is None:
+            return None
+        return lambda value: tuple(map(inner, value)) if isinstance(value, tuple) else value
+    each = [lower_of(one) for one in arguments]
+    if not any(each):
+        return None
+    width, first = len(each), each[0]
+    if first and not any(each[1:]):  # (Item, int): what orders are made of
+        return lambda value: (
+            (first(value[0]), *value[1:]) if type(value) is tuple and len(value) == width else value
+        )
+
+    def lower(value: Any) -> Any:
+        if not isinstance(value, tuple) or len(value) != width:
+            return value
+        return tuple(one(item) if one else item for one, item in zip(each, value, strict=True))
+
+    return lower
+
+
+def _lower_union(arguments: tuple[Any, ...]) -> Lower | None:
+    """Lower by the value's own type; msgspec allows at most one member of each shape."""
+    members = [one for one in arguments if one is not type(None)]
+    lowers = [(typing.get_origin(one) or one, lower_of(one)) for one in members]
+    if not any(lower for _, lower in lowers):
+        return None
+
+    def lower(value: Any) -> Any:
+        if value is None:
+            return None
+        for member, one in lowers:
+            if member is Any or (isinstance(member, type) and isinstance(value, member)):
+                return one(value) if one else value
+        return value
+
+    return lower
+
+
+def _lower_dataclass(annotation: Any) -> Lower:
+    """Lower a dataclass to its fields; an instance of a subclass would come back as another class."""
+    each: dict[str, Lower | None] = {}
+
+    def lower(value: Any) -> Any:
+        if type(value) is not annotation:
+            raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
+        if not each:  # now, not above: a dataclass may hold itself
+            each.update((name, lower_of(one)) for name, one in _fields_of(annotation))
+        return {
+            name: one(getattr(value, name)) if one else getattr(value, name)
+            for name, one in each.items()
+        }
+
+    return lower
+
+
+def _fields_of(annotation: Any) -> Iterator[tuple[str, Any]]:
+    hints = typing.get_type_hints(annotation)
+    for field in dataclasses.fields(annotation):
+        yield field.name, hints[field.name]
+
+
+_BY_ORIGIN: Final[dict[Any, Callable[[tuple[Any, ...]], Lower | None]]] = {
+    list: lambda arguments: _lower_list(lower_of(arguments[0])),
+    set: lambda arguments: _lower_set(lower_of(arguments[0]) if arguments else lower_any),
+    frozenset: lambda arguments: _lower_set(lower_of(arguments[0]) if arguments else lower_any),
+    dict: lambda arguments: _lower_dict(*map(lower_of, arguments or (Any, Any))),
+    tuple: _lower_tuple,
+    typing.Union: _lower_union,
+    types.UnionType: _lower_union,
+}
+
+
+def lower_of(annotation: Any) -> Lower | None:
+    """Return what must be done to a value before msgspec encodes it; None when nothing."""
+    reference = reference_type(annotation)
+    if reference is not None:
+        return reference.text_of
+    if annotation is Any or annotation in (list, tuple):
+        return lower_any
+    if is_record(annotation):
+        return _lower_dataclass(annotation)
+    lower = _BY_ORIGIN.get(typing.get_origin(annotation) or annotation)
+    return lower(typing.get_args(annotation)) if lower else None
+
+
+def alike(value: Any, stored: Any) -> bool:
+    """Say whether a decoded value is the one that was encoded: same types, NaN equal to itself."""
+    match stored:
+        case float():
+            both_nan = value != value and stored != stored
+            same = isinstance(value, float | int) and (value == stored or both_nan)
+        case list() | tuple():
+            same = isinstance(value, type(stored)) and len(value) == len(stored)
+            same = same and all(map(alike, value, stored))
+        case dict():
+            same = isinstance(value, dict) and value.keys() == stored.keys()
+            same = same and all(alike(value[name], one) for name, one in stored.items())
+        case _ if reference_type(type(stored)) is not None:  # loaded or not
+            same = value == stored
+        case _ if dataclasses.is_dataclass(stored):
+            same = type(value) is type(stored) and all(
+                alike(getattr(value, field.name), getattr(stored, field.name))
+                for field in dataclasses.fields(stored)
+            )
+        case set() | frozenset() | bytes():  # as good as their mutable or frozen twins
+            same = value == stored
+        case _:
+            same = isinstance(value, type(stored)) and value == stored
+    return bool(same)

@@ -1,0 +1,147 @@
+"""`Resolver`: from annotations as they are written to types, when an application is built.
+
+Only then are all entity classes known, so only then can names be resolved. Like `declaration`, it
+collects complaints with file and line instead of raising.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.lowering import alike, lower_of
+from penstock.base.schema import (
+    KEY_SCALARS,
+    complaints_of,
+    decode_reference,
+    entities_in,
+    name_of,
+    refuse,
+)
+from penstock.errors import Unencodable
+from penstock.model.declaration import where_of
+from penstock.model.signature import Signature
+
+_MUTABLE: Final = (list, dict, set, bytearray)
+
+
+class Resolver:
+    """Turns the annotations of an application into types, and collects what cannot be one."""
+
+    def __init__(self, app: str, entities: Mapping[str, type]) -> None:
+        self._app = app
+        self._entities = entities
+        self.complaints: list[str] = []
+
+    def resolve(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
+        """Return the type that an annotation names, `Any` after a complaint."""
+        if annotation is None:
+            return type(None)
+        names = self._names_at(owner)
+        try:
+            carrier = type("Carrier", (), {"__annotations__": {"it": annotation}})
+            resolved = typing.get_type_hints(carrier, names, {})["it"]
+        except NameError as error:
+            self.complaints.append(f"{where}: {what}: unknown type {error.name!r}")
+            return Any
+        except (SyntaxError, TypeError, AttributeError) as error:
+            self.complaints.append(f"{where}: {what}: {annotation!r} is no type ({error})")
+            return Any
+        complaints = complaints_of(resolved)
+        complaints += [
+            f"the entity {one.__name__} is no part of the application {self._app}; name it there"
+            for one in dict.fromkeys(entities_in(resolved))
+            if self._entities.get(one.__name__) is not one
+        ]
+        self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
+        return Any if complaints else resolved
+
+    def _names_at(self, owner: Any) -> dict[str, Any]:
+        """Return what names mean where `owner` is defined.
+
+        Entities of the application are known everywhere, so that modules that know each other by
+        reference only need no import that runs; a module's own names come first.
+        """
+        module = inspect.getmodule(owner)
+        names = {**self._entities, **(vars(module) if module else {})}
+        if isinstance(owner, type):
+            names[owner.__name__] = owner
+        elif inspect.isfunction(owner):
+            names.update(owner.__globals__)
+            cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+            names.update((name, cell.cell_contents) for name, cell in cells)
+        return names
+
+    def key(self, annotation: Any, owner: type, where: str, what: str) -> Any:
+        """Return the type of a key, `str` after a complaint."""
+        before = len(self.complaints)
+        resolved = self.resolve(annotation, owner, where, what)
+        if len(self.complaints) > before:
+            return str
+        if resolved not in KEY_SCALARS:
+            self.complaints.append(
+                f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
+                "str, int, UUID, date or datetime"
+            )
+            return str
+        return resolved
+
+    def signature(self, name: str, function: Callable[..., Any], *, method: bool) -> Signature:
+        """Describe a method (its first parameter is the entity) or a function."""
+        plain = inspect.unwrap(function)
+        where = where_of(plain)
+        self.check_sync(name, plain)
+        shape = inspect.signature(plain)
+        parameters = list(shape.parameters.values())
+        if method and not parameters:
+            self.complaints.append(f"{where}: {name} takes no parameter; the first one is `self`")
+        resolved = []
+        for one in parameters[1 if method else 0 :]:
+            what = f"{name}({one.name})"
+            annotation = self._annotation(one.annotation, plain, where, what)
+            self._check_default(one.default, annotation, where, what)
+            resolved.append(one.replace(annotation=annotation))
+        returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->")
+        return Signature(name, function, resolved, returns, where)
+
+    def check_sync(self, name: str, function: Callable[..., Any]) -> None:
+        """Complain of a function that is `async`."""
+        plain = inspect.unwrap(function)
+        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+            self.complaints.append(
+                f"{where_of(plain)}: {name} is async; "
+                "handlers are ordinary functions, and nothing waits"
+            )
+
+    def _annotation(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
+        if annotation is inspect.Parameter.empty:
+            return Any
+        return self.resolve(annotation, owner, where, what)
+
+    def _check_default(self, default: Any, annotation: Any, where: str, what: str) -> None:
+        """Complain of a parameter's default that does not fit, or that calls would share."""
+        if default is inspect.Parameter.empty:
+            return
+        if isinstance(default, _MUTABLE):
+            kind = type(default).__name__
+            self.complaints.append(
+                f"{where}: {what}: all calls would share the default {kind}; use None"
+            )
+        else:
+            complaint = default_complaint(default, annotation)
+            self.complaints += [f"{where}: {what}: {complaint}"] if complaint else []
+
+
+def default_complaint(default: Any, annotation: Any) -> str | None:
+    """Say why a default does not fit its annotation; None when it does."""
+    if annotation is Any:
+        return None
+    try:
+        lower = lower_of(annotation)
+        data = msgspec.msgpack.encode(lower(default) if lower else default, enc_hook=refuse)
+        stored = msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
+    except (msgspec.ValidationError, Unencodable, TypeError, ValueError, OverflowError) as error:
+        return f"the default does not fit: {error}"
+    return None if alike(default, stored) else f"the default does not fit: {default!r}"
