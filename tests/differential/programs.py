@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import Phase
 from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
@@ -20,6 +21,7 @@ from tests.differential.twin import Name, Trouble, Twin, name_of
 
 BEGINNING_US = 1_700_000_000_000_000
 KINDS = ("Alpha", "Beta", "Gamma")
+PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)  # which takes a minute
 
 keys = st.integers(0, KEYS - 1)
 numbers = st.integers(0, 9)
@@ -94,6 +96,9 @@ class Call:
             case _:
                 return f"{target}{friend}{show(self.program)}"
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 -- IPython's protocol
+        printer.text(repr(self))
+
     def encode(self, app: App) -> tuple[bytes, bytes]:
         """Return the body and the touches of its log entry."""
         kind, key = name_of(self.who)
@@ -166,6 +171,9 @@ class History:
     def __repr__(self) -> str:
         made = " ".join(f"{show_who(who)}={number}" for number, who in enumerate(self.made))
         return "\n".join([f"\n{made}", *(f"r{number}: {call!r}" for number, call in self.calls)])
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 -- IPython's protocol
+        printer.text(repr(self))
 
     def created(self) -> list[tuple[str, Call]]:
         return [

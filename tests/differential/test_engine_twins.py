@@ -16,7 +16,7 @@ from penstock.model.request import decode_failure
 from penstock.runtime.api import Reply
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.machine import app
-from tests.differential.programs import History, histories, logged, tangles
+from tests.differential.programs import PHASES, History, histories, logged, tangles
 from tests.differential.simulation import Answer, Layout, Simulation
 from tests.differential.twin import Name, Row, Twin
 
@@ -78,7 +78,7 @@ def compare_with_serial(history: History, layout: Layout, cuts: list[int]) -> No
         event("rounds", simulation.rounds)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, phases=PHASES)
 @given(histories())
 def test_serial_runtime_means_what_programs_say(history: History) -> None:
     """The serial runtime gives the values, failures and state of plain dictionaries."""
@@ -93,28 +93,28 @@ def test_serial_runtime_means_what_programs_say(history: History) -> None:
         assert rows_of(serial.state) == twin.state
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, phases=PHASES)
 @given(histories(), on_one_host, cuts)
 def test_engine_equals_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
     """Whatever the tasks and epochs, replies and state are those of one thread, byte for byte."""
     compare_with_serial(history, layout, cuts)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, phases=PHASES)
 @given(tangles(), on_one_host | on_many_hosts)
 def test_tangle_equals_one_thread(history: History, layout: Layout) -> None:
     """Where what is touched depends on what others wrote, the outcome is that of one thread."""
     compare_with_serial(history, layout, [])
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, phases=PHASES)
 @given(histories(), on_many_hosts, cuts)
 def test_hosts_equal_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
     """Where entities must be shipped between hosts, the outcome is that of one thread as well."""
     compare_with_serial(history, layout, cuts)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, phases=PHASES)
 @given(histories(), on_one_host | on_many_hosts, on_one_host | on_many_hosts)
 def test_layout_changes_nothing(history: History, one: Layout, other: Layout) -> None:
     """Two layouts give the same replies and the same state, without asking who is right."""
@@ -125,7 +125,7 @@ def test_layout_changes_nothing(history: History, one: Layout, other: Layout) ->
     assert first.state == second.state
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, phases=PHASES)
 @given(histories(least=1, most=5), on_one_host)
 def test_repeated_request_has_one_reply(history: History, layout: Layout) -> None:
     """A request that is sent again under its id is processed once, and its answer is one."""

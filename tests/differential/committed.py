@@ -1,0 +1,47 @@
+"""What a journal and the stores say, read without the engine's help."""
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey
+from penstock.journal.api import Commit, Journal, PartKind
+from penstock.runtime.config import Config
+from penstock.runtime.spark.boot import boot_id
+from penstock.state.digest import digest_of_mapping
+from penstock.state.stores import Stores
+from tests.differential.simulation import Answer, apply
+
+
+def answers_of(journal: Journal) -> list[Answer]:
+    """Return all replies, in log order within each epoch."""
+    return [answer for commit in journal.commits(BEFORE_FIRST) for answer in _of(journal, commit)]
+
+
+def _of(journal: Journal, commit: Commit) -> list[Answer]:
+    parts = commit.parts_of(PartKind.TRANSACTIONS)
+    rows = [row for part in parts for row in journal.read(part).to_pylist()]
+    rows.sort(key=lambda row: int(row["lsn"]))
+    return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+
+
+def state_of(journal: Journal) -> dict[EntityKey, bytes]:
+    """Fold all changes; an epoch changes an entity once at most."""
+    state: dict[EntityKey, bytes] = {}
+    for commit in journal.commits(BEFORE_FIRST):
+        changed: set[tuple[str, str]] = set()
+        for part in commit.parts_of(PartKind.CHANGES):
+            table = journal.read(part)
+            names = set(zip(*table.select(["entity", "key"]).to_pydict().values(), strict=True))
+            assert not changed & names, "two parts of one epoch change the same entity"
+            changed |= names
+            apply(state, table)
+    return state
+
+
+def digest_of_stores(config: Config, journal: Journal) -> str:
+    """Return the digest of what the stores hold after the last epoch."""
+    last = journal.last()
+    assert last is not None, "an epoch was committed"
+    stores = Stores(config.data / "state", journal, config.partitions, boot_id=boot_id())
+    try:
+        with stores.at(last.epoch) as reader:
+            return digest_of_mapping(dict(reader.items()))
+    finally:
+        stores.close()

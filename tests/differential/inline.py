@@ -1,0 +1,99 @@
+"""The Spark runtime's driver and workers in this process, without Spark: real log, journal, stores.
+
+Orders and reports travel as the bytes that they are on the wire. One thread does the workers' part,
+so that what is bound to a thread stays in it.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.engine.execute import Limits
+from penstock.journal.delta import DeltaJournal
+from penstock.log.sqlite import SqliteLog
+from penstock.runtime.config import Config
+from penstock.runtime.report import EpochReport
+from penstock.runtime.spark import orders
+from penstock.runtime.spark.driver import EpochDriver
+from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.orders import Order, Report, Settings
+from penstock.runtime.spark.stage import Worker
+
+SPEC = "tests.differential.machine:app"
+ONLY = LogPartition(0)
+
+
+class InlineJobs(Jobs):
+    """Runs orders one after the other."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._worker = Worker(settings)
+        self._thread = ThreadPoolExecutor(1, "inline-worker")
+
+    def run(self, given: Sequence[Order]) -> list[Report]:
+        return [self._thread.submit(self._perform, orders.encode(one)).result() for one in given]
+
+    def _perform(self, order: bytes) -> Report:
+        report = self._worker.perform(orders.decode_order(order))
+        return orders.decode_report(orders.encode(report))
+
+    def close(self) -> None:
+        self._thread.submit(self._worker._stores.close).result()
+        self._thread.shutdown()
+        self._worker._log.close()
+        self._worker._journal.close()
+
+
+class Inline:
+    """One data directory; `restart` does what a crash between two batches does.
+
+    Attributes:
+        reports: What listeners were told, each with the epoch that the journal was at.
+    """
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self.config = Config(data=folder, cores=1, partitions=partitions, small_epoch=0)
+        self.log = SqliteLog(folder / "log.sqlite")
+        self.journal = DeltaJournal(folder / "journal", "machine")
+        self.reports: list[tuple[EpochReport, Epoch]] = []
+        self._start()
+
+    def _start(self) -> None:
+        config = self.config
+        scratch = config.data / f"scratch-{len(self.reports)}"
+        scratch.mkdir()
+        settings = Settings(
+            spec=SPEC,
+            data=str(config.data),
+            scratch=str(scratch),
+            partitions=config.partitions,
+            limits=Limits(),
+            record_bytes_max=config.record_bytes_max,
+            retention_s=config.retention_s,
+            fault=config.fault,
+        )
+        self._jobs = InlineJobs(settings)
+        self._driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
+        self._driver.on_epoch.append(self._hear)
+
+    def _hear(self, report: EpochReport) -> None:
+        last = self.journal.last()
+        self.reports.append((report, Epoch(-1) if last is None else last.epoch))
+
+    def advance(self, end: int) -> None:
+        """Process the log up to `end`, as a batch of Spark's says."""
+        self._driver.advance({ONLY: Lsn(end)})
+
+    def restart(self) -> None:
+        self._stop()
+        self._start()
+
+    def close(self) -> None:
+        self._stop()
+        self.log.close()
+        self.journal.close()
+
+    def _stop(self) -> None:
+        self._driver.close()
+        self._jobs.close()

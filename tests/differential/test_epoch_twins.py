@@ -1,0 +1,66 @@
+"""The epoch driver and its workers over real log, journal and stores: still what one thread gives."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry
+from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.spark import pacing
+from penstock.state.digest import digest_of_mapping
+from tests.differential.committed import answers_of, digest_of_stores, state_of
+from tests.differential.inline import Inline
+from tests.differential.machine import app
+from tests.differential.programs import PHASES, History, histories, tangles
+from tests.differential.simulation import Answer
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _always_spread() -> object:
+    """However often conflicts repeat work, let epochs run in several tasks: that is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pacing, "REPEATED_TOO_MUCH", 1_000.0)
+        yield
+
+
+@settings(max_examples=25, phases=PHASES)
+@given(
+    histories(most=8) | tangles(most=10),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_epochs_equal_one_thread(
+    history: History,
+    partitions: int,
+    cut: int,
+    restarted: bool,  # noqa: FBT001
+) -> None:
+    """Journal, stores and replies are those of one thread, also when a batch is offered twice."""
+    serial = LocalRuntime(app)
+    with tempfile.TemporaryDirectory() as folder:
+        inline = Inline(Path(folder), partitions)
+        try:
+            sent = [*history.created(), *history.every()]
+            for number, (request_id, call) in enumerate(sent):
+                inline.log.append([Entry(RequestId(request_id), *call.encode(app), number)])
+            end = inline.log.end()
+            inline.advance(min(len(history.made) + cut, end))
+            if restarted:
+                inline.restart()
+            inline.advance(end)
+            replies = serial.replay(inline.log.read(inline.log.start(), end))
+            expected = [Answer(one.request_id, one.error, one.data) for one in replies]
+            assert answers_of(inline.journal) == expected
+            assert state_of(inline.journal) == serial.state
+            assert digest_of_stores(inline.config, inline.journal) == digest_of_mapping(
+                serial.state
+            )
+            for report, committed in inline.reports:
+                assert report.epoch == committed, "nobody hears of an epoch before its commit"
+        finally:
+            inline.close()
