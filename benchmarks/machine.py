@@ -1,0 +1,95 @@
+"""What has to be known about a machine to read its figures, and how its benchmarks are run."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+TOP: Final = Path(__file__).parent.parent
+TIMEOUT_S: Final = 900
+SYNCS: Final = 200
+BLOCK: Final = bytes(4_096)
+
+
+def machine(directory: Path) -> dict[str, Any]:
+    """Describe this machine, and the disk on which a directory lies."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "fdatasync_ms": round(_fdatasync_ms(directory), 3),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def figures_of(command: Sequence[str | Path], messages: Path) -> dict[str, Any]:
+    """Run a benchmark; return the JSON object that its last line is.
+
+    A benchmark that found its own results wrong ends with 1 but prints them all the same: its row
+    then says that it was not right. Its standard error goes to the file `messages`.
+
+    Raises:
+        RuntimeError: It printed no JSON object; the message has the end of `messages`.
+    """
+    with messages.open("w") as file:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            cwd=TOP,
+        )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode not in (0, 1) or not lines or not lines[-1].startswith("{"):
+        told = messages.read_text()[-2_000:]
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{told}")
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def module(name: str, *arguments: str | Path) -> list[str | Path]:
+    """Return the command of a program of this directory."""
+    return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+
+
+def _commit() -> str:
+    """Return the short name of the commit, with a `+` when files differ from it."""
+    ask = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.check_output(ask, text=True, cwd=TOP, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _fdatasync_ms(directory: Path) -> float:
+    taken = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            file.write(BLOCK)
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter() - began) * 1_000)
+    return median(taken)
