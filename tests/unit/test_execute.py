@@ -29,10 +29,13 @@ class Cell:
         self.value -= amount
         return self.value
 
+    def look_at(self, to: "Cell") -> int:
+        return self.value + to.value
+
     def swallow(self, to: "Cell") -> str:
         try:
             return f"saw {to.value}"
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- what a careless handler does
             self.value = -1
             return f"swallowed {type(error).__name__}"
 
@@ -122,7 +125,10 @@ EXPECTED = {
 
 @transactional
 def touch(names: list[str]) -> int:
-    return sum(Cell(name).value for name in names)
+    total = 0
+    for name in names:
+        total += Cell(name).value
+    return total
 
 
 app = App("cells", Cell, touch)
@@ -198,15 +204,12 @@ def test_failures_are_the_same_at_every_run(way: str) -> None:
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("method", ["add", "swallow", "swallow_in_savepoint"])
+@pytest.mark.parametrize("method", ["look_at", "swallow", "swallow_in_savepoint"])
 def test_escape_cannot_be_swallowed(bench: Bench, method: str) -> None:
     """A transaction that touches what is elsewhere escapes, also when its handler catches all."""
     bench.elsewhere.add(EntityKey("Cell/b"))
     with pytest.raises(Escape) as caught:
-        if method == "add":
-            bench.try_out("", None, "touch", ["a", "b"])
-        else:
-            bench.try_out("Cell", "a", method, Cell("b"))
+        bench.try_out("Cell", "a", method, Cell("b"))
     assert caught.value.key == "Cell/b"
     assert "Cell/a" in bench.executor.touched
     assert active() is None

@@ -35,7 +35,7 @@ class Greedy:
             try:
                 while True:
                     pass
-            except BaseException:
+            except BaseException:  # noqa: BLE001 -- what a careless handler does
                 return
 
     def recurse(self, other: "Greedy") -> int:
@@ -44,7 +44,7 @@ class Greedy:
 
     def recurse_in_repr(self) -> str:
         value: Any = []
-        for _ in range(100_000):
+        for _ in range(10_000):
             value = [value]
         return repr(value)
 
@@ -54,7 +54,7 @@ class Greedy:
 
 
 app = App("greedy", Greedy)
-LIMITS = Limits(time_ms=60, memory_bytes=64 << 20, depth=200)
+LIMITS = Limits(time_ms=150, memory_bytes=64 << 20, depth=200)
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def kit() -> Kit:
 @pytest.mark.parametrize(
     ("method", "arguments", "limit"),
     [
-        ("loop", (), "time_ms = 60"),
-        ("loop_stubbornly", (), "time_ms = 60"),
+        ("loop", (), "time_ms = 150"),
+        ("loop_stubbornly", (), "time_ms = 150"),
         ("recurse", (Greedy("b"),), "depth = 200"),
         ("recurse_in_repr", (), "depth = 200"),
         ("allocate", (), "memory_bytes = 67108864"),

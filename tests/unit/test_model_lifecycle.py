@@ -1,5 +1,6 @@
 """Creating, deleting, asking, and going back: what an entity's life looks like in transactions."""
 
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -87,10 +88,8 @@ def make_nameless() -> tuple[Item, Stamp, UUID]:
 @transactional
 def catch_cheating(name: str) -> int:
     item = Item("i1")
-    try:
+    with suppress(Exception):
         getattr(item, name)()
-    except Exception:
-        pass
     return item.peek()
 
 
@@ -146,7 +145,7 @@ def save_oddities() -> int:
             item.price = 7
             raise ValueError
     except ValueError:
-        assert item.price == "for a moment"
+        assert str(item.price) == "for a moment"
     item.price = 8
     return item.price
 
@@ -260,7 +259,7 @@ def test_readonly_answers(kit: Kit) -> None:
 
 @pytest.mark.parametrize("name", ["cheat", "cheat_and_raise", "cheat_elsewhere"])
 @pytest.mark.parametrize("caught", [False, True])
-def test_readonly_is_enforced(kit: Kit, name: str, caught: bool) -> None:
+def test_readonly_is_enforced(kit: Kit, name: str, *, caught: bool) -> None:
     """A `@readonly` method that changes anything aborts, also when it raises or is caught."""
     kit.call.Item.create("other")
     before = kit.digest()

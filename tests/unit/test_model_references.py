@@ -213,7 +213,7 @@ def test_reference_outside_is_a_plain_value() -> None:
     with pytest.raises(OutsideTransaction):
         del node.value
     with pytest.raises(OutsideTransaction):
-        node.delete()  # type: ignore[attr-defined]
+        node.delete()
 
 
 def test_kept_reference_holds_no_old_state(kit: Kit) -> None:
@@ -322,7 +322,7 @@ def test_equal_keys_name_one_entity() -> None:
     """One instant in two time zones, one UUID as text or object: one entity."""
     here = datetime(2026, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))
     assert Moment(here) == Moment(datetime(2026, 1, 1, 12, tzinfo=UTC))
-    assert Moment.__reference__.key_text(here) == "2026-01-01T12:00:00Z"  # type: ignore[attr-defined]
+    assert Moment.__reference__.key_text(here) == "2026-01-01T12:00:00Z"
     text = "00000000-0000-0000-0000-00000000000A"
     assert Ticket(text) == Ticket(UUID(text))
     assert Ticket(text).ticket_id == UUID(text)
@@ -350,7 +350,7 @@ def test_number_key_takes_numbers_only(wrong: object) -> None:
 def test_key_text_has_one_spelling(text: str) -> None:
     """A reference that arrives as text is refused unless it is spelled as Penstock spells it."""
     with pytest.raises(Unencodable):
-        Count.__reference__.of_text(text)  # type: ignore[attr-defined]
+        Count.__reference__.of_text(text)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ class Thing:
             getattr(self, name)
 
 
+NAIVE = datetime(2026, 1, 1, 1, 2, 3, 4, tzinfo=UTC).replace(tzinfo=None)
 CASES: dict[str, list[Any]] = {
     "integer": [5, -(2**63), 2**64 - 1],
     "number": [1.5, -0.0, math.inf, math.nan, 1e-320],
@@ -105,7 +106,7 @@ CASES: dict[str, list[Any]] = {
     "flag": [True],
     "data": [bytes(range(256))],
     "nothing": [None],
-    "moment": [datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, 2, 3, 4)],
+    "moment": [datetime(1, 1, 1, tzinfo=UTC), NAIVE],
     "day": [date(9999, 12, 31)],
     "clock": [time(23, 59, 59, 999_999)],
     "span": [timedelta(days=-1, microseconds=1)],
@@ -141,7 +142,7 @@ WRONG: dict[str, list[Any]] = {
     "flag": [1, "true", None],
     "data": ["x", None, [1]],
     "moment": ["2026-01-01T00:00:00Z", date(2026, 1, 1), 5],
-    "day": ["2026-01-02", datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)],
+    "day": ["2026-01-02", NAIVE, datetime(2026, 1, 1, tzinfo=UTC)],
     "money": [1, 1.5, "1.5"],
     "uuid": [str(UUID(int=1)), 1],
     "colour": ["blue", None, Size.SMALL],

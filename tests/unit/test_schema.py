@@ -5,7 +5,8 @@ from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Optional
+from types import GenericAlias
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -53,7 +54,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     Decimal: st.decimals(allow_nan=False),
     UUID: st.uuids(),
     Colour: st.sampled_from(Colour),
-    Thing: st.text(min_size=1, max_size=9).map(Thing),
+    Thing: st.text(min_size=1, max_size=9).map(lambda name: Thing(name)),
 }
 HASHABLE = [int, str, bytes, date, UUID, Colour, Thing]
 
@@ -62,27 +63,33 @@ Typed = tuple[Any, st.SearchStrategy[Any]]
 
 def composed(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
     keys = st.sampled_from([(one, SCALARS[one]) for one in HASHABLE])
-    pair_keys = st.tuples(keys, keys).map(
-        lambda pair: (tuple[pair[0][0], pair[1][0]], st.tuples(pair[0][1], pair[1][1]))
-    )
+    pair_keys = st.tuples(keys, keys).map(pair_of)
     names = st.one_of(keys, pair_keys)
     return st.one_of(
-        inner.map(lambda one: (list[one[0]], st.lists(one[1], max_size=4))),
-        inner.map(lambda one: (tuple[one[0], ...], st.lists(one[1], max_size=4).map(tuple))),
-        st.tuples(inner, inner).map(
-            lambda pair: (tuple[pair[0][0], pair[1][0]], st.tuples(pair[0][1], pair[1][1]))
-        ),
-        inner.map(lambda one: (Optional[one[0]], st.none() | one[1])),
-        names.map(lambda one: (set[one[0]], st.sets(one[1], max_size=6))),
-        names.map(lambda one: (frozenset[one[0]], st.frozensets(one[1], max_size=6))),
-        st.tuples(names, inner).map(
-            lambda pair: (
-                dict[pair[0][0], pair[1][0]],
-                st.dictionaries(pair[0][1], pair[1][1], max_size=6),
+        inner.map(lambda one: (GenericAlias(list, one[0]), st.lists(one[1], max_size=4))),
+        inner.map(
+            lambda one: (
+                GenericAlias(tuple, (one[0], ...)),
+                st.lists(one[1], max_size=4).map(tuple),
             )
         ),
+        st.tuples(inner, inner).map(pair_of),
+        inner.map(lambda one: (one[0] | None, st.none() | one[1])),
+        names.map(lambda one: (GenericAlias(set, one[0]), st.sets(one[1], max_size=6))),
+        names.map(lambda one: (GenericAlias(frozenset, one[0]), st.frozensets(one[1], max_size=6))),
+        st.tuples(names, inner).map(dictionary_of),
         st.lists(inner, min_size=1, max_size=3).map(dataclass_of),
     )
+
+
+def pair_of(pair: tuple[Typed, Typed]) -> Typed:
+    (first, firsts), (second, seconds) = pair
+    return GenericAlias(tuple, (first, second)), st.tuples(firsts, seconds)
+
+
+def dictionary_of(pair: tuple[Typed, Typed]) -> Typed:
+    (name, names), (value, values) = pair
+    return GenericAlias(dict, (name, value)), st.dictionaries(names, values, max_size=6)
 
 
 def dataclass_of(fields: list[Typed]) -> Typed:

@@ -1,0 +1,86 @@
+"""The style of the talk: `__init__` with typed attributes, and `__key__`."""
+
+import pytest
+
+from penstock import AlreadyExists, App, entity, key, transactional
+from penstock.testing.kit import Kit
+
+
+class Base:
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.seen: list[str] = []
+
+
+@entity
+class Member(Base):
+    """The style of the talk, with a base class and a secret."""
+
+    def __init__(self, name: str, club: "Club", points: int = 0) -> None:
+        super().__init__(name.title())
+        self.name = name
+        self.club = club
+        self.points = points
+        self.level = 1
+        self.__secret: str = "s"
+        if points > 10:
+            self.level = 2
+        club.join(self)
+
+    def __key__(self) -> str:
+        """Name it."""
+        return self.name
+
+    def reveal(self) -> str:
+        return self.__secret + str(self.level)
+
+    def recruit(self, name: str) -> "Member":
+        return Member.create(name, self.club, points=self.points + 5)
+
+
+@entity
+class Club:
+    club_id: str = key()
+    members: list[Member] = []
+
+    def join(self, member: Member) -> None:
+        self.members.append(member)
+        member.points += 1
+
+    def points(self) -> int:
+        return sum(member.points for member in self.members)
+
+
+@transactional
+def enlist(count: int) -> list[Member]:
+    return [Member.create(str(number), Club("c")) for number in range(count)]
+
+
+talk = App("talk", Member, Club, enlist)
+
+
+def test_init_style_creates_and_registers_itself() -> None:
+    """`__init__` may hand `self` to others before it ends: it is the entity, not a copy."""
+    kit = Kit(talk)
+    kit.call.Club.create("c")
+    made = kit.call.Member.create("ann", Club("c"), points=20)
+    assert made == Member("ann")
+    assert kit.entity("Member", "ann") == {
+        "label": "Ann", "seen": [], "name": "ann", "club": "c", "points": 21, "level": 2,
+        "_Member__secret": "s",
+    }  # fmt: skip
+    assert kit.call.Member("ann").reveal() == "s2"
+    assert kit.call.Member("ann").recruit("bob") == Member("bob")
+    assert kit.call.Club("c").points() == 21 + 27
+    assert kit.call.enlist(2) == [Member("0"), Member("1")]
+
+
+def test_init_style_refuses_a_taken_key() -> None:
+    """A second creation under a key leaves the first entity and all it told others as they were."""
+    kit = Kit(talk)
+    kit.call.Club.create("c")
+    kit.call.Member.create("ann", Club("c"))
+    before = kit.digest()
+    with pytest.raises(AlreadyExists, match="exists already"):
+        kit.call.Member.create("ann", Club("c"), points=9)
+    assert kit.digest() == before
