@@ -1,17 +1,19 @@
 """Ledgers: whether money and stock are conserved, computed from the journal's changes alone.
 
 A ledger is shown every change of every epoch and every request that was answered without an error.
-It decodes both by itself and never asks the engine: at the end of each epoch what was spent and
+It decodes both by itself and never asks the engine; that each entity was loaded with the same amount
+it knows from the workload. At the end of each epoch what was spent and
 what was sold must equal what was earned and what is missing, in total; at the end of the history
 it must agree for every user, item, order and account, and with the replies.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from penstock.cli.bench import shop, transfer
 from penstock.model.application import App
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode
@@ -46,10 +48,8 @@ class ShopLedger:
         self._credits: dict[str, int] = {}
         self._stocks: dict[str, int] = {}
         self._orders: dict[str, tuple[str, int, list[tuple[str, int]], int]] = {}
-        self._opened_credit: dict[str, int] = {}
-        self._opened_stock: dict[str, int] = {}
         self._checkouts: Counter[str | None] = Counter()
-        self._missing_money = self._missing_stock = 0  # opened, minus what there is
+        self._missing_money = self._missing_stock = 0  # loaded, minus what there is
         self._earned = self._sold = 0
 
     def changed(self, rows: Iterable[Row]) -> str | None:
@@ -87,24 +87,16 @@ class ShopLedger:
             told = self._checkouts[number]
             if told != checkouts:
                 found.append(f"order {number} was checked out {checkouts} times, {told} replies")
-        found += _differences("user", "credit", self._opened_credit, self._credits, spent)
-        found += _differences("item", "stock", self._opened_stock, self._stocks, sold)
+        found += _differences("user has credit", shop.CREDIT, self._credits, spent)
+        found += _differences("item has stock", shop.STOCK, self._stocks, sold)
         return _first(found)
 
     def _user(self, key: str, credit: int) -> None:
-        before = self._credits.get(key)
-        if before is None:
-            self._opened_credit[key] = credit
-        else:
-            self._missing_money += before - credit
+        self._missing_money += self._credits.get(key, shop.CREDIT) - credit
         self._credits[key] = credit
 
     def _item(self, key: str, stock: int) -> None:
-        before = self._stocks.get(key)
-        if before is None:
-            self._opened_stock[key] = stock
-        else:
-            self._missing_stock += before - stock
+        self._missing_stock += self._stocks.get(key, shop.STOCK) - stock
         self._stocks[key] = stock
 
     def _order(self, key: str, values: list[Any]) -> None:
@@ -128,7 +120,6 @@ class TransferLedger:
     def __init__(self, app: App) -> None:
         self._place = list(app.entities["Account"].attributes).index("balance")
         self._balances: dict[str, int] = {}
-        self._opened: dict[str, int] = {}
         self._moved: Counter[str] = Counter()
         self._missing = 0
 
@@ -138,11 +129,7 @@ class TransferLedger:
             if state is None:
                 return f"account {key} was deleted, which no request asks for"
             balance = _DECODE(state)[self._place]
-            before = self._balances.get(key)
-            if before is None:
-                self._opened[key] = balance
-            else:
-                self._missing += before - balance
+            self._missing += self._balances.get(key, transfer.BALANCE) - balance
             self._balances[key] = balance
         return f"{self._missing} is missing in total" if self._missing else None
 
@@ -155,23 +142,21 @@ class TransferLedger:
 
     def complaints(self) -> list[str]:
         """Compare every account with the transfers that were acknowledged."""
-        found = _differences("account", "balance", self._opened, self._balances, self._moved)
-        return _first(found)
+        return _first(
+            _differences("account has balance", transfer.BALANCE, self._balances, self._moved)
+        )
 
 
 def _differences(
-    what: str,
-    name: str,
-    opened: dict[str, int],
-    closed: dict[str, int],
-    gone: Counter[str],
+    what: str, loaded: int, amounts: Mapping[str, int], gone: Mapping[str, int]
 ) -> list[str]:
+    noun, _, rest = what.partition(" ")
     found = [
-        f"{what} {key} has {name} {closed[key]}, replies leave {amount - gone[key]}"
-        for key, amount in opened.items()
-        if closed[key] != amount - gone[key]
+        f"{noun} {key} {rest} {amount}, replies leave {loaded - gone.get(key, 0)}"
+        for key, amount in amounts.items()
+        if amount != loaded - gone.get(key, 0)
     ]
-    return found + [f"{what} {key} does not exist" for key in gone.keys() - opened.keys()]
+    return found + [f"{noun} {key} does not exist" for key in gone.keys() - amounts.keys()]
 
 
 def _first(complaints: list[str]) -> list[str]:
