@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock import AlreadyExists, App, entity, key, transactional
+from penstock import AlreadyExists, App, UserError, entity, key, transactional
 from penstock.testing.kit import Kit
 
 
@@ -84,3 +84,34 @@ def test_init_style_refuses_a_taken_key() -> None:
     with pytest.raises(AlreadyExists, match="exists already"):
         kit.call.Member.create("ann", Club("c"), points=9)
     assert kit.digest() == before
+
+
+@entity
+class Stranger:
+    """Belongs to another application."""
+
+    name: str = key()
+
+
+@entity
+class Visitor:
+    """Uses a class that no annotation of its application names."""
+
+    name: str = key()
+
+    def make(self) -> None:
+        Stranger.create("s")
+
+    def ask(self) -> bool:
+        return Stranger.exists("s")
+
+
+def test_entities_of_other_applications_are_refused() -> None:
+    """A handler that uses a class which its application does not name is undone, and says which."""
+    App("theirs", Stranger)
+    kit = Kit(App("ours", Visitor))
+    kit.call.Visitor.create("v")
+    for method in ["make", "ask"]:
+        with pytest.raises(UserError, match="Stranger is no part of this application"):
+            getattr(kit.call.Visitor("v"), method)()
+    assert list(kit.runtime.state) == ["Visitor/v"]

@@ -116,7 +116,7 @@ class Executor:
                 What it touched until then is in `touched`.
         """
         self.interrupted = self.escaped = self.raised = None
-        txn = Transaction(request_id, time_us, self._read)
+        txn = Transaction(request_id, time_us, self._read, self._app.entities)
         token = activate(txn)
         self.runs += 1
         self.running = True

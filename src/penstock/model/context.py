@@ -7,7 +7,7 @@ a copy of the attributes. A process runs one transaction at a time.
 """
 
 import random as _random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -25,6 +25,7 @@ from penstock.errors import (
     OutsideTransaction,
     ReadonlyViolation,
     Unencodable,
+    UserError,
 )
 from penstock.model.entity_type import EntityType
 
@@ -86,6 +87,7 @@ class Transaction:
     __slots__ = (
         "_aliases",
         "_deleted",
+        "_kinds",
         "_random",
         "_read",
         "_uuids",
@@ -96,7 +98,11 @@ class Transaction:
         "time_us",
     )
 
-    def __init__(self, request_id: RequestId, time_us: int, read: Read) -> None:
+    def __init__(
+        self, request_id: RequestId, time_us: int, read: Read, kinds: Mapping[str, EntityType]
+    ) -> None:
+        """Begin; `kinds` are the application's entity classes by name, no others may be touched."""
+        self._kinds = kinds
         self.request_id = request_id
         self.time_us = time_us
         self.instances: dict[EntityKey, Any] = {}
@@ -113,6 +119,7 @@ class Transaction:
 
         Raises:
             NoSuchEntity: It does not exist.
+            UserError: Its class is no part of the application.
         """
         name = _get(instance, "__dict__")[kind.key_name]
         key: Any = kind.prefix + name if kind.key_is_text else kind.key_of(instance)
@@ -122,6 +129,8 @@ class Transaction:
             return
         before = self.before
         if key not in before:
+            if self._kinds.get(kind.name) is not kind:
+                raise self._stranger(kind)
             data = before[key] = self._read(key)
         else:
             data = None if key in self._deleted else before[key]
@@ -143,8 +152,14 @@ class Transaction:
         if type(self.instances.get(key)) is kind.cls:
             return True
         if key not in self.before:
+            if self._kinds.get(kind.name) is not kind:
+                raise self._stranger(kind)
             self.before[key] = self._read(key)
         return key not in self._deleted and self.before[key] is not None
+
+    @staticmethod
+    def _stranger(kind: EntityType) -> UserError:
+        return UserError(f"{kind.where}: {kind.name} is no part of this application; name it there")
 
     def create(self, kind: EntityType, key: EntityKey, instance: Any) -> Any:
         """Let an instance with all its attributes be a new entity; return its reference.
