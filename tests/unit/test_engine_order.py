@@ -102,3 +102,13 @@ def test_spread_is_even_where_nothing_is_related(count: int, tasks: int) -> None
     sizes = [task.size for task in spread([blob(one) for one in range(count)], tasks)]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(0, 20), st.integers(0, 40), st.integers(2, 4))
+def test_spread_evens_out_a_large_component(related: int, count: int, tasks: int) -> None:
+    """Beside a component that must stay whole, the rest fills the other tasks evenly."""
+    blobs = [blob(1)] * related + [blob(10 + one) for one in range(count)]
+    sizes = sorted(task.size for task in spread(blobs, tasks))
+    fair = -(-(related + count) // tasks)
+    assert sizes[-1] == max(related, fair)
+    assert sizes[-2] - sizes[0] <= 1

@@ -112,9 +112,13 @@ def _place(sizes: npt.NDArray[np.int64], tasks: int) -> npt.NDArray[np.int64]:
 
 
 def _level(loads: list[tuple[int, int]], count: int) -> npt.NDArray[np.int64]:
-    """Return tasks for `count` equal components, so that loads end as equal as can be."""
-    tasks = len(loads)
-    target = (sum(load for load, _ in loads) + count) / tasks
-    room = {task: max(0, round(target - load)) for load, task in loads}
-    filled = np.repeat(np.fromiter(room, np.int64), np.fromiter(room.values(), np.int64))
-    return np.resize(filled, count) if filled.size else np.arange(count) % tasks
+    """Return tasks for `count` equal components, so that loads end as equal as can be.
+
+    Like water: it stands equally high over the lightest tasks, and does not reach the others.
+    """
+    height, task = np.array(sorted(loads), np.int64).T
+    levels = (count + height.cumsum()) // np.arange(1, task.size + 1)  # over the first 1, 2, …
+    reached = np.count_nonzero(levels >= height)
+    room = levels[reached - 1] - height[:reached]
+    room[: count - room.sum()] += 1
+    return np.repeat(task[:reached], room)
