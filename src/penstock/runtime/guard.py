@@ -72,11 +72,11 @@ class Guard:
         sys.setrecursionlimit(self._depth_before)
 
     def _tick(self, _signal: int, _frame: FrameType | None) -> None:
-        signal.setitimer(signal.ITIMER_PROF, self._stuck_s)  # the interpreter runs: begin anew
         executor = self._executor
         if not executor.running or executor.runs != self._seen:
             self._seen = executor.runs
             self._strikes = 0
+            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
             return
         self._strikes += 1
         if self._strikes >= TICKS:

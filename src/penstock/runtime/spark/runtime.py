@@ -310,7 +310,7 @@ class SparkRuntime:
                 failures, progress = 0, now
             failures += 1
             if isinstance(cause, Fenced | IntegrityError) or (
-                failures > RESTARTS_MAX and not isinstance(cause, OperationalError)
+                failures > RESTARTS_MAX and not _is_surroundings(cause)
             ):
                 self._give_up(cause)
                 return
@@ -339,3 +339,8 @@ class SparkRuntime:
         except Exception as error:  # noqa: BLE001 -- whatever ended the query, it is to be restarted
             return error
         return None
+
+
+def _is_surroundings(cause: BaseException | None) -> bool:
+    """Say whether a failure passes when the surroundings are well again."""
+    return isinstance(cause, OperationalError) or "No space left on device" in str(cause)

@@ -21,7 +21,7 @@ from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Outcome
 from penstock.engine.step import Finding
 from penstock.engine.task import Task
-from penstock.errors import Corrupt, LimitExceeded, PenstockError
+from penstock.errors import Corrupt, LimitExceeded, PenstockError, StateUnavailable
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
@@ -64,6 +64,8 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
             report = _worker(settings).perform(orders.decode_order(bytes(payload)))
         except PenstockError as error:  # Spark would try again at once, and hand on its text only
             report = Report(failure=(error.code, type(error).__name__, str(error)))
+        except OSError as error:  # of drafts and notes; handlers' own never come this far
+            report = Report(failure=(StateUnavailable.code, "StateUnavailable", str(error)))
         yield orders.encode(report)
 
 

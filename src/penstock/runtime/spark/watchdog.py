@@ -2,14 +2,16 @@
 
 Every task notes which position it runs and in which process (`quarantine`). A note that stays the
 same for too long is named in a warning; when it stays for twice as long, its worker is killed, so
-that Spark runs the task again and the quarantine sees a death. Only processes below this one are
-killed; a worker on another host is only named.
+that Spark runs the task again and the quarantine sees a death. A worker that somebody has stopped
+(SIGSTOP) may have taken a task without a note, and is treated alike. Only processes below this one
+are killed; a worker on another host is only named.
 """
 
 import logging
 import re
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,10 @@ _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"e(\d+)-r(\d+)-t(\d+)\.running")
 _LOOKS: Final = 4  # in the time after which a task is named
+_STOPPED: Final = "stopped"
+
+_Suspect = tuple[str, Note]
+"""A file of notes, or `stopped`, and what it says."""
 
 
 class Watchdog:
@@ -30,8 +36,8 @@ class Watchdog:
         """Watch a directory of notes; warn after `stuck_s`, kill after twice that."""
         self._scratch = scratch
         self._stuck_s = stuck_s
-        self._since: dict[tuple[str, Note], float] = {}
-        self._warned: set[tuple[str, Note]] = set()
+        self._since: dict[_Suspect, float] = {}
+        self._warned: set[_Suspect] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-watchdog", daemon=True)
 
@@ -57,7 +63,7 @@ class Watchdog:
             (path.name, note)
             for path in self._scratch.glob("e*.running")
             if (note := read_note(path)) is not None
-        }
+        } | {(_STOPPED, Note(-1, pid)) for pid in _stopped()}
         self._since = {one: self._since.get(one, now) for one in running}
         self._warned &= running
         for one, since in self._since.items():
@@ -78,7 +84,19 @@ class Watchdog:
             return
 
 
+def _stopped() -> list[int]:
+    """Return the processes below this one that are stopped."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_STOPPED:
+                found.append(process.pid)
+    return found
+
+
 def _facts(name: str, note: Note) -> dict[str, int]:
+    if name == _STOPPED:
+        return {"pid": note.pid}
     found = _NAME.fullmatch(name)
     assert found is not None, name
     epoch, round_number, task = map(int, found.groups())

@@ -1,0 +1,215 @@
+"""A Spark runtime in a process of its own, which tests may kill, stop and damage.
+
+Run as a program it is the driver: it says what happens in JSON lines on standard output, stops when
+it is told to on standard input or when that ends, and leaves with 3 when the runtime refuses to
+start and with 4 when it gives up.
+"""
+
+import contextlib
+import json
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from penstock.engine.execute import Limits
+from penstock.errors import PenstockError
+from penstock.runtime.config import Config
+from penstock.runtime.spark.runtime import SparkRuntime
+
+TOP = Path(__file__).parent.parent.parent
+DEADLINE_S = 120.0
+LOOK_S = 0.02
+REFUSED, GAVE_UP = 3, 4
+KILLED = -signal.SIGKILL
+
+
+def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Return the first true value of a condition."""
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
+        threading.Event().wait(LOOK_S)
+    return found
+
+
+class DriverProcess:
+    """A driver on a data directory; `settings` are those of `Config`."""
+
+    def __init__(self, spec: str, data: Path, **settings: Any) -> None:
+        data.mkdir(parents=True, exist_ok=True)
+        self.events: list[dict[str, Any]] = []
+        self._output = data.with_name(f"{data.name}.stderr")
+        arguments = {"cores": 2, "partitions": 2, **settings, "data": str(data)}
+        with self._output.open("a") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, spec, json.dumps(arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=TOP,
+            )
+        self._below: dict[int, psutil.Process] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        """Wait until it has started, was refused, or died."""
+        wait_for(lambda: self.has("started") or not self.alive, "the start of the driver")
+        self.note_below()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave nothing running, however the test ended."""
+        self.kill()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        self._reader.join(timeout=10)
+        stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def has(self, event: str) -> bool:
+        """Whether it has said something."""
+        return any(one["event"] == event for one in list(self.events))
+
+    def last(self, event: str) -> dict[str, Any]:
+        """Return what it said last of a kind; shows its errors when it said nothing."""
+        found = [one for one in self.events if one["event"] == event]
+        assert found, f"no {event}:\n{self.errors()[-3_000:]}"
+        return found[-1]
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """Return the report of each epoch that it committed."""
+        return [one for one in list(self.events) if one["event"] == "epoch"]
+
+    def errors(self) -> str:
+        """Return what every driver of the data directory has written to standard error."""
+        return self._output.read_text()
+
+    def stop(self) -> None:
+        """Stop gracefully; returns when the process has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("stop\n")
+        self._process.stdin.flush()
+        assert self.wait_end() == 0, self.errors()[-3_000:]
+
+    def kill(self) -> None:
+        """End it as by `kill -9`, with all that runs below it."""
+        if self.alive:
+            self.note_below()
+            self._process.kill()
+        self.wait_end()
+
+    def wait_end(self, deadline_s: float = DEADLINE_S) -> int:
+        """Return how it ended, when all that ran below it has ended too."""
+        code = int(self._process.wait(deadline_s))
+        self._reader.join(timeout=10)
+        for one in self._below.values():
+            wait_for(lambda one=one: _ended(one), f"the end of {one}", deadline_s)
+        return code
+
+    def note_below(self) -> None:
+        """Remember which processes run below, for the time when it is gone."""
+        try:
+            children = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return
+        self._below |= {one.pid: one for one in children}
+
+    def below(self, word: str) -> list[psutil.Process]:
+        """Return the processes below it whose command line holds a word."""
+        try:
+            found = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [one for one in found if word in _command_line(one)]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the Python workers that execute tasks: children of Spark's daemons."""
+        daemons = self.below("pyspark.daemon")
+        pids = {one.pid for one in daemons}
+        return [one for one in daemons if one.ppid() in pids]
+
+    @property
+    def pid(self) -> int:
+        """Process id of the driver."""
+        return self._process.pid
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                self.events.append(json.loads(line))
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() in (
+            psutil.STATUS_ZOMBIE,
+            psutil.STATUS_STOPPED,  # a worker that the test has stopped cannot end
+        )
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _say(event: str, **facts: Any) -> None:
+    print(json.dumps({"event": event, **facts}), flush=True)  # noqa: T201 -- the protocol
+
+
+def _told_to_stop() -> bool:
+    ready, _, _ = select.select([sys.stdin], [], [], 0.05)
+    return bool(ready)
+
+
+def _drive(spec: str, arguments: dict[str, Any]) -> int:
+    limits = Limits(**arguments.pop("limits", {}))
+    config = Config(data=Path(arguments.pop("data")), limits=limits, **arguments)
+    runtime = None
+    try:
+        runtime = SparkRuntime(spec, config)
+        runtime.on_epoch.append(lambda report: _say("epoch", **report.plain()))
+        runtime.start()
+    except PenstockError as error:
+        _say("refused", code=error.code, message=str(error))
+        if runtime is not None:
+            runtime.stop()
+        return REFUSED
+    _say("started")
+    code = 0
+    while not _told_to_stop():
+        try:
+            runtime.check()
+        except PenstockError as error:
+            _say("failed", code=error.code, message=str(error))
+            code = GAVE_UP
+            break
+    runtime.stop()
+    _say("stopped")
+    return code
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(TOP))
+    sys.exit(_drive(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,202 @@
+"""Load: requests appended to the log of a running application, some of them twice.
+
+A workload gives the requests and says what they conserve. `Load` appends them in a thread, keeps
+the backlog small, and remembers what was acknowledged at which position.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.runtime.loading import load_app
+from tests.faults.history import ONLY, Row, State, calls_of, values_of
+
+TOP = Path(__file__).parent.parent.parent
+BACKLOG = 400
+Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
+
+
+class Workload(Protocol):
+    """Requests of one application."""
+
+    spec: str
+    app: App
+
+    def setup(self) -> Iterator[Call]:
+        """Yield what must be there first."""
+
+    def traffic(self, draw: random.Random) -> Iterator[Call]:
+        """Yield requests without end."""
+
+    def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+        """Assert that nothing was made from nothing, and nothing was lost."""
+
+
+class Bank:
+    """Transfers and payments between a few accounts; some are refused."""
+
+    accounts = 40
+
+    def __init__(self) -> None:
+        self.spec = str(TOP / "examples" / "bank")
+        self.app = load_app(self.spec)
+
+    def setup(self) -> Iterator[Call]:
+        for number in range(self.accounts):
+            yield "Account", f"a{number}", "create", [], {"balance": 500}
+
+    def traffic(self, draw: random.Random) -> Iterator[Call]:
+        account = self.app.entities["Account"].of_text
+        while True:
+            one, two, three = (f"a{draw.randrange(self.accounts)}" for _ in range(3))
+            amount = draw.randrange(-2, 60)
+            match draw.randrange(10):
+                case 0:
+                    yield "Account", one, "deposit", [amount], {}
+                case 1:
+                    yield "Account", one, "withdraw", [amount], {}
+                case 2:
+                    yield "Account", one, "pay", [account(two), amount, account(three), 1], {}
+                case 3:
+                    yield "Account", one, "transfer", [account("nobody"), amount], {}
+                case _:
+                    yield "Account", one, "transfer", [account(two), amount], {}
+
+    def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+        there = sum(one["balance"] for one in values_of(state, names, "Account").values())
+        brought = 0
+        for _, _, method, positional, named in calls_of(rows):
+            if method == "create":
+                brought += named["balance"]
+            elif method in ("deposit", "withdraw"):
+                brought += positional[0] if method == "deposit" else -positional[0]
+        assert there == brought, f"accounts hold {there}, {brought} was brought"
+
+
+class Shop:
+    """Checkouts of a few orders over a few items and users; some are refused."""
+
+    count = 40
+
+    def __init__(self) -> None:
+        self.spec = str(TOP / "examples" / "shop")
+        self.app = load_app(self.spec)
+
+    def setup(self) -> Iterator[Call]:
+        item, user = self.app.entities["Item"].of_text, self.app.entities["User"].of_text
+        draw = random.Random(7)
+        for number in range(self.count):
+            yield "Item", f"i{number}", "create", [], {"price": 1 + number % 5, "stock": 60}
+            yield "User", f"u{number}", "create", [], {"credit": 300}
+        for number in range(self.count):
+            yield "Order", f"o{number}", "create", [], {"user": user(f"u{number}")}
+            for _ in range(draw.randrange(1, 4)):
+                wanted = item(f"i{draw.randrange(self.count)}")
+                yield "Order", f"o{number}", "add_item", [wanted, draw.randrange(1, 4)], {}
+
+    def traffic(self, draw: random.Random) -> Iterator[Call]:
+        while True:
+            number = draw.randrange(self.count)
+            match draw.randrange(12):
+                case 0:
+                    yield "Item", f"i{number}", "add", [draw.randrange(20)], {}
+                case 1:
+                    yield "User", f"u{number}", "add_funds", [draw.randrange(60)], {}
+                case 2:
+                    yield "User", "nobody", "pay", [1], {}
+                case _:
+                    yield "Order", f"o{number}", "reorder", [], {}
+
+    def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+        money = sum(one["credit"] for one in values_of(state, names, "User").values())
+        stock = sum(one["stock"] for one in values_of(state, names, "Item").values())
+        for order in values_of(state, names, "Order").values():
+            money += order["total_cost"] * order["checkouts"]
+            stock += sum(quantity for _, quantity in order["items"]) * order["checkouts"]
+        brought, shelved = 0, 0
+        for _, _, method, positional, named in calls_of(rows):
+            brought += named.get("credit", 0)
+            shelved += named.get("stock", 0)
+            brought += positional[0] if method == "add_funds" else 0
+            shelved += positional[0] if method == "add" else 0
+        assert (money, stock) == (brought, shelved), "money and stock, and what was brought"
+
+
+class Load:
+    """Appends a workload in a thread until it is closed; every tenth request is sent again."""
+
+    def __init__(self, workload: Workload, data: Path, seed: int, *, most: int = 1 << 60) -> None:
+        data.mkdir(parents=True, exist_ok=True)
+        self._workload = workload
+        self._log = SqliteLog(data / "log.sqlite")
+        self._journal = DeltaJournal(data / "journal", workload.app.name)
+        self._draw = random.Random(seed)
+        self._most = most
+        self._closing = threading.Event()
+        self._sent: list[Entry] = []
+        self.failure: BaseException | None = None
+        self.acknowledged: dict[RequestId, Lsn] = {}
+        for call in workload.setup():
+            self._append([self._entry(call)])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._log.close()
+        self._journal.close()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._closing.set()
+        self._thread.join()
+        assert self.failure is None, self.failure
+
+    def send_again(self) -> None:
+        """Send every request once more; each gets its first position, and the log stays."""
+        end = self._log.end()
+        for first in range(0, len(self._sent), 1_000):
+            self._append(self._sent[first : first + 1_000])
+        assert self._log.end() == end, "a retry was taken for a new request"
+
+    @property
+    def committed(self) -> Lsn:
+        """How far the journal has come."""
+        last = self._journal.last()
+        return Lsn(0) if last is None else last.positions[ONLY]
+
+    def _run(self) -> None:
+        traffic = self._workload.traffic(self._draw)
+        try:
+            while not self._closing.is_set() and len(self._sent) < self._most:
+                if len(self._sent) - self.committed < BACKLOG:
+                    batch = [self._entry(next(traffic)) for _ in range(self._draw.randrange(1, 40))]
+                    self._append(batch)
+                    self._append(self._draw.sample(self._sent, 1 + len(batch) // 10))
+                self._closing.wait(0.01)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _entry(self, call: Call) -> Entry:
+        body, touches = self._workload.app.request(*call)
+        name = RequestId(f"request-{len(self._sent)}")
+        entry = Entry(name, body, touches, time.time_ns() // 1_000)
+        self._sent.append(entry)
+        return entry
+
+    def _append(self, entries: list[Entry]) -> None:
+        for entry, lsn in zip(entries, self._log.append(entries), strict=True):
+            known = self.acknowledged.setdefault(entry.request_id, lsn)
+            assert known == lsn, f"{entry.request_id} was at {known}, now at {lsn}"
