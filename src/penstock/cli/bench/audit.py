@@ -125,9 +125,10 @@ class _Auditor:
         joined = pc.binary_join_element_wise(changes["entity"], changes["key"], "/").to_pylist()
         if len(set(joined)) != len(joined):
             found.complaints.append(f"epoch {commit.epoch} changes one entity twice")
-        found.state.update(zip(joined, changes.column("state").to_pylist(), strict=True))
-        if changes["state"].null_count:  # no benchmark deletes; the ledger has complained
-            found.state = {key: data for key, data in found.state.items() if data is not None}
+        states = changes.column("state").to_pylist()
+        found.state.update(zip(joined, states, strict=True))
+        for key in [key for key, state in zip(joined, states, strict=True) if state is None]:
+            del found.state[key]  # no benchmark deletes; the ledger has complained
         if commit.epoch == self._window_opens:
             found.sample_state = dict(found.state)
 
