@@ -1,0 +1,300 @@
+"""Break the engine in named ways, and demand that the suite goes red for each.
+
+A suite that stays green over a broken engine checks nothing. Each mutant is one replacement in a
+copy of the tree; the tests that should find it run there, without looking for the smallest
+failure. A text that is no longer in the source fails the check as loudly as a survivor: whoever
+changes the source changes the mutant. `scripts/mutants` runs it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).parent.parent.parent
+SRC = Path("src/penstock")
+TIMEOUT_S = 150
+
+TWINS = "tests/differential/test_engine_twins.py"
+SERIAL = f"{TWINS}::test_serial_runtime_means_what_programs_say"
+ENGINE = f"{TWINS}::test_engine_equals_one_thread"
+TANGLE = f"{TWINS}::test_tangle_equals_one_thread"
+HOSTS = f"{TWINS}::test_hosts_equal_one_thread"
+REPEATED = f"{TWINS}::test_repeated_request_has_one_reply"
+EPOCHS = "tests/differential/test_epoch_twins.py"
+CONFLICTS = "tests/unit/test_engine_conflicts.py"
+IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One way to break it: in `file` the text `good`, which occurs once, becomes `bad`."""
+
+    name: str
+    file: str
+    good: str
+    bad: str
+    test: str
+
+    def complaint(self, top: Path) -> str | None:
+        """Say why this mutant cannot be made from a tree, if it cannot."""
+        found = (top / SRC / self.file).read_text().count(self.good)
+        return None if found == 1 else f"{self.file} has {found} times, not once: {self.good!r}"
+
+    def infect(self, top: Path) -> None:
+        path = top / SRC / self.file
+        path.write_text(path.read_text().replace(self.good, self.bad))
+
+
+MUTANTS = (
+    Mutant(
+        "validation is skipped",
+        "engine/step.py",
+        "        if self._alone():\n",
+        "        if self.rounds:\n",
+        TANGLE,
+    ),
+    Mutant(
+        "finished components are not validated again",
+        "engine/step.py",
+        "again = np.flatnonzero(self._unfinished(labels))",
+        "late = self._run >= self.rounds * self._tasks\n"
+        "        again = np.flatnonzero(self._unfinished(labels) & late)",
+        TANGLE,
+    ),
+    Mutant(
+        "only the last round's touches count",
+        "engine/step.py",
+        "self._touches = self._touches.and_also(",
+        "self._touches = Touches.none().and_also(",
+        TANGLE,
+    ),
+    Mutant(
+        "escapes are ignored",
+        "engine/step.py",
+        "self._escaped[finding.escaped] = True",
+        "self._escaped[finding.escaped] = False",
+        HOSTS,
+    ),
+    Mutant(
+        "rows of the round before stay valid",
+        "engine/step.py",
+        "self._run >= (number + 1) * self._tasks",
+        "self._run >= (number + 2) * self._tasks",
+        TANGLE,
+    ),
+    Mutant(
+        "nothing is shipped",
+        "engine/step.py",
+        "if self._hosts is None or self._touches.position.size == 0:",
+        "if True:",
+        HOSTS,
+    ),
+    Mutant(
+        "wrong order inside a task",
+        "engine/order.py",
+        "    task_of = _place(sizes, tasks)[index]\n"
+        "    return [positions[task_of == task] for task in range(tasks)]",
+        "    task_of = _place(sizes, tasks)[index]\n"
+        "    return [positions[task_of == task][::-1] for task in range(tasks)]",
+        ENGINE,
+    ),
+    Mutant(
+        "readers do not join writers",
+        "engine/conflicts.py",
+        "joins = written[index]",
+        "joins = touches.wrote",
+        TANGLE,
+    ),
+    Mutant(
+        "an entity that nobody wrote joins its readers",
+        "engine/conflicts.py",
+        "written[index[touches.wrote]] = True",
+        "written[index] = True",
+        CONFLICTS,
+    ),
+    Mutant(
+        "deleted entities rise inside a task",
+        "engine/task.py",
+        "            if key in written:\n",
+        "            if written.get(key) is not None:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "touches of aborted transactions are forgotten",
+        "engine/task.py",
+        "        if self._tracked:\n",
+        "        if self._tracked and outcome.error is None:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "an abort keeps its writes",
+        "engine/execute.py",
+        "            writes = _NOTHING\n",
+        "            writes = txn.changes()\n",
+        SERIAL,
+    ),
+    Mutant(
+        "a swallowed escape takes effect",
+        "engine/execute.py",
+        "            if self.escaped is not None:\n                raise Escape(self.escaped)\n",
+        "",
+        HOSTS,
+    ),
+    Mutant(
+        "a savepoint restores nothing",
+        "model/context.py",
+        "            txn.restore(memory)\n",
+        "            pass\n",
+        SERIAL,
+    ),
+    Mutant(
+        "a caught violation of @readonly is forgiven",
+        "model/context.py",
+        "        if self._violation is not None:\n            raise self._violation\n",
+        "",
+        SERIAL,
+    ),
+    Mutant(
+        "the serial runtime takes a request twice",
+        "runtime/local/runtime.py",
+        "        if known is not None:\n",
+        "        if False:\n",
+        REPEATED,
+    ),
+    Mutant(
+        "the log takes a request twice",
+        "log/sqlite.py",
+        "Admission(self._index.seen(connection, marks, now_s), end, now_s)",
+        "Admission({}, end, now_s)",
+        IDS,
+    ),
+    Mutant(
+        "superseded rows are kept",
+        "runtime/spark/rows.py",
+        "        if superseded.size:\n",
+        "        if False:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "an epoch is told before its commit",
+        "runtime/spark/driver.py",
+        "        self._commit(epoch, ranges, count, reports)\n",
+        "        self._tell(EpochReport(epoch, count, 0, run.rounds, run.reran, tasks, {}))\n"
+        "        self._commit(epoch, ranges, count, reports)\n",
+        EPOCHS,
+    ),
+    Mutant(
+        "a restarted driver begins at the log's start",
+        "runtime/spark/driver.py",
+        "            self._positions.update(last.positions)\n",
+        "            pass\n",
+        EPOCHS,
+    ),
+    Mutant(
+        "the last round alone is published",
+        "runtime/spark/driver.py",
+        "drafts=_standing(drafts, task, run) if publish else [],",
+        "drafts=[],",
+        EPOCHS,
+    ),
+    Mutant(
+        "state is an epoch old",
+        "runtime/spark/stage.py",
+        "self._stores.at(Epoch(order.epoch - 1))",
+        "self._stores.at(Epoch(max(-1, order.epoch - 2)))",
+        EPOCHS,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the suite took it: `text` says it, `fine` whether that is as it must be."""
+
+    name: str
+    text: str
+    fine: bool = False
+    seconds: float = 0.0
+
+
+def judge(mutant: Mutant, tree: Path) -> Verdict:
+    """Run a mutant's test on an infected copy of a tree."""
+    complaint = mutant.complaint(tree)
+    if complaint is not None:
+        return Verdict(mutant.name, f"CANNOT BE MADE: {complaint}")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = _copied(tree, Path(folder))
+        mutant.infect(copy)
+        code, output = _suite(copy, [mutant.test])
+    text = {1: "killed", 0: "SURVIVED"}.get(code, f"DID NOT RUN:\n{output}")
+    return Verdict(mutant.name, text, code == 1, time.monotonic() - began)
+
+
+def judge_health(tree: Path) -> Verdict:
+    """Run all the tests on a healthy tree, where they must be green."""
+    began = time.monotonic()
+    code, output = _suite(tree, sorted({mutant.test for mutant in MUTANTS}))
+    where = _python(tree, ["-c", "import penstock; print(penstock.__file__)"])[1].strip()
+    fine = code == 0 and Path(where).is_relative_to(tree)
+    text = "green" if fine else f"RED, with penstock from {where}:\n{output}"
+    return Verdict("(healthy)", text, fine, time.monotonic() - began)
+
+
+def _copied(tree: Path, folder: Path) -> Path:
+    """Copy what the tests need; once for all, so that nobody's editing shows in between."""
+    copy = folder.resolve() / "tree"
+    for name in ("src", "tests", "examples"):
+        shutil.copytree(tree / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(tree / "pyproject.toml", copy)
+    return copy
+
+
+def _suite(copy: Path, tests: list[str]) -> tuple[int, str]:
+    return _python(copy, ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests])
+
+
+def _python(copy: Path, arguments: list[str]) -> tuple[int, str]:
+    """Run Python with the copy's source in front of the installed one."""
+    surroundings = {**os.environ, "PYTHONPATH": str(copy / "src"), "PENSTOCK_TESTS_HURRY": "1"}
+    try:
+        ended = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=copy,
+            env=surroundings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"not over after {TIMEOUT_S} s"
+    return ended.returncode, ended.stdout[-3_000:]
+
+
+def main() -> int:
+    """Print a table as verdicts come in; return 1 unless every mutant was killed."""
+    wanted = [mutant for mutant in MUTANTS if not sys.argv[1:] or sys.argv[1] in mutant.name]
+    width = max(len(mutant.name) for mutant in MUTANTS)
+    fine = bool(wanted)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        tree = _copied(TOP, Path(folder))
+        health = pool.submit(judge_health, tree)
+        verdicts = [pool.submit(judge, mutant, tree) for mutant in wanted]
+        for verdict in [*verdicts, health]:
+            one = verdict.result()
+            line = f"{one.name:{width}}  {one.seconds:5.1f} s  {one.text}"
+            print(line, flush=True)  # noqa: T201 -- a program's table
+            fine = fine and one.fine
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
