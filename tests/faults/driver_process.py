@@ -7,6 +7,7 @@ start and with 4 when it gives up.
 
 import contextlib
 import json
+import logging
 import select
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,12 +33,17 @@ REFUSED, GAVE_UP = 3, 4
 KILLED = -signal.SIGKILL
 
 
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+def wait_for(
+    condition: Callable[[], Any],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    look_s: float = LOOK_S,
+) -> Any:
     """Return the first true value of a condition."""
     deadline = time.monotonic() + deadline_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        threading.Event().wait(LOOK_S)
+        threading.Event().wait(look_s)
     return found
 
 
@@ -97,6 +104,14 @@ class DriverProcess:
         """Return the report of each epoch that it committed."""
         return [one for one in list(self.events) if one["event"] == "epoch"]
 
+    def logs(self) -> list[dict[str, Any]]:
+        """Return the structured warnings of the runtime: `message`, and the facts beside it."""
+        return [one for one in list(self.events) if one["event"] == "log"]
+
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        """Return the warnings with a message."""
+        return [one for one in self.logs() if one["message"] == message]
+
     def errors(self) -> str:
         """Return what every driver of the data directory has written to standard error."""
         return self._output.read_text()
@@ -120,7 +135,7 @@ class DriverProcess:
         code = int(self._process.wait(deadline_s))
         self._reader.join(timeout=10)
         for one in self._below.values():
-            wait_for(lambda one=one: _ended(one), f"the end of {one}", deadline_s)
+            wait_for(partial(_ended, one), f"the end of {one}", deadline_s)
         return code
 
     def note_below(self) -> None:
@@ -175,7 +190,17 @@ def _ended(process: psutil.Process) -> bool:
 
 
 def _say(event: str, **facts: Any) -> None:
-    print(json.dumps({"event": event, **facts}), flush=True)  # noqa: T201 -- the protocol
+    print(json.dumps({"event": event, **facts}, default=str), flush=True)  # noqa: T201 -- the protocol
+
+
+class _Told(logging.Handler):
+    """Says each structured warning, with its facts."""
+
+    _known = frozenset(logging.makeLogRecord({}).__dict__)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = {name: value for name, value in vars(record).items() if name not in self._known}
+        _say("log", **{**facts, "message": record.getMessage()})
 
 
 def _told_to_stop() -> bool:
@@ -186,6 +211,7 @@ def _told_to_stop() -> bool:
 def _drive(spec: str, arguments: dict[str, Any]) -> int:
     limits = Limits(**arguments.pop("limits", {}))
     config = Config(data=Path(arguments.pop("data")), limits=limits, **arguments)
+    logging.getLogger("penstock").addHandler(_Told())
     runtime = None
     try:
         runtime = SparkRuntime(spec, config)

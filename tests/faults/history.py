@@ -4,7 +4,7 @@
 seen once it expects to see again, byte for byte.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,13 @@ class Watch:
     def rows(self) -> list[Row]:
         """Every processed request, in order."""
         return [row for epoch in self._seen for row in epoch.rows]
+
+    def epochs_of(self, names: Sequence[str]) -> list[EpochRows]:
+        """Return the epochs that hold any of some requests."""
+        wanted = set(names)
+        return [
+            one for one in self._seen if any(row.record.request_id in wanted for row in one.rows)
+        ]
 
     @property
     def answers(self) -> dict[RequestId, Answer]:

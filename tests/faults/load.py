@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -17,6 +18,7 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.runtime.loading import load_app
+from tests.faults.driver_process import DriverProcess, wait_for
 from tests.faults.history import ONLY, Row, State, calls_of, values_of
 
 TOP = Path(__file__).parent.parent.parent
@@ -69,6 +71,14 @@ class Bank:
                     yield "Account", one, "transfer", [account("nobody"), amount], {}
                 case _:
                     yield "Account", one, "transfer", [account(two), amount], {}
+
+    def entries(self, seed: int, count: int) -> list[Entry]:
+        """Return the set-up and some traffic as entries of a log."""
+        calls = [*self.setup(), *islice(self.traffic(random.Random(seed)), count)]
+        return [
+            Entry(RequestId(f"{seed}-{number}"), *self.app.request(*call), time_us=number)
+            for number, call in enumerate(calls)
+        ]
 
     def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
         there = sum(one["balance"] for one in values_of(state, names, "Account").values())
@@ -133,7 +143,10 @@ class Shop:
 class Load:
     """Appends a workload in a thread until it is closed; every tenth request is sent again."""
 
-    def __init__(self, workload: Workload, data: Path, seed: int, *, most: int = 1 << 60) -> None:
+    def __init__(
+        self, workload: Workload, data: Path, seed: int, *, most: int = 1 << 60, first: int = 0
+    ) -> None:
+        """Send the set-up and start; at most `most` requests in all, counted from `first`."""
         data.mkdir(parents=True, exist_ok=True)
         self._workload = workload
         self._log = SqliteLog(data / "log.sqlite")
@@ -141,11 +154,13 @@ class Load:
         self._draw = random.Random(seed)
         self._most = most
         self._closing = threading.Event()
+        self._traffic = workload.traffic(self._draw)
+        self._number = first
         self._sent: list[Entry] = []
         self.failure: BaseException | None = None
         self.acknowledged: dict[RequestId, Lsn] = {}
-        for call in workload.setup():
-            self._append([self._entry(call)])
+        if first == 0:
+            self._append([self._entry(call) for call in workload.setup()])
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -163,6 +178,29 @@ class Load:
         self._thread.join()
         assert self.failure is None, self.failure
 
+    def finish(self) -> None:
+        """Wait until all has been sent."""
+        self._thread.join()
+        assert self.failure is None, self.failure
+
+    def send(self, count: int) -> None:
+        """Send further requests from this thread, when the other thread has finished."""
+        self.finish()
+        while count > 0:
+            size = min(count, 5_000)
+            self._append([self._entry(next(self._traffic)) for _ in range(size)])
+            count -= size
+
+    def wait_for_more(self, driver: DriverProcess, more: int) -> None:
+        """Wait until further requests are committed."""
+        goal = self.committed + more
+
+        def come() -> bool:
+            assert driver.alive, driver.errors()[-3_000:]
+            return self.committed >= goal
+
+        wait_for(come, f"the commit of position {goal}")
+
     def send_again(self) -> None:
         """Send every request once more; each gets its first position, and the log stays."""
         end = self._log.end()
@@ -177,11 +215,11 @@ class Load:
         return Lsn(0) if last is None else last.positions[ONLY]
 
     def _run(self) -> None:
-        traffic = self._workload.traffic(self._draw)
         try:
-            while not self._closing.is_set() and len(self._sent) < self._most:
-                if len(self._sent) - self.committed < BACKLOG:
-                    batch = [self._entry(next(traffic)) for _ in range(self._draw.randrange(1, 40))]
+            while not self._closing.is_set() and self._number < self._most:
+                if self._number - self.committed < BACKLOG:
+                    size = min(self._draw.randrange(1, 40), self._most - self._number)
+                    batch = [self._entry(next(self._traffic)) for _ in range(size)]
                     self._append(batch)
                     self._append(self._draw.sample(self._sent, 1 + len(batch) // 10))
                 self._closing.wait(0.01)
@@ -191,7 +229,8 @@ class Load:
 
     def _entry(self, call: Call) -> Entry:
         body, touches = self._workload.app.request(*call)
-        name = RequestId(f"request-{len(self._sent)}")
+        name = RequestId(f"request-{self._number}")
+        self._number += 1
         entry = Entry(name, body, touches, time.time_ns() // 1_000)
         self._sent.append(entry)
         return entry

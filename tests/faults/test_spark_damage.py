@@ -1,0 +1,131 @@
+"""What is damaged while nothing runs is found when it is next used, and said or repaired."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import Corrupt, Diverged, Fenced
+from penstock.journal.api import Commit, PartKind
+from penstock.journal.delta import DeltaJournal
+from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess, wait_for
+from tests.faults.history import ONLY, Watch
+from tests.faults.load import Bank, Load
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+SENT = 300
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a history and requests that wait; beside it an older log."""
+    data, bank = tmp_path_factory.mktemp("damage") / "data", Bank()
+    with Load(bank, data, seed=1, most=0) as load:
+        load.finish()
+    shutil.copytree(data, data.with_name("older"))
+    with Load(bank, data, seed=1, most=SENT) as load:
+        load.finish()
+        with DriverProcess(bank.spec, data, epoch_records_max=100) as driver:
+            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
+            driver.stop()
+    with Load(bank, data, seed=2, most=2 * SENT, first=SENT) as load:
+        load.finish()
+    return data
+
+
+@pytest.fixture
+def data(stopped: Path, tmp_path: Path) -> Path:
+    """A copy to be damaged."""
+    return Path(shutil.copytree(stopped, tmp_path / "data"))
+
+
+def end_of(data: Path) -> tuple[int, str, str]:
+    """Start a driver that cannot go on; return how it ended, with code and message."""
+    with DriverProcess(Bank().spec, data) as driver:
+        ended = driver.wait_end()
+        last = driver.last("refused" if ended == REFUSED else "failed")
+        return ended, last["code"], last["message"]
+
+
+def newest(paths: list[Path]) -> Path:
+    return max(paths, key=lambda path: path.stat().st_mtime_ns)
+
+
+def flip(path: Path, find: bytes = b"") -> None:
+    """Flip a bit in the middle of a file, or in the last place that holds some bytes."""
+    content = bytearray(path.read_bytes())
+    at = content.rindex(find) if find else len(content) // 2
+    content[at] ^= 0x04
+    path.write_bytes(content)
+
+
+def test_flipped_log_record_is_refused(data: Path) -> None:
+    """A record that waits and is damaged stops the runtime, which names the log's file."""
+    flip(data / "log.sqlite", b"transfer")
+    ended, code, message = end_of(data)
+    assert (ended, code) == (GAVE_UP, Corrupt.code)
+    assert "log.sqlite" in message
+
+
+def test_flipped_journal_part_is_refused(data: Path) -> None:
+    """A damaged part stops the runtime that needs it to rebuild state, and is named."""
+    shutil.rmtree(data / "state")
+    part = newest(list((data / "journal" / f"kind={PartKind.CHANGES}").glob("*.parquet")))
+    flip(part)
+    ended, code, message = end_of(data)
+    assert (ended, code) == (GAVE_UP, Corrupt.code)
+    assert part.name in message
+
+
+def test_flipped_commit_is_refused(data: Path) -> None:
+    """A damaged commit of the journal stops the runtime before Spark starts, and is named."""
+    commit = max((data / "journal" / "_delta_log").glob("*.json"))
+    flip(commit)
+    ended, code, message = end_of(data)
+    assert (ended, code) == (REFUSED, Corrupt.code)
+    assert commit.name in message
+
+
+def replace_log(data: Path, older: Path) -> None:
+    """Put another log where the log is, with all that belongs to it."""
+    for path in data.glob("log.sqlite*"):
+        path.unlink()
+    for path in older.glob("log.sqlite*"):
+        shutil.copy(path, data)
+
+
+def test_log_behind_the_journal_is_refused(data: Path, stopped: Path) -> None:
+    """An older log that was restored stops the runtime before Spark starts."""
+    replace_log(data, stopped.with_name("older"))
+    ended, code, message = end_of(data)
+    assert (ended, code) == (REFUSED, Diverged.code)
+    assert f"up to {SENT}" in message
+
+
+def test_second_driver_is_fenced(data: Path) -> None:
+    """Beside a driver another one is refused; and a driver whose epoch exists already stops."""
+    bank = Bank()
+    watch = Watch(bank.app, data, bank.conserved)
+    with DriverProcess(bank.spec, data) as driver:
+        ended, code, message = end_of(data)
+        assert (ended, code) == (REFUSED, Fenced.code)
+        assert str(driver.pid) in message
+        assert driver.alive
+        journal = DeltaJournal(data / "journal", bank.app.name)
+        wait_for(lambda: reached(journal) == 2 * SENT, "an answer to what waited")
+        watch.check({}, all_answered=True)
+        last = journal.last()
+        assert last is not None
+        foreign = Commit(type(last.epoch)(last.epoch + 1), last.positions, (), last.time_us)
+        journal.commit(foreign)
+        journal.close()
+        with Load(bank, data, seed=3, most=2 * SENT + 5, first=2 * SENT) as load:
+            load.finish()
+        assert driver.wait_end() == GAVE_UP
+        assert driver.last("failed")["code"] == Fenced.code
+
+
+def reached(journal: DeltaJournal) -> int:
+    last = journal.last()
+    return 0 if last is None else last.positions[ONLY]

@@ -1,0 +1,126 @@
+"""Handlers that kill, hang or exhaust their worker are undone alone; their epoch goes on."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import Aborted, LimitExceeded, Unencodable
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from penstock.runtime.loading import load_app
+from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.history import Row, State, Watch, calls_of, values_of
+from tests.faults.load import Call
+from tests.faults.poison import KILLERS, OTHERS
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+SPEC = str(Path(__file__).parent / "poison.py")
+LIMITS = {"time_ms": 300, "memory_bytes": 256 << 20}
+STUCK_S = 2
+COUNT = 30
+
+
+class Poisoned:
+    """A data directory whose log gets batches of good and bad requests."""
+
+    def __init__(self, data: Path) -> None:
+        data.mkdir(parents=True)
+        self.app = load_app(SPEC)
+        self.watch = Watch(self.app, data, conserved)
+        self._log = SqliteLog(data / "log.sqlite")
+        self.acknowledged: dict[RequestId, Lsn] = {}
+        self._count = 0
+
+    def send(self, calls: Sequence[Call], names: Sequence[str] = ()) -> None:
+        """Append all calls at once, so that one epoch takes them."""
+        entries = []
+        for index, call in enumerate(calls):
+            body, touches = self.app.request(*call)
+            name = names[index] if names else f"request-{self._count}"
+            entries.append(Entry(RequestId(name), body, touches, 0))
+            self._count += 1
+        for entry, lsn in zip(entries, self._log.append(entries), strict=True):
+            self.acknowledged[entry.request_id] = lsn
+
+    def close(self) -> None:
+        self._log.close()
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path) -> Iterator[Poisoned]:
+    made = Poisoned(tmp_path / "data")
+    yield made
+    made.close()
+
+
+def conserved(state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+    there = sum(one["balance"] for one in values_of(state, names, "Account").values())
+    added = sum(positional[0] for _, _, method, positional, _ in calls_of(rows) if method == "add")
+    assert there == added, "an undone transaction has left something"
+
+
+def mixed(poisoned: Poisoned, bad: Sequence[str]) -> tuple[list[Call], list[str]]:
+    """Return good requests with bad ones among them, and an id for each."""
+    account = poisoned.app.entities["Account"].of_text
+    calls: list[Call] = []
+    names: list[str] = []
+    for index, how in enumerate(bad):
+        for number in range(COUNT):
+            calls.append(("Account", f"a{number}", "add", [index + number], {}))
+            names.append(f"add-{len(poisoned.acknowledged)}-{index}-{number}")
+        call: Call = ("Account", f"a{index}", "poison", [how, account(f"a{index + 9}")], {})
+        if how == "unspeakable":
+            call = ("Account", f"a{index}", "unspeakable", [], {})
+        calls.append(call)
+        names.append(f"{how}-{len(poisoned.acknowledged)}")
+    calls.append(("Account", "a1", "add", [1], {}))
+    names.append(f"last-{len(poisoned.acknowledged)}")
+    return calls, names
+
+
+def errors_of(poisoned: Poisoned) -> dict[str, str]:
+    """Return the error of each bad request, by what it did."""
+    return {
+        name.partition("-")[0]: error
+        for name, (error, _) in poisoned.watch.answers.items()
+        if error is not None
+    }
+
+
+def test_bad_handlers_are_undone_and_their_epoch_goes_on(
+    poisoned: Poisoned, tmp_path: Path
+) -> None:
+    """Every way to kill, hang or exhaust a worker costs one request, in one task and in two."""
+    poisoned.send([("Account", f"a{number}", "create", [], {}) for number in range(COUNT)])
+    data = tmp_path / "data"
+    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=1_000) as driver:
+        calls, names = mixed(poisoned, [*OTHERS, "unspeakable", *KILLERS])
+        poisoned.send(calls, names)
+        wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
+        poisoned.watch.check(poisoned.acknowledged, all_answered=True)
+        assert len(poisoned.watch.epochs_of(names)) == 1
+        stuck = [one for one in driver.logged("a task makes no progress") if "epoch" in one]
+        assert stuck, "the watchdog names what hangs"
+        assert {"epoch", "round", "task", "position", "pid"} <= stuck[0].keys()
+        driver.stop()
+    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=0) as driver:
+        calls, names = mixed(poisoned, ["exit_at_once", "loop", "allocate"])
+        poisoned.send(calls, names)
+        wait_for(lambda: processed(driver) == len(calls), "an answer to all")
+        driver.stop()
+    poisoned.watch.check(poisoned.acknowledged, all_answered=True)
+    limited = {*KILLERS, "loop", "allocate", "hoard", "recurse"}
+    assert errors_of(poisoned) == {
+        **dict.fromkeys(limited, LimitExceeded.code),
+        **dict.fromkeys(("leave", "fail"), Aborted.code),
+        "unspeakable": Unencodable.code,
+    }
+
+
+def processed(driver: DriverProcess) -> int:
+    """Return how many requests a driver has committed; show why it failed, if it did."""
+    assert driver.alive, driver.errors()[-3_000:]
+    return sum(int(one["records"]) for one in driver.epochs())

@@ -1,0 +1,98 @@
+"""Full disks, long backlogs and lost executors: the runtime waits, keeps its size, and goes on."""
+
+import random
+import resource
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.history import Watch
+from tests.faults.load import Bank, Load, Shop
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+BACKLOG = 100_000
+PYTHON_BYTES_MAX = 600 << 20
+JAVA_BYTES_MAX = 2 << 30
+FAILURES = 7  # more than a failure that is nobody's fault may repeat
+
+
+def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
+    """While workers cannot write, nothing is acknowledged; when they can, all is answered."""
+    bank, data = Bank(), tmp_path / "data"
+    watch = Watch(bank.app, data, bank.conserved)
+    with Load(bank, data, seed, most=200) as load:
+        with DriverProcess(bank.spec, data) as driver:
+            load.finish()
+            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
+            watch.check(load.acknowledged, all_answered=True)
+            limit_files(driver, 0)
+            load.send(50)
+            restarted = "the query failed and is restarted"
+            wait_for(lambda: len(driver.logged(restarted)) >= FAILURES, "repeated failures")
+            watch.check(load.acknowledged)
+            assert len(watch.rows) == load.committed == len(load.acknowledged) - 50
+            limit_files(driver, resource.RLIM_INFINITY)
+            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
+            driver.stop()
+        watch.check(load.acknowledged, all_answered=True)
+
+
+def limit_files(driver: DriverProcess, size: int) -> None:
+    """Let no worker write a file beyond a size; those that are forked later inherit it."""
+    for process in driver.below("pyspark.daemon"):
+        process.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_long_backlog_takes_bounded_memory(tmp_path: Path, seed: int) -> None:
+    """A driver that starts with 100,000 waiting requests answers all, within bounded memory."""
+    bank, data = Bank(), tmp_path / "data"
+    with Load(bank, data, seed, most=0) as load:
+        load.send(BACKLOG)
+        largest = {"python": 0, "java": 0}
+        with DriverProcess(bank.spec, data) as driver:
+
+            def caught_up() -> bool:
+                assert driver.alive, driver.errors()[-3_000:]
+                for process in [psutil.Process(driver.pid), *driver.below("")]:
+                    note_size(process, largest)
+                return load.committed == len(load.acknowledged)
+
+            wait_for(caught_up, "an answer to everything", 300, look_s=0.25)
+            assert max(one["records"] for one in driver.epochs()) <= 10_000
+            driver.stop()
+        assert 0 < largest["python"] < PYTHON_BYTES_MAX
+        assert 0 < largest["java"] < JAVA_BYTES_MAX
+
+
+def note_size(process: psutil.Process, largest: dict[str, int]) -> None:
+    """Remember the largest private memory seen; mapped stores are shared and can be dropped."""
+    try:
+        kind = "java" if "java" in process.name() else "python"
+        memory = process.memory_info()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return
+    largest[kind] = max(largest[kind], memory.rss - memory.shared)
+
+
+def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
+    """On a cluster of two executors one is killed under load; everything is answered as ever."""
+    shop, data, draw = Shop(), tmp_path / "data", random.Random(seed)
+    watch = Watch(shop.app, data, shop.conserved)
+    cluster = {"master": "local-cluster[2,1,1024]", "small_epoch": 0, "epoch_records_max": 150}
+    with Load(shop, data, seed) as load:
+        with DriverProcess(shop.spec, data, **cluster) as driver:
+            for _ in range(2):
+                load.wait_for_more(driver, 200)
+                executors = wait_for(
+                    lambda: driver.below("CoarseGrainedExecutorBackend"), "an executor"
+                )
+                driver.note_below()
+                draw.choice(executors).send_signal(signal.SIGKILL)
+            load.stop()
+            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
+            driver.stop()
+        watch.check(load.acknowledged, all_answered=True)

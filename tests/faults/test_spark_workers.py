@@ -1,0 +1,84 @@
+"""Workers die or sleep in the middle of what they do; nothing is lost, and nothing happens twice."""
+
+import random
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.history import Watch
+from tests.faults.load import Bank, Load, Shop, Workload
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+SEVERAL_TASKS = {"small_epoch": 0, "epoch_records_max": 150}
+MORE = 400
+
+
+@pytest.mark.parametrize(
+    ("step", "workload"),
+    [("in-round@6", Shop()), ("between-parts@9", Bank()), ("in-apply@3", Shop())],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_worker_that_kills_itself_again_and_again(
+    tmp_path: Path, seed: int, step: str, workload: Workload
+) -> None:
+    """Workers that die at a step every few tasks change no outcome; stopping under load loses nothing."""
+    data = tmp_path / "data"
+    watch = Watch(workload.app, data, workload.conserved)
+    with Load(workload, data, seed) as load:
+        with DriverProcess(workload.spec, data, fault=step, **SEVERAL_TASKS) as driver:
+            before = {one.pid for one in driver.workers()}
+            load.wait_for_more(driver, MORE)
+            after = {one.pid for one in driver.workers()}
+            assert not before & after, "the step was never reached"
+            driver.stop()
+        load.stop()
+        watch.check(load.acknowledged)
+        assert len(watch.rows) >= MORE
+
+
+def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> None:
+    """SIGKILL and SIGSTOP of workers, and of their daemon, cost time only; a zombie does nothing."""
+    workload, data, draw = Bank(), tmp_path / "data", random.Random(seed)
+    watch = Watch(workload.app, data, workload.conserved)
+    with Load(workload, data, seed) as load:
+        with DriverProcess(workload.spec, data, stuck_s=2, **SEVERAL_TASKS) as driver:
+            for _ in range(5):
+                load.wait_for_more(driver, 100)
+                signal_one(driver, draw, signal.SIGKILL)
+            load.wait_for_more(driver, 100)
+            sleeper = signal_one(driver, draw, signal.SIGSTOP)
+            wait_for(lambda: named(driver, sleeper, "makes no progress"), "the watchdog's warning")
+            sleeper.send_signal(signal.SIGCONT)
+            load.wait_for_more(driver, 100)
+            sleeper = signal_one(driver, draw, signal.SIGSTOP)
+            wait_for(lambda: not sleeper.is_running(), "the end of the stopped worker")
+            load.wait_for_more(driver, 100)
+            watch.check(dict(load.acknowledged))
+            zombie = signal_one(driver, draw, signal.SIGSTOP)
+            driver.kill()
+        with DriverProcess(workload.spec, data, **SEVERAL_TASKS) as driver:
+            load.wait_for_more(driver, 100)
+            assert zombie.status() == psutil.STATUS_STOPPED
+            zombie.send_signal(signal.SIGCONT)
+            load.wait_for_more(driver, 200)
+            load.stop()
+            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
+            driver.stop()
+        watch.check(load.acknowledged, all_answered=True)
+
+
+def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psutil.Process:
+    """Send a signal to one of the workers that execute tasks."""
+    workers = wait_for(driver.workers, "a worker")
+    chosen: psutil.Process = draw.choice(workers)
+    driver.note_below()
+    chosen.send_signal(number)
+    return chosen
+
+
+def named(driver: DriverProcess, process: psutil.Process, words: str) -> bool:
+    return any(words in one["message"] and one["pid"] == process.pid for one in driver.logs())

@@ -1,0 +1,116 @@
+"""The Spark runtime in good days: requests in, replies out, and rest when there are none."""
+
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from penstock.base.ids import Lsn
+from penstock.errors import (
+    Aborted,
+    AlreadyExists,
+    NoSuchEntity,
+    RequestConflict,
+    RequestError,
+)
+from penstock.runtime.config import Config
+from penstock.runtime.report import EpochReport
+from penstock.runtime.spark.runtime import SparkRuntime
+from tests.faults.load import Bank
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DEADLINE_MS = 120_000
+COUNT = 600
+EPOCH = 150
+IDLE_S = 3.0
+IDLE_CPU_S_MAX = 2.0
+BANK = Bank()
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRuntime]:
+    """A running bank."""
+    data = tmp_path_factory.mktemp("bank") / "data"
+    runtime = SparkRuntime(
+        BANK.spec, Config(data, cores=2, epoch_records_max=EPOCH, small_epoch=50)
+    )
+    runtime.start()
+    yield runtime
+    runtime.stop()
+
+
+def test_calls_come_back_typed(bank: SparkRuntime) -> None:
+    """Creations, calls, references and functions work from outside as they read."""
+    account = bank.call.Account.create("typed", balance=70)
+    bank.call.Account.create("other")
+    assert bank.call.Account.exists("typed")
+    assert not bank.call.Account.exists("nobody")
+    assert bank.call.Account("typed").deposit(5) == 75
+    assert account.account_id == "typed"
+    assert (
+        bank.call.Account("typed").transfer(BANK.app.entities["Account"].of_text("other"), 25) == 50
+    )
+    bank.call.init_accounts(1_000, 3, 9)
+    assert bank.call.Account("1002").deposit(1) == 10
+
+
+def test_errors_come_back_typed(bank: SparkRuntime) -> None:
+    """A failure raises what its code says, names the user's exception, and leaves no effect."""
+    bank.call.Account.create("strict", balance=3)
+    with pytest.raises(AlreadyExists):
+        bank.call.Account.create("strict")
+    with pytest.raises(NoSuchEntity):
+        bank.call.Account("missing").deposit(1)
+    with pytest.raises(Aborted) as caught:
+        bank.call.Account("strict").withdraw(4)
+    assert caught.value.kind == "Overdrawn"
+    with pytest.raises(RequestError):
+        bank.call.Account("strict").deposit("much")
+    with pytest.raises(RequestError):
+        _ = bank.call.Account("strict").vanish
+    assert bank.call.Account("strict").deposit(1) == 4
+
+
+def test_request_id_is_answered_once(bank: SparkRuntime) -> None:
+    """A retry in a later epoch gets the recorded answer; the same id with another body is refused."""
+    bank.call.Account.create("once")
+    first = bank.submit("Account", "once", "deposit", [5], {}, "deposit-once")
+    assert bank.call.Account("once").deposit(1) == 6
+    assert bank.submit("Account", "once", "deposit", [5], {}, "deposit-once") == first
+    with pytest.raises(RequestConflict):
+        bank.submit("Account", "once", "deposit", [6], {}, "deposit-once")
+    assert bank.call.Account("once").deposit(1) == 7
+
+
+def test_epochs_keep_the_admission_limit(bank: SparkRuntime) -> None:
+    """However many requests wait, no epoch takes more than it may."""
+    seen: list[EpochReport] = []
+    bank.on_epoch.append(seen.append)
+    end = Lsn(bank.log.append(BANK.entries(seed=11, count=COUNT))[-1] + 1)
+    assert bank.wait_until(end, DEADLINE_MS)
+    bank.on_epoch.remove(seen.append)
+    assert sum(report.records for report in seen) == COUNT + BANK.accounts
+    assert max(report.records for report in seen) <= EPOCH
+
+
+def test_idle_runtime_rests(bank: SparkRuntime) -> None:
+    """With nothing to do, driver, JVM and workers together leave a core mostly unused."""
+    assert bank.wait_until(bank.log.end(), DEADLINE_MS)
+    before = cpu_s()
+    threading.Event().wait(IDLE_S)
+    assert cpu_s() - before < IDLE_CPU_S_MAX
+
+
+def cpu_s() -> float:
+    """Return the processor time that this process and all below it have used."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
