@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from penstock import App, entity, key, savepoint, transactional
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.execute import Escape, Executor, Interrupted, Limits, Outcome
+from penstock.engine.execute import Executor, Limits, Outcome
+from penstock.engine.failure import Escape, Interrupted
 from penstock.model.context import active
 from penstock.model.request import decode_failure
 

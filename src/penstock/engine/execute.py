@@ -6,7 +6,6 @@ it decides what to do with the writes. Interrupting a handler that runs too long
 part, by raising `Interrupted` inside it.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -15,34 +14,15 @@ import msgspec
 from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import refuse
-from penstock.errors import (
-    Aborted,
-    LimitExceeded,
-    PenstockError,
-    RequestError,
-    Unencodable,
-)
+from penstock.engine.failure import ANYTHING, Escape, exceeded, failure_of
+from penstock.errors import LimitExceeded, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate, deactivate
 from penstock.model.request import Failure, decode_request, encode_failure
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
-_ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
-_NO_NAMES: Final[dict[str, Any]] = {}
-
-
-class Escape(BaseException):
-    """The transaction touched an entity that cannot be read here; carries which."""
-
-    def __init__(self, key: EntityKey) -> None:
-        self.key = key
-        super().__init__(key)
-
-
-class Interrupted(BaseException):
-    """The transaction used more than it may, or killed its worker; carries why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +95,20 @@ class Executor:
             Escape: It touched what `read` refused with `Escape`, even where the handler went on.
                 What it touched until then is in `touched`.
         """
-        self.interrupted = self.escaped = self.raised = None
+        self._forget()
         txn = Transaction(request_id, time_us, self._read, self._app.entities)
         token = activate(txn)
         self.runs += 1
         self.running = True
+        failure: Failure | None = None
         try:
             reply, writes = self._call(body, txn)
-            error = None
-            if self.escaped is not None:
-                raise Escape(self.escaped)
-            if self.interrupted is not None:
-                raise LimitExceeded(self.interrupted)
-        except Escape as escape:
-            self.escaped = escape.key
-            raise
-        except (Exception, SystemExit, GeneratorExit, Interrupted) as raised:  # noqa: BLE001
-            if self.escaped is not None:
-                raise Escape(self.escaped) from None
-            error, reply = self._fail(raised)
-            writes = _NOTHING
+        except ANYTHING as raised:  # user code ends here, whatever it did
+            reply, writes = b"", _NOTHING
+            self.raised = raised
+            if isinstance(raised, Escape) and self.escaped is None:
+                self.escaped = raised.key
+            failure = failure_of(raised, self._limits.memory_bytes, self._limits.depth)
         finally:
             self.running = False
             self.touched = tuple(txn.before)
@@ -142,7 +116,16 @@ class Executor:
                 self.known = tuple(txn.instances)
             deactivate(token)
             txn.release()
-        return Outcome(error, reply, self.touched, writes)
+        if self.escaped is not None:
+            raise Escape(self.escaped)
+        if self.interrupted is not None:  # even where the handler swallowed it
+            failure = exceeded(self.interrupted)
+        if failure is not None:
+            return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
+        return Outcome(None, reply, self.touched, writes)
+
+    def _forget(self) -> None:
+        self.interrupted = self.escaped = self.raised = None
 
     def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
         request = decode_request(body)
@@ -208,35 +191,3 @@ class Executor:
                 raise LimitExceeded(
                     f"{key} takes {len(data)} bytes, more than state_bytes = {limits.state_bytes}"
                 )
-
-    def _fail(self, raised: BaseException) -> tuple[str, bytes]:
-        """Turn what left the handler into the failure that is recorded."""
-        self.raised = raised
-        match raised:
-            case Interrupted():
-                failure = Failure(LimitExceeded.code, "LimitExceeded", str(raised))
-            case MemoryError():
-                text = f"allocated more than memory_bytes = {self._limits.memory_bytes}"
-                failure = Failure(LimitExceeded.code, "LimitExceeded", text)
-            case RecursionError():
-                text = f"recursed deeper than depth = {self._limits.depth}"
-                failure = Failure(LimitExceeded.code, "LimitExceeded", text)
-            case SystemExit() | GeneratorExit():
-                text = f"the handler raised {type(raised).__name__}, which stops nothing here"
-                failure = Failure(Aborted.code, type(raised).__name__, text)
-            case PenstockError():
-                failure = Failure(raised.code, type(raised).__name__, self._message(raised))
-            case _:
-                failure = Failure(Aborted.code, type(raised).__name__, self._message(raised))
-        if self.interrupted is not None:
-            failure = Failure(LimitExceeded.code, "LimitExceeded", self.interrupted)
-        return failure.code, encode_failure(failure)
-
-    @staticmethod
-    def _message(raised: BaseException) -> str:
-        """Return an exception's text, without what differs between two runs."""
-        try:
-            text = str(raised)
-        except Exception as error:  # noqa: BLE001 -- user code: a `__str__` that raises
-            text = f"(its text raised {type(error).__name__})"
-        return _ADDRESS.sub("0x…", text)[:2_000].encode("utf-8", "replace").decode()

@@ -15,7 +15,8 @@ import xxhash
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.conflicts import Touches
-from penstock.engine.execute import Escape, Executor, Limits, Outcome
+from penstock.engine.execute import Executor, Limits, Outcome
+from penstock.engine.failure import Escape
 from penstock.engine.step import Finding
 from penstock.errors import PenstockError
 from penstock.model.application import App

@@ -16,7 +16,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-from penstock.engine.execute import Executor, Interrupted, Limits
+from penstock.engine.execute import Executor, Limits
+from penstock.engine.failure import Interrupted
 
 TICKS: Final = 4
 STUCK: Final = 3
@@ -54,7 +55,7 @@ class Guard:
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
                 faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
             signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
-            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+            self._timer_before = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
         return self
 
     def __exit__(
@@ -68,6 +69,7 @@ class Guard:
             signal.setitimer(signal.ITIMER_PROF, 0)
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
+            signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
         sys.setrecursionlimit(self._depth_before)
 
