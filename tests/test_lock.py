@@ -1,45 +1,73 @@
-"""The lock holds what the project asks for, since `scripts/setup` installs nothing else."""
+"""The locks hold what the project asks for, since nothing else is ever installed.
+
+`scripts/setup` installs requirements.lock; benchmarks/requirements.lock is what benchmarks/ needs
+besides.
+"""
 
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).parent.parent
-LOCK = (TOP / "requirements.lock").read_text()
+LOCKS = ("requirements.lock", "benchmarks/requirements.lock")
+OWN_LOCK = {"benchmarks": "benchmarks/requirements.lock"}
+
+Versions = dict[str, list[str]]
 
 
-def wanted() -> list[Requirement]:
-    project = tomllib.loads((TOP / "pyproject.toml").read_text())
-    groups = project["dependency-groups"].values()
-    named = [line for group in groups for line in group if isinstance(line, str)]
-    build = project["build-system"]["requires"]
-    return [Requirement(line) for line in (*project["project"]["dependencies"], *named, *build)]
+def wanted(lock: str) -> list[Requirement]:
+    project: dict[str, Any] = tomllib.loads((TOP / "pyproject.toml").read_text())
+    groups = project["dependency-groups"].items()
+    lines = [
+        line
+        for name, group in groups
+        if OWN_LOCK.get(name, LOCKS[0]) == lock
+        for line in group
+        if isinstance(line, str)
+    ]
+    if lock == LOCKS[0]:
+        lines += [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    return [Requirement(line) for line in lines]
 
 
-def locked() -> dict[str, list[str]]:
-    versions: dict[str, list[str]] = {}
-    for name, version in re.findall(r"^(\S+)==(\S+)", LOCK, re.MULTILINE):
+def locked(lock: str) -> Versions:
+    versions: Versions = {}
+    text = (TOP / lock).read_text()
+    for name, version in re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE):
         versions.setdefault(canonicalize_name(name), []).append(version)
     return versions
 
 
-def test_lock_satisfies_every_dependency() -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_satisfies_every_dependency(lock: str) -> None:
     """Each dependency is locked, to versions that it allows; otherwise run `scripts/lock`."""
-    versions = locked()
+    versions = locked(lock)
     unsatisfied = [
         str(one)
-        for one in wanted()
+        for one in wanted(lock)
         if not (found := versions.get(canonicalize_name(one.name)))
         or not all(one.specifier.contains(version) for version in found)
     ]
     assert unsatisfied == []
 
 
-def test_every_locked_package_has_hashes() -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_package_has_hashes(lock: str) -> None:
     """Nothing is installed whose content is not known, wherever it is fetched from."""
-    entries = re.split(r"^(?=\S)", LOCK, flags=re.MULTILINE)[1:]
+    text = (TOP / lock).read_text()
+    entries = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
-    assert "://" not in LOCK
+    assert "://" not in text
+
+
+def test_locks_agree() -> None:
+    """What both locks name has the same versions, so that both fit into one environment."""
+    whole, more = (locked(lock) for lock in LOCKS)
+    assert {name: more[name] for name in whole.keys() & more.keys()} == {
+        name: whole[name] for name in whole.keys() & more.keys()
+    }
