@@ -25,6 +25,8 @@ KINDS = ("Alpha", "Beta", "Gamma")
 HURRY = "PENSTOCK_TESTS_HURRY" in os.environ  # only whether something fails is asked
 PHASES = (Phase.generate,) if HURRY else (Phase.generate, Phase.target, Phase.shrink)
 
+Step = tuple[Any, ...]
+
 keys = st.integers(0, KEYS - 1)
 numbers = st.integers(0, 9)
 whos: st.SearchStrategy[Who] = st.tuples(st.sampled_from(KINDS), keys)
@@ -55,7 +57,19 @@ def _deeper(steps: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[Any]:
         st.tuples(st.sampled_from(["follow", "ask", "swallow", "save"]), several),
         st.tuples(st.sampled_from(["attempt", "ensure", "when"]), several, several),
         st.tuples(st.just("loop"), st.just(2), several),
+        st.builds(_undone, several),
+        st.builds(_caught, st.tuples(st.just("look"), whos, several)),
     )
+
+
+def _caught(step: Step) -> Step:
+    """Go on after a step, whatever it raised."""
+    return ("attempt", (step,), ())
+
+
+def _undone(program: tuple[Step, ...]) -> Step:
+    """Do something, fail, and go on as if nothing had been done."""
+    return _caught(("save", (*program, ("fail",))))
 
 
 steps = _deeper(_deeper(_deeper(simple_steps, 2), 2), 3)

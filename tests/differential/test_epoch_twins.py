@@ -27,7 +27,7 @@ def _always_spread() -> object:
         yield
 
 
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=15, phases=PHASES)
 @given(
     histories(most=8) | tangles(most=10),
     st.integers(1, 3),

@@ -32,7 +32,7 @@ MACHINE = Path(__file__).parent.parent / "differential" / "machine.py"
 DEADLINE_MS = 30_000
 
 several_calls: st.SearchStrategy[list[tuple[str, Call]]] = st.lists(
-    histories() | tangles(), min_size=2, max_size=4
+    histories() | tangles(), min_size=3, max_size=5
 ).map(
     lambda several: [
         (f"{number}-{name}", call)
@@ -82,7 +82,7 @@ def pair(
 
 
 @settings(
-    max_examples=12,
+    max_examples=5,
     phases=[Phase.generate],  # both runtimes go on from where they are: nothing to shrink
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
