@@ -1,4 +1,4 @@
-"""Every Python snippet of README and guide runs, in order, as a reader would type it."""
+"""What the pages say is true: snippets run as a reader would type them, tables are complete."""
 
 import re
 import subprocess
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.runtime.config import Config, setting_names
+
 ROOT = Path(__file__).parents[2]
+OPERATIONS = ROOT / "docs" / "OPERATIONS.md"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,3 +45,15 @@ def test_readme_application_runs_on_spark(tmp_path: Path) -> None:
     application, on_spark, _ = snippets("README.md")
     (tmp_path / "kiosk.py").write_text(application)
     run_python(on_spark, tmp_path)
+
+
+def test_operations_page_names_every_setting_and_its_default(tmp_path: Path) -> None:
+    """The table of settings is the configuration's, with its defaults."""
+    rows = re.findall(r"^\| `([a-z_.]+)` \| (\S*) ?\|", OPERATIONS.read_text(), re.MULTILINE)
+    told = {name: default for name, default in rows if name in setting_names()}
+    assert sorted(told) == sorted(setting_names())
+    config = Config(data=tmp_path)
+    for name, default in told.items():
+        if default.isdigit():
+            owner = config.limits if name.startswith("limits.") else config
+            assert getattr(owner, name.removeprefix("limits.")) == int(default), name
