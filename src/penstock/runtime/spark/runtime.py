@@ -266,7 +266,7 @@ class SparkRuntime:
             epoch_bytes_max=self._config.epoch_bytes_max,
             poll_ms=self._config.poll_ms,
         )
-        self._offered = False
+        self._offered, self._driver.failure = False, None
         return (
             self._session.readStream.format(NAME)
             .options(**options)
@@ -305,7 +305,7 @@ class SparkRuntime:
             error = self._await_end(self._query)
             if self._stopping.is_set():
                 return
-            cause = self._driver.failure or error
+            cause = self._driver.failure or self._log_failure() or error
             if (now := self._progress()) != progress:
                 failures, progress = 0, now
             failures += 1
@@ -321,6 +321,17 @@ class SparkRuntime:
                 self._set_checkpoint_aside(cause)
             self._stores().examine()
             self._query = self._begin_query()
+
+    def _log_failure(self) -> PenstockError | None:
+        """Read the log as Spark's source does, whose errors arrive here as text."""
+        assert self._driver is not None
+        try:
+            for partition, at in self._driver.positions.items():
+                if at < self.log.end(partition):
+                    self.log.limit(at, self._config.epoch_records_max, self._config.epoch_bytes_max)
+        except PenstockError as error:
+            return error
+        return None
 
     def _progress(self) -> tuple[Epoch, int]:
         """Return what changes when an epoch was committed, or a poisonous request accused."""
