@@ -100,7 +100,7 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def _server(programs: Path, home: Path, user: str) -> Iterator[None]:
-    command = [programs / "postgres", "-D", home / "data", "-k", home]
+    command: list[str | Path] = [programs / "postgres", "-D", home / "data", "-k", home]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]
     with subprocess.Popen(command, cwd=home, user=user, start_new_session=True) as server:
@@ -114,7 +114,14 @@ def _server(programs: Path, home: Path, user: str) -> Iterator[None]:
 
 def _await(programs: Path, home: Path, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_S
-    ready = [programs / "pg_isready", "--quiet", "--host", home, "--username", USER]
+    ready: list[str | Path] = [
+        programs / "pg_isready",
+        "--quiet",
+        "--host",
+        home,
+        "--username",
+        USER,
+    ]
     while subprocess.run([*ready, "--dbname", "postgres"], check=False).returncode:
         if server.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("PostgreSQL did not start; its messages are above")

@@ -1,7 +1,8 @@
 """The generated parts of docs/PERFORMANCE.md: tables between markers, made from committed JSON.
 
 It reads and writes text only, with the standard library, so that a test can compare the page with
-the JSON beside it wherever the project is installed.
+JSON beside it wherever the project is installed. `python -m benchmarks.page` writes the page anew
+from that JSON, measuring nothing.
 """
 
 import json
@@ -108,3 +109,13 @@ CONTENTS: Final = {"peers": peers_content, "parts": parts_content}
 
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else number(value)
+
+
+def main() -> None:
+    """Write every generated part from its committed figures."""
+    for part in CONTENTS:
+        update(part, json.loads((DOCS / f"{part}.json").read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -82,7 +82,15 @@ def ours(setup: Setup, kind: str, keys: int, load: str, *flags: str) -> Row:
     program = Path(sys.executable).with_name("penstock")
     cores = str(setup.cores)
     data = Path(tempfile.mkdtemp(dir=setup.directory, prefix="penstock-"))
-    command = [program, "bench", kind, *flags, "--seconds", str(setup.seconds), "--json"]
+    command: list[str | Path] = [
+        program,
+        "bench",
+        kind,
+        *flags,
+        "--seconds",
+        str(setup.seconds),
+        "--json",
+    ]
     command += ["--cores", cores, "--partitions", cores, "--data", data]
     try:
         found = setup.figures(command)

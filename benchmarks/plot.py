@@ -1,8 +1,10 @@
 """The plot of `benchmarks.peers`: checkouts a second, and keys updated a second.
 
 The same figures give the same SVG, byte for byte, so that a new plot in a diff means new figures.
+`python -m benchmarks.plot` draws docs/peers.svg anew from docs/peers.json, measuring nothing.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,13 +12,14 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.page import number
+from benchmarks.page import DOCS, number
 
 OURS: Final = "#0b6e8a"
 THEIRS: Final = "#a9b4bb"
 INK: Final = "#22313a"
-STYLE: Final[Mapping[str, Any]] = {
+STYLE: Final[Any] = {  # matplotlib types its keys by name
     "svg.hashsalt": "penstock",
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -37,8 +40,9 @@ def draw(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
     keys.append(max((row for row in checkouts if row not in keys), key=lambda row: row["per_s"]))
     keys.sort(key=lambda row: -row["keys_per_s"])
     machine = figures["machine"]
-    with mpl.rc_context(dict(STYLE)):
-        figure = Figure(figsize=(9.6, 6.4), layout="constrained", facecolor="white")
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
+        figure = Figure(figsize=(9.6, 6.8), layout=layout, facecolor="white")
         heights = [len(checkouts), len(keys)]
         above, below = figure.subplots(2, 1, height_ratios=heights)
         bars(above, checkouts, "per_s", "Shop checkouts per second (4 keys in one transaction)")
@@ -57,7 +61,8 @@ def draw(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
 
 def is_checkout(row: Mapping[str, Any]) -> bool:
     """Say whether an operation of a row is a checkout of the shop."""
-    return row["system"].startswith("PostgreSQL") or row["system"].endswith("checkout")
+    system: str = row["system"]
+    return system.startswith("PostgreSQL") or system.endswith("checkout")
 
 
 def label_of(row: Mapping[str, Any]) -> str:
@@ -80,3 +85,12 @@ def bars(axes: Axes, rows: Rows, column: str, title: str) -> None:
     axes.tick_params(axis="y", length=0, labelsize=9)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.spines["left"].set_color(THEIRS)
+
+
+def main() -> None:
+    """Draw the committed figures."""
+    draw(json.loads((DOCS / "peers.json").read_text()), [DOCS / "peers.svg"])
+
+
+if __name__ == "__main__":
+    main()

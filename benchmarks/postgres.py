@@ -9,7 +9,7 @@ statements
     rules in Python, three `UPDATE`, `COMMIT`. A process for each connection, psycopg 3, prepared.
 function
     The same as one PL/pgSQL function, one round trip, from the same Python processes.
-function, pgbench
+function by pgbench
     The same function, called by PostgreSQL's own load generator, which is written in C and leaves
     the machine's cores to the server: the most that PostgreSQL can do here.
 
@@ -132,7 +132,7 @@ def by_pgbench(
         script.write_text(
             f"\\set which random(0, {options.orders - 1})\nSELECT checkout(:which);\n"
         )
-        command = [
+        command: list[str | Path] = [
             *(cluster.programs / "pgbench", "--no-vacuum", "--protocol=prepared", "--log"),
             *(f"--log-prefix={name}/log", f"--file={script}", f"--client={connections}"),
             *(f"--time={WARM_UP_S + options.seconds:.0f}", "--jobs=1"),
@@ -176,7 +176,7 @@ def run(cluster: Cluster, options: Options, connections: list[int]) -> Iterator[
     """Run every way with every number of connections."""
     committed = 0
     with psycopg.connect(cluster.address, autocommit=True) as connection:
-        for way in (*WAYS, "function, pgbench"):
+        for way in (*WAYS, "function by pgbench"):
             for count in connections:
                 connection.execute("CHECKPOINT")
                 if way in WAYS:
