@@ -49,8 +49,8 @@ def test_readme_application_runs_on_spark(tmp_path: Path) -> None:
 
 def test_operations_page_names_every_setting_and_its_default(tmp_path: Path) -> None:
     """The table of settings is the configuration's, with its defaults."""
-    rows = re.findall(r"^\| `([a-z_.]+)` \| (\S*) ?\|", OPERATIONS.read_text(), re.MULTILINE)
-    told = {name: default for name, default in rows if name in setting_names()}
+    rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]*)\|", OPERATIONS.read_text(), re.MULTILINE)
+    told = {name: default.strip() for name, default in rows if name in setting_names()}
     assert sorted(told) == sorted(setting_names())
     config = Config(data=tmp_path)
     for name, default in told.items():
