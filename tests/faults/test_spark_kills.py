@@ -75,7 +75,7 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
     with Load(workload, data, seed) as load:
         for life in lives:
             with DriverProcess(
-                workload.spec, data, fault=f"{life.step}@3", **life.settings
+                workload.spec, data, fault=f"{life.step}@2", **life.settings
             ) as driver:
                 assert driver.wait_end() == KILLED, driver.errors()[-3_000:]
             watch.check(dict(load.acknowledged))
@@ -100,6 +100,7 @@ def test_kill_at_every_step_with_several_tasks(tmp_path: Path, seed: int) -> Non
 
 def test_kill_at_every_step_while_partitions_change(tmp_path: Path, seed: int) -> None:
     """Kills and repartitioning at once: transfers are neither lost nor doubled."""
-    settings = [SMALL, SMALL, MULTI_3, SMALL, MULTI_3, SMALL]
-    lives = [Life(step, given) for step, given in zip(DRIVER_STEPS, settings, strict=True)]
+    steps = ("after-round", "before-commit", "after-commit", "before-spark-commit")
+    settings = (MULTI_3, SMALL, MULTI_3, SMALL)
+    lives = [Life(step, given) for step, given in zip(steps, settings, strict=True)]
     live(Bank(), tmp_path / "data", seed, lives)

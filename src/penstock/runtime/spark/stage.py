@@ -108,11 +108,10 @@ class Worker:
                 for attempt in range(_ATTEMPTS):
                     try:
                         return self._execute(order)
-                    except Corrupt as error:
+                    except Corrupt:
                         if attempt + 1 == _ATTEMPTS:
                             raise
-                        for partition in range(self._settings.partitions):
-                            self._stores.rebuild(partition, str(error))
+                        self._stores.examine()  # deletes what is damaged; the next try builds it
         raise AssertionError("every order is handled")
 
     def _execute(self, order: Execute) -> Report:
