@@ -12,6 +12,8 @@ from typing import Any, Final
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "PERFORMANCE.md"
+BUSY: Final = 0.5
+"""Load average for each core from which a machine is not one that does nothing else."""
 
 Figures = Mapping[str, Any]
 
@@ -64,12 +66,14 @@ def number(value: float) -> str:
 
 def machine_text(machine: Figures) -> str:
     """Return a sentence about where the figures come from."""
+    busy = machine["load_before"] > BUSY * machine["cores"]
+    caution = " **Others used it too: do not quote these figures.**" if busy else ""
     return (
         f"Measured on {machine['date']} at {machine['commit']}: {machine['cores']} cores of "
         f"{machine['processor']}, {machine['memory_gb']} GB of memory, {machine['system']}, "
         f"Python {machine['python']}. One `fdatasync` of 4 KB takes "
         f"{number(machine['fdatasync_ms'])} ms (median). The machine's load average was "
-        f"{machine['load_before']:.1f} when the run began."
+        f"{machine['load_before']:.1f} when the run began.{caution}"
     )
 
 
