@@ -28,6 +28,7 @@ HOSTS = f"{TWINS}::test_hosts_equal_one_thread"
 REPEATED = f"{TWINS}::test_repeated_request_has_one_reply"
 EPOCHS = "tests/differential/test_epoch_twins.py"
 CONFLICTS = "tests/unit/test_engine_conflicts.py"
+ESCAPES = "tests/unit/test_engine_task.py::test_escape_leaves_nothing_behind"
 IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
 
 
@@ -135,16 +136,19 @@ MUTANTS = (
     Mutant(
         "an abort keeps its writes",
         "engine/execute.py",
-        "            writes = _NOTHING\n",
-        "            writes = txn.changes()\n",
+        '            reply, writes = b"", _NOTHING\n',
+        "            _NOTHING.clear()\n"
+        "            _NOTHING.update(txn.changes())\n"
+        '            reply, writes = b"", _NOTHING\n',
         SERIAL,
     ),
     Mutant(
         "a swallowed escape takes effect",
         "engine/execute.py",
-        "            if self.escaped is not None:\n                raise Escape(self.escaped)\n",
-        "",
-        HOSTS,
+        "        if self.escaped is not None:\n            raise Escape(self.escaped)\n",
+        "        if self.escaped is not None and self.raised is not None:\n"
+        "            raise Escape(self.escaped)\n",
+        ESCAPES,
     ),
     Mutant(
         "a savepoint restores nothing",
