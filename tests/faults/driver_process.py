@@ -181,10 +181,7 @@ def _command_line(process: psutil.Process) -> str:
 
 def _ended(process: psutil.Process) -> bool:
     try:
-        return not process.is_running() or process.status() in (
-            psutil.STATUS_ZOMBIE,
-            psutil.STATUS_STOPPED,  # a worker that the test has stopped cannot end
-        )
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 

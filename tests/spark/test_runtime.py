@@ -17,6 +17,7 @@ from penstock.errors import (
 from penstock.runtime.config import Config
 from penstock.runtime.report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
+from tests.faults.driver_process import wait_for
 from tests.faults.load import Bank
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -90,8 +91,9 @@ def test_epochs_keep_the_admission_limit(bank: SparkRuntime) -> None:
     bank.on_epoch.append(seen.append)
     end = Lsn(bank.log.append(BANK.entries(seed=11, count=COUNT))[-1] + 1)
     assert bank.wait_until(end, DEADLINE_MS)
+    total = COUNT + BANK.accounts  # a report comes just after its commit
+    wait_for(lambda: sum(report.records for report in seen) == total, "the last report")
     bank.on_epoch.remove(seen.append)
-    assert sum(report.records for report in seen) == COUNT + BANK.accounts
     assert max(report.records for report in seen) <= EPOCH
 
 
