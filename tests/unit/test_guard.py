@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from penstock import App, LimitExceeded, entity, key
+from penstock.base.ids import Lsn, RequestId
 from penstock.engine.execute import Limits
+from penstock.log.api import Record
 from penstock.testing.kit import Kit
 
 
@@ -47,6 +49,9 @@ class Greedy:
         for _ in range(10_000):
             value = [value]
         return repr(value)
+
+    def answer(self) -> bytes:
+        return bytes(1 << 20)
 
     def allocate(self) -> int:
         self.count = 99
@@ -101,6 +106,15 @@ def test_limits_are_lifted_afterwards(kit: Kit) -> None:
     with pytest.raises(LimitExceeded):
         kit.call.Greedy("a").loop()
     assert settings() == before
+
+
+def test_no_transaction_pays_for_the_memory_of_those_before_it(kit: Kit) -> None:
+    """Replies that add up to three times the limit are kept, and none of them is refused."""
+    kit.call.Greedy("a").step()
+    body, _ = app.request("Greedy", "a", "answer")
+    records = [Record(Lsn(n), RequestId(f"answer-{n}"), body, 0) for n in range(192)]
+    replies = kit.runtime.replay(records)
+    assert [reply.error for reply in replies] == [None] * 192
 
 
 def test_depth_is_limited_in_every_thread(kit: Kit) -> None:

@@ -13,13 +13,19 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.failure import Interrupted
 
+T = TypeVar("T")
+
 TICKS: Final = 4
+RENEW_EVERY: Final = 32
+"""Transactions between two looks at the memory that the process has by now."""
+
 STUCK: Final = 3
 """A handler that cannot be interrupted ends the process after this many times its limit of
 processor time."""
@@ -44,11 +50,7 @@ class Guard:
         sys.setrecursionlimit(_depth() + self._limits.depth)
         if self._timed:
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
-            soft = _data_bytes() + self._limits.memory_bytes
-            hard = self._memory_before[1]
-            if hard != resource.RLIM_INFINITY:
-                soft = min(soft, hard)
-            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            self._limit_memory()
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
             seconds = self._limits.time_ms / 1_000 / TICKS
             self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
@@ -72,6 +74,19 @@ class Guard:
             signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
         sys.setrecursionlimit(self._depth_before)
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield what is to be run, so that no transaction pays for the memory of those before it."""
+        for index, item in enumerate(items):
+            if self._timed and index % RENEW_EVERY == 0:
+                self._limit_memory()
+            yield item
+
+    def _limit_memory(self) -> None:
+        soft, hard = _data_bytes() + self._limits.memory_bytes, self._memory_before[1]
+        if hard != resource.RLIM_INFINITY:
+            soft = min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
     def _tick(self, _signal: int, _frame: FrameType | None) -> None:
         executor = self._executor

@@ -70,8 +70,8 @@ class LocalRuntime:
 
     def replay(self, records: Iterable[Record]) -> list[Reply]:
         """Process the records of a log, in order, and return their replies."""
-        with Guard(self._executor, self._limits):
-            return [self._take(record) for record in records]
+        with Guard(self._executor, self._limits) as guard:
+            return [self._take(record) for record in guard.each(records)]
 
     def _take(self, record: Record) -> Reply:
         known = self._known.get(record.request_id)

@@ -53,6 +53,7 @@ class EpochDriver:
         self._condensing = ThreadPoolExecutor(1, "penstock-checkpoint")
         self._applied: Future[None] | None = None
         self._scratch = scratch
+        self._failures = 0
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -76,7 +77,9 @@ class EpochDriver:
     def advance(self, upto: dict[LogPartition, Lsn]) -> None:
         """Process the log from what is committed up to `upto`, in as many epochs as limits ask.
 
-        What the journal has committed already is skipped: a batch that Spark offers again.
+        What the journal has committed already is skipped: a batch that Spark offers again. An epoch
+        that failed is tried again with a quarter of the records, so that one which was too large for
+        memory or disk gets through in pieces.
 
         Raises:
             Fenced: Another driver has committed this epoch.
@@ -86,7 +89,9 @@ class EpochDriver:
         try:
             while ranges := self._ranges(upto):
                 self._fault.reached("offsets-planned")
+                self._failures += 1  # until the commit says otherwise
                 self._run(Epoch(self._epoch + 1), ranges)
+                self._failures = 0
         except PenstockError as error:
             self.failure = error  # Spark would hand on its text only
             raise type(error)(str(error)[:500]) from None
@@ -111,7 +116,8 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            limit = self._log.limit(start, config.epoch_records_max, config.epoch_bytes_max)
+            records = max(1, config.epoch_records_max >> (2 * self._failures))
+            limit = self._log.limit(start, records, config.epoch_bytes_max)
             if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
                 found.append(Range(partition, start, end))
         return found

@@ -188,8 +188,8 @@ class Worker:
         """Execute transactions in order, each noted before it runs."""
         now, poisoned = quarantine.now, quarantine.poisoned
         middle = positions[len(positions) // 2]
-        with Guard(task.executor, self._settings.limits):
-            for position in positions:
+        with Guard(task.executor, self._settings.limits) as guard:
+            for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
                 partition, record = records[position]

@@ -1,0 +1,46 @@
+"""An epoch that fails is tried again in pieces, and its requests take effect once."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import RequestId
+from penstock.errors import EpochFailed
+from penstock.log.api import Entry
+from penstock.runtime.spark.orders import Execute, Order, Report
+from tests.differential.inline import Inline, InlineJobs
+from tests.differential.machine import app
+
+
+class Feeble(InlineJobs):
+    """Workers that fail on more than ten transactions at once, as if memory were too small."""
+
+    def run(self, given: Sequence[Order]) -> list[Report]:
+        for order in given:
+            if isinstance(order, Execute) and order.ranges[0].end - order.ranges[0].start > 10:
+                raise EpochFailed("too large")
+        return super().run(given)
+
+
+def test_an_epoch_too_large_gets_through_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failure quarters the records of the next attempt; a commit ends the restriction."""
+    monkeypatch.setattr("tests.differential.inline.InlineJobs", Feeble)
+    runtime = Inline(tmp_path, partitions=1)
+    name = next(iter(app.entities))
+    body, touches = app.request(name, "missing", "delete")
+    now_us = time.time_ns() // 1_000
+    runtime.log.append([Entry(RequestId(f"r{n}"), body, touches, now_us) for n in range(40)])
+    failures = 0
+    while sum(report.records for report, _ in runtime.reports) < 40:
+        try:
+            runtime.advance(40)
+        except EpochFailed:
+            failures += 1
+        assert failures <= 40, "each round of failures ends in an epoch"
+    assert max(report.records for report, _ in runtime.reports) <= 10
+    assert [epoch for _, epoch in runtime.reports] == list(range(len(runtime.reports)))
+    runtime.close()
