@@ -31,6 +31,7 @@ DEADLINE_S = 120.0
 LOOK_S = 0.02
 REFUSED, GAVE_UP = 3, 4
 KILLED = -signal.SIGKILL
+_DEATH = "ERROR Executor: Exception in task"
 
 
 def wait_for(
@@ -55,7 +56,9 @@ class DriverProcess:
         self.events: list[dict[str, Any]] = []
         self._output = data.with_name(f"{data.name}.stderr")
         arguments = {"cores": 2, "partitions": 2, **settings, "data": str(data)}
-        with self._output.open("a") as errors:
+        with self._output.open("a+") as errors:
+            errors.seek(0)
+            self._dead_before = errors.read().count(_DEATH)
             self._process = subprocess.Popen(
                 [sys.executable, __file__, spec, json.dumps(arguments)],
                 stdin=subprocess.PIPE,
@@ -137,6 +140,15 @@ class DriverProcess:
         for one in self._below.values():
             wait_for(partial(_ended, one), f"the end of {one}", deadline_s)
         return code
+
+    def wait_for_dead_workers(self, count: int) -> None:
+        """Wait until so many workers have died in this process's life."""
+
+        def dead() -> bool:
+            assert self.alive, self.errors()[-3_000:]
+            return self.errors().count(_DEATH) - self._dead_before >= count
+
+        wait_for(dead, f"the death of {count} workers")
 
     def note_below(self) -> None:
         """Remember which processes run below, for the time when it is gone."""

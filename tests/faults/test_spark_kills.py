@@ -23,6 +23,7 @@ DRIVER_STEPS = tuple(step for step in STEPS if step not in WORKER_STEPS)
 
 MULTI: dict[str, Any] = {"partitions": 2, "small_epoch": 0, "epoch_records_max": 150}
 MULTI_3: dict[str, Any] = {"partitions": 3, "small_epoch": 20, "epoch_records_max": 120}
+WORKERS = 2  # how many die before their driver does
 SMALL: dict[str, Any] = {"partitions": 2, "small_epoch": 400, "epoch_records_max": 200}
 
 
@@ -77,6 +78,9 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
             with DriverProcess(
                 workload.spec, data, fault=f"{life.step}@2", **life.settings
             ) as driver:
+                if life.step in WORKER_STEPS:
+                    driver.wait_for_dead_workers(WORKERS)
+                    driver.kill()
                 assert driver.wait_end() == KILLED, driver.errors()[-3_000:]
             watch.check(dict(load.acknowledged))
             life.then(data)
@@ -98,9 +102,9 @@ def test_kill_at_every_step_with_several_tasks(tmp_path: Path, seed: int) -> Non
     live(Shop(), tmp_path / "data", seed, lives)
 
 
-def test_kill_at_every_step_while_partitions_change(tmp_path: Path, seed: int) -> None:
-    """Kills and repartitioning at once: transfers are neither lost nor doubled."""
-    steps = ("after-round", "before-commit", "after-commit", "before-spark-commit")
-    settings = (MULTI_3, SMALL, MULTI_3, SMALL)
+def test_kills_of_workers_and_drivers_while_partitions_change(tmp_path: Path, seed: int) -> None:
+    """Workers die at their steps, then the driver, and each start has other partitions."""
+    steps = (*WORKER_STEPS, "after-round", "after-commit")
+    settings = (SMALL, MULTI_3, MULTI, SMALL, MULTI_3)
     lives = [Life(step, given) for step, given in zip(steps, settings, strict=True)]
     live(Bank(), tmp_path / "data", seed, lives)

@@ -9,40 +9,15 @@ import pytest
 
 from tests.faults.driver_process import DriverProcess, wait_for
 from tests.faults.history import Watch
-from tests.faults.load import Bank, Load, Shop, Workload
+from tests.faults.load import Bank, Load
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
 SEVERAL_TASKS = {"small_epoch": 0, "epoch_records_max": 150}
-MORE = 400
-DEATH = "Python worker exited unexpectedly"  # says Spark
-DEATHS = 2
-
-
-@pytest.mark.parametrize(
-    ("step", "workload"),
-    [("in-round@3", Shop()), ("between-parts@3", Bank()), ("in-apply@2", Shop())],
-    ids=lambda one: one if isinstance(one, str) else "",
-)
-def test_worker_that_kills_itself_again_and_again(
-    tmp_path: Path, seed: int, step: str, workload: Workload
-) -> None:
-    """Workers that die at a step every few tasks change no outcome; stopping under load loses nothing."""
-    data = tmp_path / "data"
-    watch = Watch(workload.app, data, workload.conserved)
-    with Load(workload, data, seed) as load:
-        with DriverProcess(workload.spec, data, fault=step, **SEVERAL_TASKS) as driver:
-            load.wait_for_more(driver, MORE)
-            wait_for(lambda: driver.errors().count(DEATH) >= DEATHS, "the death of workers")
-            load.wait_for_more(driver, 1)
-            driver.stop()
-        load.stop()
-        watch.check(load.acknowledged)
-        assert len(watch.rows) >= MORE
 
 
 def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> None:
-    """SIGKILL and SIGSTOP of workers cost time only, whether they wake up again or not."""
+    """SIGKILL and SIGSTOP of workers cost time only, waking up or not; stopping under load loses nothing."""
     workload, data, draw = Bank(), tmp_path / "data", random.Random(seed)
     watch = Watch(workload.app, data, workload.conserved)
     with Load(workload, data, seed) as load:
@@ -64,10 +39,9 @@ def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> N
             wait_for(lambda: not sleeper.is_running(), "the end of what a dead driver left stopped")
         with DriverProcess(workload.spec, data, **SEVERAL_TASKS) as driver:
             load.wait_for_more(driver, 100)
-            load.stop()
-            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
             driver.stop()
-        watch.check(load.acknowledged, all_answered=True)
+        load.stop()
+        watch.check(load.acknowledged)
 
 
 def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psutil.Process:
