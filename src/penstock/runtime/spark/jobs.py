@@ -25,7 +25,13 @@ class Jobs:
     def __init__(self, session: SparkSession, settings: Settings) -> None:
         """Prepare the stage's function."""
         self._context = session.sparkContext
-        self._jvm: Any = self._context._jvm  # noqa: SLF001 -- PySpark has no public door to a prepared job
+        # PySpark has no public door to a prepared job. Each name is looked up once, because the JVM
+        # searches all of its archives for it.
+        jvm: Any = self._context._jvm  # noqa: SLF001
+        self._payloads = jvm.java.util.ArrayList
+        self._parallelize = self._context._jsc.parallelize  # noqa: SLF001
+        self._stage = jvm.PythonRDD
+        self._serve = jvm.PythonRDD.collectAndServe
         self._function = _wrap_function(
             self._context,
             partial(perform, orders.encode(settings)),
@@ -40,12 +46,12 @@ class Jobs:
             PenstockError: What a task has raised, as itself.
             py4j.protocol.Py4JJavaError: A task failed otherwise, at every attempt.
         """
-        payloads = self._jvm.java.util.ArrayList()
+        payloads = self._payloads()
         for order in given:
             payloads.add(bytearray(orders.encode(order)))
-        source = self._context._jsc.parallelize(payloads, len(given))  # noqa: SLF001
-        stage = self._jvm.PythonRDD(source.rdd(), self._function, False, False)  # noqa: FBT003
-        served = self._jvm.PythonRDD.collectAndServe(stage.asJavaRDD().rdd())
+        source = self._parallelize(payloads, len(given)).rdd()
+        stage = self._stage(source, self._function, False, False)  # noqa: FBT003 -- Java's
+        served = self._serve(stage.asJavaRDD().rdd())
         with _load_from_socket(served, NoOpSerializer()) as replies:
             reports = [orders.decode_report(one) for one in replies]
         assert len(reports) == len(given), "every task reports once"

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
@@ -39,10 +39,10 @@ from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Settings
 from penstock.runtime.spark.ownership import Ownership
-from penstock.runtime.spark.progress import BatchListener, Progress
 from penstock.runtime.spark.quarantine import deaths_noted
+from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.session import start_session
-from penstock.runtime.spark.source import NAME, LogSource, positions_of, source_options
+from penstock.runtime.spark.source import LogSource, positions_of, source_options
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.state.stores import Stores
 
@@ -97,7 +97,7 @@ class SparkRuntime:
         # Of this run alone: what a killed run's workers still do reaches nothing of this one.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
-        self._batches = BatchListener()
+        self._batches: BatchListener | None = None
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
@@ -126,7 +126,7 @@ class SparkRuntime:
         self._scratch.mkdir(parents=True)
         self._session = start_session(self.app.name, self._config, self._scratch)
         self._session.dataSource.register(LogSource)
-        self._session.streams.addListener(self._batches)
+        self._batches = BatchListener(self._session)
         damaged = self._stores().examine()
         if damaged:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
@@ -175,8 +175,8 @@ class SparkRuntime:
         if last is not None:
             epoch, positions = last.epoch, {**positions, **last.positions}
         lag = sum(self.log.end(partition) - at for partition, at in positions.items())
-        batches = self._batches
-        return Progress(epoch, lag, batches.batch, batches.spark_ms, self._restarts)
+        batch, spark_ms = self._batches.newest() if self._batches else (-1, {})
+        return Progress(epoch, lag, batch, spark_ms, self._restarts)
 
     def check(self) -> None:
         """Raise what made the runtime give up, if it did.
@@ -203,7 +203,8 @@ class SparkRuntime:
         self._watchdog.stop()
         self._replies.close()
         if self._session is not None:
-            self._session.streams.removeListener(self._batches)
+            if self._batches is not None:
+                self._batches.close()
             self._session.stop()
         self.journal.close()
         self.log.close()
@@ -266,19 +267,12 @@ class SparkRuntime:
             epoch_bytes_max=self._config.epoch_bytes_max,
             poll_ms=self._config.poll_ms,
         )
-        self._offered, self._driver.failure = False, None
-        return (
-            self._session.readStream.format(NAME)
-            .options(**options)
-            .load()
-            .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", str(self._checkpoint))
-            .queryName(f"penstock-{self.app.name}")
-            .start()
-        )
+        self._offered = False
+        name = f"penstock-{self.app.name}"
+        return start_query(self._session, name, options, self._checkpoint, self._on_batch)
 
-    def _on_batch(self, _frame: DataFrame, batch: int) -> None:
-        """Process one batch of Spark's; the frame is never used, so it starts no job."""
+    def _on_batch(self, batch: int) -> None:
+        """Process one batch of Spark's: an epoch, or what remains of it."""
         assert self._driver is not None
         with self._busy:
             if self._stopping.is_set():

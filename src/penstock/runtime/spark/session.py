@@ -33,6 +33,12 @@ _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Nobody looks at the status store that Spark keeps for its page; keep it small and lazy.
+    "spark.ui.liveUpdate.period": "-1",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "1",
     "spark.python.worker.reuse": "true",
     "spark.executorEnv.PYTHONHASHSEED": "0",
     "spark.python.worker.faulthandler.enabled": "false",  # the guard uses faulthandler itself
@@ -85,7 +91,7 @@ def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
 
 
 def _java_options(scratch: Path) -> str:
-    return f"-XX:+UseParallelGC -XX:TieredStopAtLevel=4 -Dderby.system.home={scratch} -Xss4m"
+    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={scratch} -Xss4m"
 
 
 def _quiet_checkpoints(session: SparkSession) -> None:
