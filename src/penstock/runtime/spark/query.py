@@ -53,7 +53,8 @@ class BatchListener:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- see the module
         self._manager = session._jsparkSession.streams()  # noqa: SLF001
-        self._wrapper = jvm.PythonStreamingQueryListenerWrapper(self)
+        streaming = jvm.org.apache.spark.sql.streaming
+        self._wrapper = streaming.PythonStreamingQueryListenerWrapper(self)
         self._manager.addListener(self._wrapper)
 
     def newest(self) -> tuple[int, dict[str, int]]:
