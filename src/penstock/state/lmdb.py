@@ -45,11 +45,12 @@ NEIGHBOURS = 2  # records checked on each side of a missing key
 class LmdbReader:
     """The store as of one epoch, valid inside the `with` that opened it."""
 
-    __slots__ = ("_path", "_txn", "epoch", "get")
+    __slots__ = ("_path", "_txn", "epoch", "fetch", "get")
 
     def __init__(self, txn: Transaction, epoch: Epoch, path: Path) -> None:
         self.epoch = epoch
         self.get: Callable[[EntityKey], bytes | None] = _getter(txn, path)
+        self.fetch: Callable[[bytes], bytes | None] = txn.get
         self._txn = txn
         self._path = path
 

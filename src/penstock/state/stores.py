@@ -20,16 +20,14 @@ from heapq import merge
 from pathlib import Path
 from typing import final
 
-import xxhash
-
-from penstock.base.ids import BUCKETS, EntityKey, Epoch, bucket_of
+from penstock.base.ids import EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import Journal
 from penstock.state import environment as environments
-from penstock.state.api import Reader
 from penstock.state.catchup import Progress, catch_up
 from penstock.state.examine import is_sound
-from penstock.state.lmdb import LmdbState
+from penstock.state.lmdb import LmdbReader, LmdbState
+from penstock.state.route import routed
 from penstock.state.share import Share, routes
 
 _log = logging.getLogger(__name__)
@@ -43,10 +41,10 @@ class PartitionedReader:
 
     __slots__ = ("_readers", "epoch", "get")
 
-    def __init__(self, epoch: Epoch, readers: list[Reader]) -> None:
+    def __init__(self, epoch: Epoch, readers: list[LmdbReader]) -> None:
         self.epoch = epoch
         self.get: Callable[[EntityKey], bytes | None] = (
-            readers[0].get if len(readers) == 1 else _router(readers)
+            readers[0].get if len(readers) == 1 else routed(readers)
         )
         self._readers = readers
 
@@ -99,7 +97,7 @@ class Stores:
             Corrupt: The journal is damaged.
         """
         with ExitStack() as stack:
-            readers: list[Reader] = [
+            readers: list[LmdbReader] = [
                 stack.enter_context(self._bring(share, epoch).reader()) for share in self._shares
             ]
             for share, reader in zip(self._shares, readers, strict=True):
@@ -222,20 +220,6 @@ class Stores:
 
     def _path(self, share: Share) -> Path:
         return self._directory / f"partition-{share.partition}"
-
-
-def _router(readers: list[Reader]) -> Callable[[EntityKey], bytes | None]:
-    """Return a `get` that asks the reader of the key's bucket."""
-    by_partition = [reader.get for reader in readers]
-    gets = list(map(by_partition.__getitem__, routes(len(readers))))
-    fingerprint = xxhash.xxh3_64_intdigest
-    encode = str.encode
-    last = BUCKETS - 1  # BUCKETS is a power of two, so this mask is the remainder
-
-    def get(key: EntityKey) -> bytes | None:
-        return gets[fingerprint(encode(key)) & last](key)
-
-    return get
 
 
 def _late(share: Share, reached: Epoch, epoch: Epoch) -> StateUnavailable:

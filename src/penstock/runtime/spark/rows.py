@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import EntityKey, Epoch, LogPartition, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, LogPartition
 from penstock.engine.conflicts import Positions
 from penstock.engine.execute import Outcome
 from penstock.journal.api import SCHEMAS, PartKind
@@ -31,53 +31,56 @@ class Rows:
     def __init__(self, epoch: Epoch) -> None:
         """Begin with none."""
         self._epoch = epoch
-        self._positions: list[int] = []
-        self._partitions: list[LogPartition] = []
-        self._records: list[Record] = []
-        self._errors: list[str | None] = []
-        self._replies: list[bytes] = []
+        self._rows: list[tuple[int, LogPartition, Record, Outcome]] = []
         self._writers: dict[EntityKey, int] = {}
 
     def add(self, position: int, partition: LogPartition, record: Record, outcome: Outcome) -> None:
         """Add a transaction's row, and note what it changed."""
-        self._positions.append(position)
-        self._partitions.append(partition)
-        self._records.append(record)
-        self._errors.append(outcome.error)
-        self._replies.append(outcome.reply)
-        for key in outcome.writes:
-            self._writers[key] = position
+        self._rows.append((position, partition, record, outcome))
+        self._writers.update(dict.fromkeys(outcome.writes, position))
 
     def tables(self, written: dict[EntityKey, bytes | None]) -> Tables:
         """Return the rows; `written` has the last state of every entity that was changed."""
-        records, count = self._records, len(self._records)
-        transactions = pa.table(
+        return {
+            PartKind.TRANSACTIONS: self._transactions(),
+            PartKind.CHANGES: self._changes(written),
+        }
+
+    def _transactions(self) -> pa.Table:
+        count = len(self._rows)
+        columns = zip(*self._rows, strict=True) if count else ((), (), (), ())
+        positions, partitions, records, outcomes = columns
+        return pa.table(
             [
                 pa.array(np.full(count, self._epoch, np.int64)),
-                pa.array(np.fromiter(self._partitions, np.int32, count)),
-                pa.array(np.fromiter((one.lsn for one in records), np.int64, count)),
+                pa.array(np.array(partitions, np.int32)),
+                pa.array(np.array([one.lsn for one in records], np.int64)),
                 pa.array([one.request_id for one in records], pa.string()),
-                pa.array(np.fromiter((one.time_us for one in records), np.int64, count)),
+                pa.array(np.array([one.time_us for one in records], np.int64)),
                 pa.array([one.body for one in records], pa.binary()),
-                pa.array(self._errors, pa.string()),
-                pa.array(self._replies, pa.binary()),
-                pa.array(np.fromiter(self._positions, np.uint32, count)),
+                pa.array([one.error for one in outcomes], pa.string()),
+                pa.array([one.reply for one in outcomes], pa.binary()),
+                pa.array(np.array(positions, np.uint32)),
             ],
             schema=SCHEMAS[PartKind.TRANSACTIONS].append(_POSITION),
         )
+
+    def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
         writers, changed = self._writers, len(self._writers)
-        named = [split_entity_key(key) for key in writers]
-        changes = pa.table(
+        # As `split_entity_key`, for all at once: class name, key, class name, key …
+        keys = pa.array(list(writers), pa.string())
+        names = pc.split_pattern(keys, "/", max_splits=1).flatten()
+        first = np.arange(0, 2 * changed, 2)
+        return pa.table(
             [
                 pa.array(np.full(changed, self._epoch, np.int64)),
-                pa.array([one[0] for one in named], pa.string()),
-                pa.array([one[1] for one in named], pa.string()),
-                pa.array([written[key] for key in writers], pa.binary()),
+                names.take(pa.array(first)),
+                names.take(pa.array(first + 1)),
+                pa.array(list(map(written.__getitem__, writers)), pa.binary()),
                 pa.array(np.fromiter(writers.values(), np.uint32, changed)),
             ],
             schema=SCHEMAS[PartKind.CHANGES].append(_POSITION),
         )
-        return {PartKind.TRANSACTIONS: transactions, PartKind.CHANGES: changes}
 
 
 def write_draft(tables: Tables, path: Path) -> None:
