@@ -54,14 +54,20 @@ def exit_code_of(error: PenstockError) -> int:
 def show(error: PenstockError, console: Console | None = None) -> None:
     """Print an error for a person."""
     console = console or Console(stderr=True)
-    console.print(Text.assemble(("error", "bold red"), f" [{error.code}] {error}"), highlight=False)
-    console.print(Text(ADVICE.get(error.code, ADVICE["penstock"]), "dim"), highlight=False)
+    console.print(
+        Text.assemble(("error", "bold red"), f" [{error.code}] {error}"),
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        Text(ADVICE.get(error.code, ADVICE["penstock"]), "dim"), highlight=False, soft_wrap=True
+    )
 
 
 def show_unexpected(error: BaseException) -> None:
     """Print an error that nobody foresaw."""
     console = Console(stderr=True)
     what = f" [internal] {type(error).__name__}: {error}"
-    console.print(Text.assemble(("error", "bold red"), what), highlight=False)
-    console.print(Text(ADVICE["penstock"], "dim"), highlight=False)
+    console.print(Text.assemble(("error", "bold red"), what), highlight=False, soft_wrap=True)
+    console.print(Text(ADVICE["penstock"], "dim"), highlight=False, soft_wrap=True)
     sys.stderr.flush()
