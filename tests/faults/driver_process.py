@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -224,7 +225,7 @@ def _drive(spec: str, arguments: dict[str, Any]) -> int:
     runtime = None
     try:
         runtime = SparkRuntime(spec, config)
-        runtime.on_epoch.append(lambda report: _say("epoch", **report.plain()))
+        runtime.on_epoch.append(lambda report: _say("epoch", **asdict(report)))
         runtime.start()
     except PenstockError as error:
         _say("refused", code=error.code, message=str(error))

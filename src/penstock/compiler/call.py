@@ -7,6 +7,7 @@ anything it was given. Calls of entities become edges.
 
 import ast
 import inspect
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
@@ -66,12 +67,12 @@ class Callee:
     parent: "Calls | None" = None
 
 
-class Calls(Expressions):
+class Calls(Expressions, ABC):
     """A frame that evaluates calls; following a function's body is left to a subclass."""
 
+    @abstractmethod
     def follow(self, callee: Callee, arguments: Arguments) -> Value:
         """Analyse a called function, take over what it does, and return what it gives."""
-        raise NotImplementedError
 
     def _at_call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Name) and (special := self._special(node)) is not None:

@@ -1,7 +1,6 @@
 """What a runtime says of each epoch: for progress displays, benchmarks and tests."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.base.ids import Epoch
 
@@ -28,7 +27,3 @@ class EpochReport:
     reran: int
     tasks: int
     phases_ms: dict[str, float]
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as what JSON can say."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
