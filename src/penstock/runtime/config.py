@@ -21,10 +21,81 @@ from penstock.errors import ConfigError
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
 
+RECORD_SLACK: Final = 64 << 10
+"""Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Settings of the gateways: HTTP in, replies out.
+
+    Attributes:
+        host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
+        port: TCP port, shared by all gateways of an application; 0 takes a free one.
+        processes: How many gateways run beside each other.
+        body_bytes_max: Of one HTTP request; what it becomes must fit `record_bytes_max`.
+        header_bytes_max: Of all headers of one HTTP request.
+        depth_max: How deep JSON may be nested.
+        key_bytes_max: Of an entity's key, and of a request id.
+        waiting_max: Requests that one gateway waits for; more get 503 with `Retry-After`.
+        lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
+        reply_timeout_ms: How long a call waits for its reply before it gets 504.
+        receive_timeout_ms: How long a client may take to send a request.
+        drain_ms: How long a gateway that stops waits for its requests.
+        tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
+        tls_key: PEM file (PKCS #8).
+        jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
+        jwt_algorithms: Which signatures are accepted, separated by commas.
+        jwt_issuer: The only `iss` accepted; empty accepts any.
+        jwt_audience: What `aud` must name; empty wants none.
+        cors_origins: Origins that browsers may call from, separated by commas; empty is none.
+        open: 1 lets anybody in who reaches the port, without keys or tokens.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8_000
+    processes: int = 1
+    body_bytes_max: int = 512 << 10
+    header_bytes_max: int = 32 << 10
+    depth_max: int = 64
+    key_bytes_max: int = 1_024
+    waiting_max: int = 20_000
+    lag_max: int = 1_000_000
+    reply_timeout_ms: int = 300_000
+    receive_timeout_ms: int = 30_000
+    drain_ms: int = 30_000
+    tls_certificate: Path = Path()
+    tls_key: Path = Path()
+    jwks: Path = Path()
+    jwt_algorithms: str = "RS256,ES256,EdDSA"
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    cors_origins: str = ""
+    open: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewConfig:
+    """Settings of the SQL view.
+
+    Attributes:
+        memory_mb: What DuckDB may use; more spills nowhere, the query fails.
+        threads: That one query may use.
+        time_ms: Longest a query may run.
+        rows_max: Most rows that an answer has.
+        requests_max: Newest requests and replies that the view keeps.
+    """
+
+    memory_mb: int = 1_024
+    threads: int = 2
+    time_ms: int = 30_000
+    rows_max: int = 1_000_000
+    requests_max: int = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings of a Spark runtime.
+    """Settings of an application's processes.
 
     Attributes:
         data: Directory of the application: log, journal, state, checkpoint.
@@ -41,6 +112,8 @@ class Config:
         stuck_s: A task that makes no progress for so long is named in a warning; after twice that
             its worker is killed. Must be well above what `limits.time_ms` allows.
         driver_memory_mb: Heap of Spark's JVM.
+        gateway: Of the gateways.
+        view: Of the SQL view.
         fault: `step@count` kills a process there (`runtime.fault`); empty outside of tests.
     """
 
@@ -57,6 +130,8 @@ class Config:
     retention_s: int = 7 * 86_400
     stuck_s: int = 30
     driver_memory_mb: int = 1_024
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    view: ViewConfig = field(default_factory=ViewConfig)
     fault: str = ""
 
     def __post_init__(self) -> None:
@@ -71,6 +146,12 @@ class Config:
             for name, value in values.items()
             if (complaint := _range_complaint(name, value)) is not None
         ]
+        if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
+            complaints.append(
+                f"gateway.body_bytes_max = {self.gateway.body_bytes_max}: must stay "
+                f"{RECORD_SLACK} bytes below record_bytes_max = {self.record_bytes_max}, so that "
+                "what a gateway takes always fits the log"
+            )
         if complaints:
             raise ConfigError(_joined(complaints))
         if self.partitions == 0:
@@ -124,13 +205,12 @@ def load_config(
             complaints.append(f"{setting.where}: {error}")
     if complaints:
         raise ConfigError(_joined(complaints))
-    limits = {
-        name.removeprefix("limits."): chosen.pop(name)
-        for name in list(chosen)
-        if name.startswith("limits.")
-    }
-    built: dict[str, Any] = {**chosen, "limits": Limits(**limits)}  # type: ignore[arg-type]
-    return Config(**built)
+    tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
+    built: dict[str, Any] = {}
+    for name, value in chosen.items():
+        table, dot, rest = name.partition(".")
+        (tables[table] if dot else built)[rest or name] = value
+    return Config(**built, **{name: _TABLES[name](**table) for name, table in tables.items()})
 
 
 def setting_names() -> list[str]:
@@ -177,7 +257,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower()
             head, _, rest = name.partition("_")
-            yield Setting(f"limits.{rest}" if head == "limits" else name, text, f"${variable}")
+            yield Setting(f"{head}.{rest}" if head in _TABLES else name, text, f"${variable}")
 
 
 def _checked(setting: Setting) -> object:
@@ -243,9 +323,22 @@ def _type_of(kind: object) -> type:
 
 _CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}
 _HUGE: Final = 1 << 62
+_TABLES: Final[dict[str, type[Any]]] = {
+    "limits": Limits,
+    "gateway": GatewayConfig,
+    "view": ViewConfig,
+}
 _TYPES: Final = {
-    **{one.name: _type_of(one.type) for one in dataclasses.fields(Config) if one.name != "limits"},
-    **{f"limits.{one.name}": _type_of(one.type) for one in dataclasses.fields(Limits)},
+    **{
+        one.name: _type_of(one.type)
+        for one in dataclasses.fields(Config)
+        if one.name not in _TABLES
+    },
+    **{
+        f"{name}.{one.name}": _type_of(one.type)
+        for name, table in _TABLES.items()
+        for one in dataclasses.fields(table)
+    },
 }
 _RANGES: Final = {
     "cores": (1, 1_024),
@@ -264,4 +357,21 @@ _RANGES: Final = {
     "limits.reply_bytes": (64, _HUGE),
     "limits.state_bytes": (64, _HUGE),
     "limits.entities": (1, _HUGE),
+    "gateway.port": (0, 65_535),
+    "gateway.processes": (1, 64),
+    "gateway.body_bytes_max": (1_024, 1 << 30),
+    "gateway.header_bytes_max": (8_192, 1 << 20),
+    "gateway.depth_max": (4, 512),
+    "gateway.key_bytes_max": (16, 64 << 10),
+    "gateway.waiting_max": (1, _HUGE),
+    "gateway.lag_max": (1, _HUGE),
+    "gateway.reply_timeout_ms": (1, _HUGE),
+    "gateway.receive_timeout_ms": (1, _HUGE),
+    "gateway.drain_ms": (0, _HUGE),
+    "gateway.open": (0, 1),
+    "view.memory_mb": (64, _HUGE),
+    "view.threads": (1, 1_024),
+    "view.time_ms": (1, _HUGE),
+    "view.rows_max": (1, _HUGE),
+    "view.requests_max": (0, _HUGE),
 }
