@@ -32,6 +32,8 @@ def wanted(lock: str) -> list[Requirement]:
     ]
     if lock == LOCKS[0]:
         lines += [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+        for extra in project["project"]["optional-dependencies"].values():
+            lines += extra
     return [Requirement(line) for line in lines]
 
 
