@@ -23,6 +23,7 @@ PUBLIC = [
     "random",
     "readonly",
     "request_id",
+    "route",
     "savepoint",
     "transactional",
     "uuid",

@@ -1,30 +1,26 @@
 """Payment: what users can spend."""
 
-from penstock import entity, key, transactional
-
-
-class NotEnoughCredit(Exception):
-    """The user's credit does not cover the amount."""
+from penstock import Aborted, entity, key, route
 
 
 @entity
+@route("/payment", "POST create_user", "GET find_user/{user_id}")
 class User:
     user_id: str = key()
     credit: int = 0
 
-    def add_funds(self, amount: int) -> int:
+    def add_funds(self, amount: int) -> str:
         self.credit += amount
-        return self.credit
+        return f"User: {self.user_id} credit updated to: {self.credit}"
 
-    def pay(self, amount: int) -> int:
+    def pay(self, amount: int) -> str:
         if self.credit < amount:
-            raise NotEnoughCredit(f"{self.user_id}: {self.credit} left, {amount} wanted")
-        self.credit -= amount
-        return self.credit
+            raise Aborted(f"{self.user_id}: {self.credit} credit, {amount} wanted")
+        return self.add_funds(-amount)
 
 
-@transactional
-def init_users(start: int, count: int, credit: int) -> None:
-    """Open accounts for users `start` to `start + count - 1`."""
-    for number in range(start, start + count):
-        User.create(str(number), credit=credit)
+@route("POST /payment/batch_init/{n}/{starting_money}")
+def init_users(n: int, starting_money: int) -> dict[str, str]:
+    for i in range(n):
+        User.put(str(i), credit=starting_money)
+    return {"msg": "Batch init for users successful"}

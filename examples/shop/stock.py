@@ -1,31 +1,27 @@
 """Stock: what is on the shelves."""
 
-from penstock import entity, key, transactional
-
-
-class OutOfStock(Exception):
-    """There is less on the shelf than was asked for."""
+from penstock import Aborted, entity, key, route
 
 
 @entity
+@route("/stock", "POST item/create/{price}", "GET find/{item_id}", shows=("stock", "price"))
 class Item:
     item_id: str = key()
     price: int
     stock: int = 0
 
-    def add(self, amount: int) -> int:
+    def add(self, amount: int) -> str:
         self.stock += amount
-        return self.stock
+        return f"Item: {self.item_id} stock updated to: {self.stock}"
 
-    def subtract(self, amount: int) -> int:
+    def subtract(self, amount: int) -> str:
         if self.stock < amount:
-            raise OutOfStock(f"{self.item_id}: {self.stock} left, {amount} wanted")
-        self.stock -= amount
-        return self.stock
+            raise Aborted(f"{self.item_id}: {self.stock} in stock, {amount} wanted")
+        return self.add(-amount)
 
 
-@transactional
-def init_items(start: int, count: int, stock: int, price: int) -> None:
-    """Put items `start` to `start + count - 1` on the shelves."""
-    for number in range(start, start + count):
-        Item.create(str(number), stock=stock, price=price)
+@route("POST /stock/batch_init/{n}/{starting_stock}/{item_price}")
+def init_items(n: int, starting_stock: int, item_price: int) -> dict[str, str]:
+    for i in range(n):
+        Item.put(str(i), stock=starting_stock, price=item_price)
+    return {"msg": "Batch init for stock successful"}

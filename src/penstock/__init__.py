@@ -15,6 +15,7 @@ from penstock.errors import (
 from penstock.model.application import App
 from penstock.model.context import now, random, request_id, savepoint, uuid
 from penstock.model.entity import entity, key, readonly, transactional
+from penstock.model.route import route
 
 __all__ = [
     "Aborted",
@@ -34,6 +35,7 @@ __all__ = [
     "random",
     "readonly",
     "request_id",
+    "route",
     "savepoint",
     "transactional",
     "uuid",

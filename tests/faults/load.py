@@ -97,7 +97,7 @@ class Shop:
     count = 40
 
     def __init__(self) -> None:
-        self.spec = str(TOP / "examples" / "shop")
+        self.spec = "penstock.cli.bench.shop:app"
         self.app = load_app(self.spec)
 
     def setup(self) -> Iterator[Call]:
@@ -107,10 +107,10 @@ class Shop:
             yield "Item", f"i{number}", "create", [], {"price": 1 + number % 5, "stock": 60}
             yield "User", f"u{number}", "create", [], {"credit": 300}
         for number in range(self.count):
-            yield "Order", f"o{number}", "create", [], {"user": user(f"u{number}")}
+            yield "Order", f"o{number}", "create", [], {"user_id": user(f"u{number}")}
             for _ in range(draw.randrange(1, 4)):
                 wanted = item(f"i{draw.randrange(self.count)}")
-                yield "Order", f"o{number}", "add_item", [wanted, draw.randrange(1, 4)], {}
+                yield "Order", f"o{number}", "addItem", [wanted, draw.randrange(1, 4)], {}
 
     def traffic(self, draw: random.Random) -> Iterator[Call]:
         while True:

@@ -46,12 +46,13 @@ from penstock.compiler.value import (
     origin_of,
     retag,
 )
-from penstock.model.declaration import RESERVED
+from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
 from penstock.plan.graph import UNKNOWN_OPERATOR, Action, End, Origin
 
 _ACTIONS: Final = {
     "create": Action.CREATE,
+    "put": Action.CREATE,
     "delete": Action.DELETE,
     "exists": Action.EXISTS,
 }
@@ -181,7 +182,7 @@ class Calls(Expressions, ABC):
         self, node: ast.Call, kind: EntityType, name: str, arguments: Arguments
     ) -> Value:
         """Record `Item.create(…)`, `Item.exists(…)`; `Item.delete(item)` names it as argument."""
-        origin = _key_origin(kind, arguments) if name == "create" else _first_origin(arguments)
+        origin = _key_origin(kind, arguments) if name in CREATIONS else _first_origin(arguments)
         self.edge(node, _ACTIONS[name], End(kind.name, name), origin)
         return of_type(bool, Origin.STATE) if name == "exists" else of_type(kind.cls, origin)
 

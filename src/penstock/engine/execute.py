@@ -6,6 +6,7 @@ it decides what to do with the writes. Interrupting a handler that runs too long
 part, by raising `Interrupted` inside it.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,8 @@ from penstock.engine.failure import ANYTHING, Escape, exceeded, failure_of
 from penstock.errors import LimitExceeded, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate, deactivate
+from penstock.model.declaration import CREATIONS
+from penstock.model.entity_type import EntityType
 from penstock.model.request import Failure, decode_request, encode_failure
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -133,8 +136,9 @@ class Executor:
         arguments, named = signature.decode(request.positional, request.named)
         if request.entity:
             kind = self._app.entities[request.entity]
-            if request.method == "create":
-                result = self._create(kind, request.key, arguments, named)
+            if request.method in CREATIONS:
+                create = getattr(kind.cls, request.method)
+                result = self._create(kind, create, request.key, arguments, named)
             elif request.key is None:
                 raise RequestError(f"{request.entity}.{request.method} needs a key")
             else:
@@ -150,18 +154,25 @@ class Executor:
         return reply, writes
 
     @staticmethod
-    def _create(kind: Any, key_text: str | None, arguments: Any, named: dict[str, Any]) -> Any:
+    def _create(
+        kind: EntityType,
+        create: Callable[..., Any],
+        key_text: str | None,
+        arguments: Sequence[Any],
+        named: dict[str, Any],
+    ) -> Any:
         """Run a creation; the key comes from the request where the arguments do not hold it."""
         if key_text is None:
-            return kind.cls.create(*arguments, **named)
+            return create(*arguments, **named)
         key = kind.key_at(key_text)
         if kind.initializer is None:
-            return kind.cls.create(key, **named)
+            return create(key, **named)
+        assert kind.creation is not None, "an application was built with the class"
         if kind.key_name in kind.creation.parameters and kind.key_name not in named:
             bound = dict(zip(kind.creation.parameters, arguments, strict=False))
             if kind.key_name not in bound:
                 named = {**named, kind.key_name: key}
-        made = kind.cls.create(*arguments, **named)
+        made = create(*arguments, **named)
         if getattr(made, kind.key_name) != key:
             raise RequestError(f"the request names {kind.name} {key_text!r}, it created {made!r}")
         return made

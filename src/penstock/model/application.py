@@ -14,11 +14,12 @@ from typing import Any, Final
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import RESERVED, Declaration, where_of
+from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.request import Request, encode_request
 from penstock.model.resolver import Resolver, default_complaint
+from penstock.model.route import routes_of
 from penstock.model.signature import Signature
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -31,6 +32,7 @@ class App:
         name: Identifies the application in its journal.
         entities: Class name to description.
         functions: Name to signature of the functions that requests may call.
+        routes: The paths of its own, as `@route` maps them.
     """
 
     def __init__(self, name: str, *members: type | Callable[..., Any]) -> None:
@@ -52,6 +54,7 @@ class App:
         for label, function in functions.items():
             self.functions[label] = resolver.signature(label, function, method=False)
         complaints += resolver.complaints
+        self.routes = routes_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
 
@@ -103,8 +106,8 @@ class App:
 
         Args:
             entity: The class's name; empty for a function.
-            key: The entity's key, None where `create` shall derive it.
-            method: The method's or function's name, or `create`, `delete`, `exists`.
+            key: The entity's key, None where a creation shall derive it.
+            method: The method's or function's name, or `create`, `put`, `delete`, `exists`.
             positional: Arguments by position.
             named: Arguments by name.
 
@@ -122,7 +125,7 @@ class App:
             except Unencodable as error:
                 raise RequestError(f"{entity}: {error}") from error
             touched.insert(0, fingerprint_of(EntityKey(kind.prefix + text)))
-        elif entity and method != "create":
+        elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
         body = encode_request(Request(entity, text, method, *arguments))
         return body, b"".join(one.to_bytes(8, "little") for one in touched)
@@ -142,7 +145,7 @@ class App:
             raise RequestError(_unknown("entity class", entity, self.entities))
         if method in kind.methods:
             return kind.methods[method]
-        if method == "create" and kind.creation is not None:
+        if method in CREATIONS and kind.creation is not None:
             return kind.creation
         if method in RESERVED:
             return _NO_ARGUMENTS[method]

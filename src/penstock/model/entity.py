@@ -61,7 +61,8 @@ def entity(cls: T) -> T:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity, `Item.create("i1", price=3)` creates it,
-    `Item.exists("i1")` asks, `reference.delete()` deletes. What is wrong with the class is said
+    `Item.put("i1", price=3)` does so even where it exists, which replaces it; `Item.exists("i1")`
+    asks, `reference.delete()` deletes. What is wrong with the class is said
     when an application is built from it, all at once.
     """
     declaration = declare(cls)
@@ -81,6 +82,7 @@ def entity(cls: T) -> T:
         "__deepcopy__": _same,
         "__reduce__": _reduce,
         "create": classmethod(_create),
+        "put": classmethod(_put),
         "exists": classmethod(_exists),
         "delete": _delete,
     }
@@ -222,8 +224,29 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
         AlreadyExists: The key is taken.
         TypeError: An attribute is missing, or there is none of that name.
     """
-    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    kind, key, instance = _made(cls, arguments, named)
+    return current().create(kind, key, instance)
+
+
+def _put(cls: type, /, *arguments: Any, **named: Any) -> Any:
+    """Create an entity, in the place of the one with its key if there is one; return it.
+
+    Raises:
+        TypeError: An attribute is missing, or there is none of that name.
+    """
+    kind, key, instance = _made(cls, arguments, named)
     txn = current()
+    if txn.exists(kind, key):
+        _delete(kind.of_text(key[len(kind.prefix) :]))
+    return txn.create(kind, key, instance)
+
+
+def _made(
+    cls: type, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[EntityType, EntityKey, Any]:
+    """Return a new instance with all its attributes, which no transaction knows yet."""
+    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    current()  # complains where no transaction runs
     if kind.creation is None:
         raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
     instance: Any = _new(kind.cls)
@@ -236,7 +259,7 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
         values[kind.key_name] = _derived_key(kind)
     text = kind.key_text(values[kind.key_name])
     values[kind.key_name] = kind.key_at(text)
-    return txn.create(kind, EntityKey(kind.prefix + text), instance)
+    return kind, EntityKey(kind.prefix + text), instance
 
 
 def _values(kind: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:

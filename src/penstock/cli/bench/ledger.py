@@ -106,7 +106,7 @@ class ShopLedger:
         if known is None:
             basket = [(item, quantity) for item, quantity in values[place["Order", "items"]]]
             cost = values[place["Order", "total_cost"]]
-            known = (values[place["Order", "user"]], cost, basket, 0)
+            known = (values[place["Order", "user_id"]], cost, basket, 0)
         user, cost, basket, before = known
         more = checkouts - before
         self._earned += more * cost

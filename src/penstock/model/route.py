@@ -1,0 +1,267 @@
+"""`@route`: an application's own paths, mapped to what requests call.
+
+A pattern is a verb and a path: `"POST /stock/add/{item_id}/{amount}"`. A name in braces is the
+entity's key (named as its key attribute is) or a parameter; parameters that the path does not
+name come from the query string or, by name, from a JSON body. On a class, a pattern without a verb
+is the place where all its methods are served; `POST` creates, `GET` shows and `DELETE` deletes an
+entity, and paths without a leading slash continue that place. What is answered is what the method
+returns: text where that is a string, else JSON.
+
+This module checks patterns when the application is built. Serving them is the gateway's part.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from penstock.model.declaration import CREATIONS
+from penstock.model.entity_type import EntityType
+from penstock.model.signature import Signature
+
+VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+SHOW: Final = "show"
+"""The method of a route that shows an entity's attributes; not a request, it only reads."""
+
+_OF_CLASS: Final = {"POST": "create", "PUT": "put", "GET": SHOW, "DELETE": "delete"}
+_SEGMENT: Final = re.compile(r"\{([A-Za-z_]\w*)\}|[A-Za-z0-9._~!$&'()*+,;=:@-]+")
+_TAKEN: Final = frozenset(
+    {
+        *("call", "send", "requests", "entities", "sql"),
+        *("healthz", "readyz", "metrics", "openapi.json", "docs", "console"),
+    }
+)
+_ANYTHING: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One `@route` as it was written."""
+
+    patterns: tuple[str, ...]
+    status: int
+    refused: int
+    shows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path of an application.
+
+    Attributes:
+        verb: The HTTP method, upper case.
+        path: With names in braces, each a whole segment.
+        entity: The class's name; empty for a function.
+        method: What is called; `show` reads attributes.
+        status: Of an answer whose transaction took effect.
+        refused: Of an answer whose transaction was undone, for whatever reason of the application.
+        shows: The attributes that `show` answers, all where empty; the key's name counts as one.
+        key: The name in the path that is the entity's key; empty where there is none.
+        names: All names in the path, in order.
+        where: `file:line` of the definition.
+    """
+
+    verb: str
+    path: str
+    entity: str
+    method: str
+    status: int
+    refused: int
+    shows: tuple[str, ...]
+    key: str
+    names: tuple[str, ...]
+    where: str
+
+    @property
+    def segments(self) -> list[str]:
+        """The path's segments; a name keeps its braces."""
+        return self.path.strip("/").split("/")
+
+
+def route(
+    *patterns: str, status: int = 200, refused: int = 400, shows: Sequence[str] = ()
+) -> Callable[[M], M]:
+    """Serve a method, a function or a class at paths of its own.
+
+    ```python
+    @route("POST /stock/batch_init/{n}/{price}")
+    def batch_init(n: int, price: int) -> dict[str, str]: ...
+
+
+    @entity
+    @route("/stock", "POST item/create/{price}", "GET find/{item_id}", shows=("stock", "price"))
+    class Item: ...
+    ```
+
+    On a function it says `@transactional` as well. What is wrong with a pattern is said when an
+    application is built.
+
+    Args:
+        patterns: Verb and path; on a class also a path alone, where its methods are served at
+            `/{method}/{key}/{parameters…}`, with GET where they are `@readonly`, else with POST.
+        status: Of an answer whose transaction took effect.
+        refused: Of an answer whose transaction was undone.
+        shows: On a class, the attributes that its GET answers; all where empty.
+    """
+    declared = Declared(patterns, status, refused, tuple(shows))
+
+    def mark(member: M) -> M:
+        known: tuple[Declared, ...] = vars(member).get("__routes__", ())
+        member.__routes__ = (declared, *known)  # type: ignore[attr-defined]
+        member.__transactional__ = True  # type: ignore[attr-defined]
+        return member
+
+    return mark
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a route calls, as far as patterns are checked against it."""
+
+    entity: str
+    method: str
+    key: str  # the key attribute's name; empty for a function
+    names: tuple[str, ...]  # what a path may name beside the key
+    shown: tuple[str, ...]  # what an answer may show
+    where: str
+
+
+def routes_of(
+    entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
+) -> tuple[Route, ...]:
+    """Return the routes of an application's members; what is wrong joins the complaints."""
+    found: list[Route] = []
+    for target, verb, path, declared in _declarations(entities, functions):
+        wrong = list(_complaints_of(target, verb, path, declared))
+        complaints += [f"{target.where}: {verb} {path}: {one}" for one in wrong]
+        if not wrong:
+            found.append(_route(target, verb, path, declared))
+    taken: dict[tuple[str, ...], Route] = {}
+    for one in found:
+        shape = (one.verb, *("{}" if part[0] == "{" else part for part in one.segments))
+        other = taken.setdefault(shape, one)
+        if other is not one:
+            complaints.append(f"{one.where}: {one.verb} {one.path} is taken by {other.where}")
+    return tuple(found)
+
+
+_Pattern = tuple[_Target, str, str, Declared]
+
+
+def _declarations(
+    entities: Mapping[str, EntityType], functions: Mapping[str, Signature]
+) -> Iterator[_Pattern]:
+    for kind in entities.values():
+        for declared in vars(kind.cls).get("__routes__", ()):
+            yield from _of_class(kind, declared)
+        for name, signature in kind.methods.items():
+            target = _target_of(kind.name, name, kind.key_name, signature)
+            yield from _of_function(target, signature)
+    for name, signature in functions.items():
+        yield from _of_function(_target_of("", name, "", signature), signature)
+
+
+def _of_function(target: _Target, signature: Signature) -> Iterator[_Pattern]:
+    for declared in getattr(signature.function, "__routes__", ()):
+        for pattern in declared.patterns:
+            verb, _, path = pattern.rpartition(" ")
+            yield target, verb, path, declared
+
+
+def _of_class(kind: EntityType, declared: Declared) -> Iterator[_Pattern]:
+    place = ""
+    for pattern in declared.patterns:
+        verb, space, path = pattern.rpartition(" ")
+        if not space:
+            place = path.rstrip("/")
+            yield from _placed(kind, place, declared)
+        else:
+            target = _target_of_class(kind, _OF_CLASS.get(verb, ""))
+            yield target, verb, path if path[:1] == "/" else f"{place}/{path}", declared
+
+
+def _placed(kind: EntityType, place: str, declared: Declared) -> Iterator[_Pattern]:
+    """Serve every method that has no route of its own below a place."""
+    for name, signature in kind.methods.items():
+        if not hasattr(signature.function, "__routes__"):
+            target = _target_of(kind.name, name, kind.key_name, signature)
+            path = "/".join(
+                [place, name, *(f"{{{one}}}" for one in [kind.key_name, *target.names])]
+            )
+            yield target, "GET" if signature.readonly else "POST", path, declared
+
+
+def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Target:
+    names = [one.name for one in signature.parameters.values() if one.kind not in _ANYTHING]
+    return _Target(entity, method, key, tuple(names), (), signature.where)
+
+
+def _target_of_class(kind: EntityType, method: str) -> _Target:
+    everything = (kind.key_name, *kind.attributes)
+    if method in CREATIONS:
+        assert kind.creation is not None, "attributes were bound before"
+        names = tuple(name for name in kind.creation.parameters if name != kind.key_name)
+        return _Target(kind.name, method, kind.key_name, names, (), kind.where)
+    return _Target(kind.name, method, kind.key_name, (), everything, kind.where)
+
+
+def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) -> Iterator[str]:
+    if not target.method:
+        yield f"a class answers {', '.join(_OF_CLASS)}"
+    elif verb not in VERBS:
+        yield f"the verb is one of {', '.join(VERBS)}"
+    if not path.startswith("/"):
+        yield "a path starts with a slash"
+        return
+    yield from _complaints_of_path(path)
+    if target.method:
+        yield from _complaints_of_names(target, _names_in(path))
+    for name in declared.shows if target.method == SHOW else ():
+        if name not in target.shown:
+            yield f"there is no attribute {name} to show; there are {', '.join(target.shown)}"
+    if not all(200 <= one <= 499 for one in (declared.status, declared.refused)):
+        yield "an answer's status is 200 to 499"
+
+
+def _complaints_of_path(path: str) -> Iterator[str]:
+    segments = path.strip("/").split("/")
+    for segment in segments:
+        if not _SEGMENT.fullmatch(segment):
+            yield f"{segment!r} is neither a name in braces nor plain text"
+    if segments[0] in _TAKEN or segments[0][:1] == "{":
+        yield f"/{segments[0]} is the gateway's own"
+
+
+def _complaints_of_names(target: _Target, names: list[str]) -> Iterator[str]:
+    known = [target.key, *target.names] if target.key else list(target.names)
+    what = f"{target.entity}.{target.method}" if target.entity else target.method
+    for name in sorted(set(names)):
+        if name not in known:
+            yield f"{what} has no {name}; there are {', '.join(known) or 'no parameters'}"
+        if names.count(name) > 1:
+            yield f"{name} is named twice"
+    if target.key and target.method not in CREATIONS and target.key not in names:
+        yield f"it does not say which {target.entity}: name {{{target.key}}} in it"
+
+
+def _route(target: _Target, verb: str, path: str, declared: Declared) -> Route:
+    names = _names_in(path)
+    return Route(
+        verb=verb,
+        path=path,
+        entity=target.entity,
+        method=target.method,
+        status=declared.status,
+        refused=declared.refused,
+        shows=declared.shows if target.method == SHOW else (),
+        key=target.key if target.key in names else "",
+        names=tuple(names),
+        where=target.where,
+    )
+
+
+def _names_in(path: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", path)
