@@ -136,6 +136,18 @@ class TimedOut(OperationalError):
     code: ClassVar[str] = "timed-out"
 
 
+class Overloaded(OperationalError):
+    """More is waiting than may wait; nothing of this request was taken."""
+
+    code: ClassVar[str] = "overloaded"
+
+
+class Stopping(OperationalError):
+    """This process stops and takes nothing more; another one, or the next start, does."""
+
+    code: ClassVar[str] = "stopping"
+
+
 class Fenced(OperationalError):
     """Another driver owns this application; this one stops."""
 

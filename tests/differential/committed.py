@@ -3,7 +3,7 @@
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.runtime.config import Config
-from penstock.runtime.spark.boot import boot_id
+from penstock.runtime.boot import boot_id
 from penstock.state.digest import digest_of_mapping
 from penstock.state.stores import Stores
 from tests.differential.simulation import Answer, apply

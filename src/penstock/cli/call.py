@@ -19,6 +19,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
 from penstock.runtime.api import Reply
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
@@ -156,11 +157,6 @@ def _no_entity(app: App, name: str) -> Any:
 
 def _key_of(app: App, entity: str, text: str, method: str) -> object:
     """Return an entity's key from a word; `-` is none, for a creation."""
-    if text == "-" and method == "create":
+    if text == "-" and method in CREATIONS:
         return None
-    kind = app.entities[entity]
-    try:
-        key: object = kind.key_at(text)
-        return key
-    except (PenstockError, ValueError) as error:
-        raise RequestError(f"{entity}: {text!r} is no key: {error}") from error
+    return app.key_of(entity, text)

@@ -36,6 +36,8 @@ ADVICE: Final = {
     "journal-unavailable": "Look at the disk of the data directory; nothing acknowledged is lost.",
     "state-unavailable": "Look at the disk; local state is rebuilt from the journal by itself.",
     "timed-out": "Is penstock run running? Ask again with the same --request-id.",
+    "overloaded": "Send more slowly; what was refused can be sent again as it is.",
+    "stopping": "Send it again with the same request id, when it has started again.",
     "fenced": "Stop the other driver of this application, or use another --data.",
     "epoch-failed": "The log keeps every request: see the messages above, then start it again.",
     "integrity": "Do not delete anything; restore what is named from a backup.",

@@ -130,6 +130,21 @@ class App:
         body = encode_request(Request(entity, text, method, *arguments))
         return body, b"".join(one.to_bytes(8, "little") for one in touched)
 
+    def key_of(self, entity: str, text: str) -> object:
+        """Return the key that a word of a path or a command line means.
+
+        Raises:
+            RequestError: There is no such class, or the text is none of its keys.
+        """
+        kind = self.entities.get(entity)
+        if kind is None:
+            raise RequestError(_unknown("entity class", entity, self.entities))
+        try:
+            key: object = kind.key_at(text)
+        except (Unencodable, ValueError) as error:
+            raise RequestError(f"{entity}: {text!r} is no key: {error}") from error
+        return key
+
     def signature(self, entity: str, method: str) -> Signature:
         """Return what a request calls.
 

@@ -44,6 +44,7 @@ class Declared:
     patterns: tuple[str, ...]
     status: int
     refused: int
+    content_type: str
     shows: tuple[str, ...]
 
 
@@ -58,6 +59,7 @@ class Route:
         method: What is called; `show` reads attributes.
         status: Of an answer whose transaction took effect.
         refused: Of an answer whose transaction was undone, for whatever reason of the application.
+        content_type: Of an answer whose transaction took effect; empty where the value tells.
         shows: The attributes that `show` answers, all where empty; the key's name counts as one.
         key: The name in the path that is the entity's key; empty where there is none.
         names: All names in the path, in order.
@@ -70,6 +72,7 @@ class Route:
     method: str
     status: int
     refused: int
+    content_type: str
     shows: tuple[str, ...]
     key: str
     names: tuple[str, ...]
@@ -82,7 +85,11 @@ class Route:
 
 
 def route(
-    *patterns: str, status: int = 200, refused: int = 400, shows: Sequence[str] = ()
+    *patterns: str,
+    status: int = 200,
+    refused: int = 400,
+    content_type: str = "",
+    shows: Sequence[str] = (),
 ) -> Callable[[M], M]:
     """Serve a method, a function or a class at paths of its own.
 
@@ -104,9 +111,11 @@ def route(
             `/{method}/{key}/{parameters…}`, with GET where they are `@readonly`, else with POST.
         status: Of an answer whose transaction took effect.
         refused: Of an answer whose transaction was undone.
+        content_type: Of an answer whose transaction took effect; by default text is
+            `text/plain`, bytes are `application/octet-stream`, and all else is JSON.
         shows: On a class, the attributes that its GET answers; all where empty.
     """
-    declared = Declared(patterns, status, refused, tuple(shows))
+    declared = Declared(patterns, status, refused, content_type, tuple(shows))
 
     def mark(member: M) -> M:
         known: tuple[Declared, ...] = vars(member).get("__routes__", ())
@@ -256,6 +265,7 @@ def _route(target: _Target, verb: str, path: str, declared: Declared) -> Route:
         method=target.method,
         status=declared.status,
         refused=declared.refused,
+        content_type=declared.content_type,
         shows=declared.shows if target.method == SHOW else (),
         key=target.key if target.key in names else "",
         names=tuple(names),

@@ -24,6 +24,8 @@ _UNENCODABLE: Final = (
     RecursionError,
     AttributeError,
 )
+_ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
+_BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 _NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 _NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -140,6 +142,57 @@ class Signature:
             else:
                 positional.append(self._parse_one(self._at(len(positional)), text))
         return positional, named
+
+    def of_text(self, name: str, text: str) -> Any:
+        """Read one argument from a path or a query: bare text, or JSON where that does not fit.
+
+        Raises:
+            RequestError: It fits neither way, or there is no such parameter.
+        """
+        annotation = self._named(name).annotation
+        try:
+            return msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+        except (msgspec.ValidationError, Unencodable) as error:
+            try:
+                return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
+            except (msgspec.MsgspecError, Unencodable, RecursionError):
+                raise RequestError(f"{self.name}: {name}: {error}") from error
+
+    def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Read arguments from JSON: an array by position, an object by name; nothing is none.
+
+        Raises:
+            RequestError: It is no JSON, neither array nor object, or does not fit the signature.
+        """
+        if not text.strip():
+            return [], {}
+        try:
+            given = msgspec.json.decode(text, type=_ARGUMENTS)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise RequestError(
+                f"{self.name}: the body is neither a JSON array nor an object: {error}"
+            ) from error
+        if isinstance(given, list):
+            return [self._of_raw(self._at(index), raw) for index, raw in enumerate(given)], {}
+        return [], {name: self._of_raw(self._named(name), raw) for name, raw in given.items()}
+
+    def of_msgpack(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Read arguments from MessagePack: an array of an array by position and a map by name.
+
+        Raises:
+            RequestError: It is something else, or does not fit the signature.
+        """
+        try:
+            positional, named = _BOTH.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise RequestError(f"{self.name}: the body holds no arguments: {error}") from error
+        return self.decode(positional, named)
+
+    def _of_raw(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
+        try:
+            return msgspec.json.decode(raw, type=parameter.annotation, dec_hook=decode_reference)
+        except (msgspec.MsgspecError, Unencodable, RecursionError) as error:
+            raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
         annotation = parameter.annotation

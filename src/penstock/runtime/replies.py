@@ -5,9 +5,10 @@ that was committed long ago.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Collection
 from concurrent.futures import Future
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
@@ -83,8 +84,8 @@ class Replies:
 
     def _take(self, commit: Commit) -> None:
         with self._lock:
-            waited = bool(self._waiting)
-        found = _replies_of(self._journal, commit, self._waiting.__contains__) if waited else []
+            waited = set(self._waiting)
+        found = replies_of(self._journal, commit, waited)
         with self._lock:
             self._seen = commit.epoch
             self._reached = dict(commit.positions)
@@ -128,25 +129,25 @@ def find_reply(journal: Journal, place: Place) -> Reply:
         else:
             low = middle + 1
     commit = next(journal.commits(Epoch(low - 1), Epoch(low)))
-    return _replies_of(journal, commit, lambda one: one == place)[0][1]
+    return replies_of(journal, commit, [place])[0][1]
 
 
-def _replies_of(
-    journal: Journal, commit: Commit, wanted: Callable[[Place], bool]
+def replies_of(
+    journal: Journal, commit: Commit, wanted: Collection[Place]
 ) -> list[tuple[Place, Reply]]:
-    found = []
+    """Return the replies of an epoch to the requests at some log positions."""
+    found: list[tuple[Place, Reply]] = []
+    if not wanted:
+        return found
+    lsns = pa.array({lsn for _, lsn in wanted}, pa.int64())
     for part in commit.parts_of(PartKind.TRANSACTIONS):
         table = journal.read(part, _COLUMNS)
-        partitions, lsns = table["partition"].to_pylist(), table["lsn"].to_pylist()
-        places = [(LogPartition(one), Lsn(at)) for one, at in zip(partitions, lsns, strict=True)]
-        rows = [row for row, place in enumerate(places) if wanted(place)]
-        for row, values in zip(rows, pc.take(table, rows).to_pylist(), strict=True):
-            reply = Reply(
-                RequestId(values["request_id"]),
-                Lsn(values["lsn"]),
-                commit.epoch,
-                values["error"],
-                values["reply"],
-            )
-            found.append((places[row], reply))
+        rows = table.filter(pc.is_in(table["lsn"], lsns))
+        for partition, lsn, request_id, error, data in zip(
+            *(column.to_pylist() for column in rows.columns), strict=True
+        ):
+            place = (LogPartition(partition), Lsn(lsn))
+            if place in wanted:
+                reply = Reply(RequestId(request_id), Lsn(lsn), commit.epoch, error, data)
+                found.append((place, reply))
     return found

@@ -1,6 +1,7 @@
 """What a runtime says of each epoch: for progress displays, benchmarks and tests."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.base.ids import Epoch
 
@@ -18,6 +19,8 @@ class EpochReport:
         tasks: Tasks of the first round.
         phases_ms: Milliseconds in the driver: `read`, `round1`, `round2` …, `write`, `commit`.
             What the epoch took beside these (Spark's own bookkeeping) is for who listens to tell.
+        calls: How often who called whom, `Order.checkout>Item.subtract`; nothing stands before the
+            `>` where the call came from outside.
     """
 
     epoch: Epoch
@@ -27,3 +30,4 @@ class EpochReport:
     reran: int
     tasks: int
     phases_ms: dict[str, float]
+    calls: Mapping[str, int] = field(default_factory=dict)

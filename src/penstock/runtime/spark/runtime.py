@@ -34,7 +34,7 @@ from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 from penstock.runtime.replies import Replies
 from penstock.runtime.report import EpochReport
-from penstock.runtime.spark.boot import boot_id
+from penstock.runtime.boot import boot_id
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Settings
