@@ -14,6 +14,7 @@ from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.schema import decode_reference
 from penstock.model.application import App
 from penstock.model.request import decode_failure
+from penstock.runtime.calling import Call, Calling, returns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,69 +94,17 @@ def _tree(root: type[errors.PenstockError]) -> dict[str, type[errors.PenstockErr
 _BY_CODE = _tree(errors.PenstockError)
 
 
-class Caller:
-    """Calls entities as one writes it: `caller.Item("i1").update_stock(5)`.
+class Caller(Calling):
+    """Calls entities of a runtime as one writes it: `caller.Item("i1").update_stock(5)`.
 
-    Results come back typed; failures raise. `caller.Item.create("i1", price=3)` creates,
-    `caller.checkout_all(…)` calls a function.
+    Results come back typed; failures raise.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        def perform(call: Call) -> Any:
+            reply = runtime.submit(
+                call.entity, call.key, call.method, call.positional, call.named, call.request_id
+            )
+            return reply.value(returns_of(runtime.app, call))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self._runtime.app.entities:
-            return _EntityCaller(self._runtime, name)
-        self._runtime.app.signature("", name)
-        return _Method(self._runtime, "", None, name)
-
-
-class _EntityCaller:
-    """A class: gives callers of its entities, and creates them."""
-
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self._runtime = runtime
-        self._name = name
-
-    def __call__(self, key: object) -> "_ReferenceCaller":
-        return _ReferenceCaller(self._runtime, self._name, key)
-
-    def create(self, *positional: Any, **named: Any) -> Any:
-        """Create an entity; its key comes first, or is derived from the request."""
-        runtime, name = self._runtime, self._name
-        key: object = None
-        if runtime.app.entities[name].initializer is None and positional:
-            key, *rest = positional
-            positional = tuple(rest)
-        reply = runtime.submit(name, key, "create", positional, named)
-        return runtime.app.entities[name].of_text(reply.value(str))
-
-    def exists(self, key: object) -> bool:
-        """Say whether an entity exists."""
-        return bool(self._runtime.submit(self._name, key, "exists").value(bool))
-
-
-class _ReferenceCaller:
-    """An entity: its methods, as calls from outside."""
-
-    def __init__(self, runtime: Runtime, name: str, key: object) -> None:
-        self._runtime = runtime
-        self._name = name
-        self._key = key
-
-    def __getattr__(self, method: str) -> "_Method":
-        self._runtime.app.signature(self._name, method)
-        return _Method(self._runtime, self._name, self._key, method)
-
-
-class _Method:
-    """One method of one entity, or one function."""
-
-    def __init__(self, runtime: Runtime, entity: str, key: object, method: str) -> None:
-        self._runtime = runtime
-        self._target = (entity, key, method)
-
-    def __call__(self, *positional: Any, request_id: str | None = None, **named: Any) -> Any:
-        entity, _, method = self._target
-        reply = self._runtime.submit(*self._target, positional, named, request_id)
-        return reply.value(self._runtime.app.signature(entity, method).returns)
+        super().__init__(runtime.app, perform)
