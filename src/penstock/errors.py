@@ -52,6 +52,18 @@ class RequestError(UserError):
     code: ClassVar[str] = "request"
 
 
+class Unauthenticated(UserError):
+    """Nobody knows who asks: credentials are missing, wrong or expired."""
+
+    code: ClassVar[str] = "unauthenticated"
+
+
+class Forbidden(UserError):
+    """Who asks may not do that; the message names the scope that it takes."""
+
+    code: ClassVar[str] = "forbidden"
+
+
 class RequestConflict(UserError):
     """A request id was used before, with another body."""
 
@@ -134,6 +146,12 @@ class TimedOut(OperationalError):
     """An answer did not come in time; the request may still take effect."""
 
     code: ClassVar[str] = "timed-out"
+
+
+class Unreachable(OperationalError):
+    """A gateway could not be reached, or every connection to it broke."""
+
+    code: ClassVar[str] = "unreachable"
 
 
 class Overloaded(OperationalError):
