@@ -1,27 +1,21 @@
 """The command line: its help, its errors, and what each command does with everything real but Spark."""
 
-import json
 import re
-import signal
 from collections.abc import Callable, Iterator
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from penstock import errors
-from penstock.base.ids import Lsn, RequestId
-from penstock.cli import failure, presence
+from penstock.cli import failure
 from penstock.cli.main import execute
-from penstock.cli.run import Status, Stop, serve
 from penstock.errors import ConfigError, PenstockError
-from penstock.log.api import Entry
+from penstock.runtime import presence
 from penstock.runtime.config import Config
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
-COMMANDS = ("run", "call", "explain", "demo", "bench", "bench checkout", "bench transfer")
+COMMANDS = ("driver", "call", "explain", "demo", "bench", "bench checkout", "bench transfer")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -49,9 +43,13 @@ def shop(tmp_path: Path) -> Iterator[Path]:
     data = tmp_path / ".penstock" / "shop"
     driver = SerialDriver(SHOP, Config(data))
     driver.start()
-    with presence.present(data, SHOP):
+    with presence.present(data, "driver", SHOP):
         yield data
     driver.stop()
+
+
+def stock_of(amount: int) -> str:
+    return f'"Item: i1 stock updated to: {amount}"\n'
 
 
 def every_error(root: type[PenstockError]) -> list[type[PenstockError]]:
@@ -69,7 +67,7 @@ def test_help_shows_examples_of_the_command(penstock: Run, command: str) -> None
 def test_help_lists_every_command(penstock: Run) -> None:
     """The commands that are documented are those that exist."""
     _, out, _ = penstock("--help")
-    for command in ("run", "call", "explain", "demo", "bench"):
+    for command in ("driver", "call", "explain", "demo", "bench"):
         assert re.search(rf"^│ {command} ", out, re.MULTILINE)
 
 
@@ -96,14 +94,14 @@ def test_debug_shows_the_traceback(penstock: Run) -> None:
 
 def test_unknown_flag_exits_with_2(penstock: Run) -> None:
     """A flag that does not exist is the caller's error."""
-    code, _, err = penstock("run", "--nonsense")
+    code, _, err = penstock("driver", "--nonsense")
     assert code == 2
     assert "nonsense" in err
 
 
 def test_wrong_settings_are_all_named(penstock: Run) -> None:
     """A command complains of every setting at once."""
-    code, _, err = penstock("run", SHOP, "--partitions", "-1", "--set", "pol_ms=3")
+    code, _, err = penstock("driver", SHOP, "--partitions", "-1", "--set", "pol_ms=3")
     assert code == 2
     assert "--partitions: partitions = -1: must be at least 0" in err
     assert "did you mean poll_ms" in err
@@ -116,7 +114,7 @@ def test_call_prints_the_reply_as_json(penstock: Run, shop: Path) -> None:
         '"i1"\n',
         "",
     )
-    assert penstock("call", SHOP, "Item", "i1", "add", "5")[1] == "15\n"
+    assert penstock("call", SHOP, "Item", "i1", "add", "5")[1] == stock_of(15)
     assert penstock("call", SHOP, "Item", "i1", "exists")[1] == "true\n"
 
 
@@ -124,8 +122,9 @@ def test_call_takes_references_and_named_arguments(penstock: Run, shop: Path) ->
     """An argument is bare text, JSON or name=value; a reference is written as its key."""
     penstock("call", SHOP, "Item", "i1", "create", "price=3")
     penstock("call", SHOP, "User", "u1", "create", "credit=7")
-    penstock("call", SHOP, "Order", "o1", "create", "user=u1", 'items=[["i1", 2]]')
-    assert penstock("call", SHOP, "Order", "o1", "add_item", "i1", "quantity=2")[1] == "6\n"
+    penstock("call", SHOP, "Order", "o1", "create", "user_id=u1", 'items=[["i1", 2]]')
+    _, out, _ = penstock("call", SHOP, "Order", "o1", "addItem", "i1", "quantity=2")
+    assert out == '"Item: i1 added to: o1 price updated to: 6"\n'
 
 
 def test_call_derives_a_key_for_a_dash(penstock: Run, shop: Path) -> None:
@@ -137,8 +136,8 @@ def test_call_derives_a_key_for_a_dash(penstock: Run, shop: Path) -> None:
 def test_call_passes_negative_numbers(penstock: Run, shop: Path) -> None:
     """A word that looks like a flag is an argument where no flag has its name."""
     penstock("call", SHOP, "Item", "i1", "create", "price=3", "stock=10")
-    assert penstock("call", SHOP, "Item", "i1", "add", "-4")[1] == "6\n"
-    assert penstock("call", SHOP, "Item", "i1", "add", "--", "-4")[1] == "2\n"
+    assert penstock("call", SHOP, "Item", "i1", "add", "-4")[1] == stock_of(6)
+    assert penstock("call", SHOP, "Item", "i1", "add", "--", "-4")[1] == stock_of(2)
 
 
 def test_refused_request_exits_with_3(penstock: Run, shop: Path) -> None:
@@ -153,8 +152,10 @@ def test_same_request_id_takes_effect_once(penstock: Run, shop: Path) -> None:
     """A repeated call gets the recorded answer, also long after it was processed."""
     penstock("call", SHOP, "Item", "i1", "create", "price=3", "stock=10")
     for _ in range(2):
-        assert penstock("call", SHOP, "Item", "i1", "add", "5", "--request-id", "a")[1] == "15\n"
-    assert penstock("call", SHOP, "Item", "i1", "add", "0")[1] == "15\n"
+        assert penstock("call", SHOP, "Item", "i1", "add", "5", "--request-id", "a")[1] == stock_of(
+            15
+        )
+    assert penstock("call", SHOP, "Item", "i1", "add", "0")[1] == stock_of(15)
 
 
 def test_request_id_with_another_body_is_refused(penstock: Run, shop: Path) -> None:
@@ -186,55 +187,3 @@ def test_call_without_a_runtime_is_durable(penstock: Run, tmp_path: Path) -> Non
     code, out, _ = penstock(*words, "30")
     driver.stop()
     assert (code, out) == (0, '"i1"\n')
-
-
-def test_serving_stops_when_asked(tmp_path: Path) -> None:
-    """What was appended before the stop is committed, and the display says how far it is."""
-    driver = SerialDriver(SHOP, Config(tmp_path))
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-    output = StringIO()
-    driver.on_epoch.append(lambda report: signal.raise_signal(signal.SIGTERM))
-
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
-    with Stop() as stop:
-        serve(driver, stop, Console(file=output))
-    assert output.getvalue().splitlines()[-1] == "stopped"
-    assert "running; Ctrl-C stops" in output.getvalue()
-
-
-def test_status_names_epoch_and_lag(tmp_path: Path) -> None:
-    """The status line counts what waits in the log."""
-    driver = SerialDriver(SHOP, Config(tmp_path))
-    status = Status(driver)
-    driver.on_epoch.append(status.take)
-    assert status.line() == "epoch -  0 records/s  lag 0  last epoch - ms"
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
-    assert "lag 1" in status.line()
-    driver.start()
-    assert driver.wait_until(Lsn(1), 30_000)
-    assert re.match(r"epoch 0 .* lag 0 ", status.line())
-    driver.stop()
-
-
-def test_second_run_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    """Two processes on one directory are told apart before Spark starts."""
-    with presence.present(tmp_path, "app"):
-        found = presence.find(tmp_path)
-        assert found is not None
-        assert found.app == "app"
-        with pytest.raises(ConfigError, match="already"), presence.present(tmp_path, "app"):
-            pytest.fail("entered")
-    assert presence.find(tmp_path) is None
-
-
-def test_left_behind_run_file_is_recognised(tmp_path: Path) -> None:
-    """A process id that was given to another process names nobody."""
-    with presence.present(tmp_path, "app"):
-        text = json.loads((tmp_path / presence.FILE_NAME).read_bytes())
-    text["started_s"] -= 1_000
-    (tmp_path / presence.FILE_NAME).write_text(json.dumps(text))
-    assert presence.find(tmp_path) is None
-    (tmp_path / presence.FILE_NAME).write_text("{")
-    assert presence.find(tmp_path) is None

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
-from penstock.cli import presence
 from penstock.cli.failure import REPLY_IS_ERROR, show
 from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
 from penstock.errors import PenstockError, RequestError, TimedOut
@@ -20,6 +19,7 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
+from penstock.runtime import presence
 from penstock.runtime.api import Reply
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
@@ -41,7 +41,7 @@ Examples:
   penstock call examples/shop Item create-me create price=3 stock=10
   penstock call examples/shop Item create-me add 5
   penstock call examples/shop User - create credit=100
-  penstock call examples/shop Order o1 add_item create-me quantity=2 --request-id add-1
+  penstock call examples/shop Order o1 addItem create-me quantity=2 --request-id add-1
   penstock call examples/shop Item create-me add -- -5
 """
 
@@ -70,7 +70,7 @@ def call(
     settings.data.mkdir(parents=True, exist_ok=True)
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
     lsn = _append(settings, entry)
-    if presence.find(settings.data) is None:
+    if not presence.find(settings.data, "driver"):
         messages.print(
             f"No penstock run seems to be running in {settings.data}. The request is durable "
             f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",

@@ -9,10 +9,10 @@ from penstock.cli import failure
 from penstock.cli.bench.command import DEMO_HELP, bench, demo
 from penstock.cli.call import HELP as CALL_HELP
 from penstock.cli.call import call
+from penstock.cli.driver import HELP as DRIVER_HELP
+from penstock.cli.driver import driver
 from penstock.cli.explain import HELP as EXPLAIN_HELP
 from penstock.cli.explain import explain
-from penstock.cli.run import HELP as RUN_HELP
-from penstock.cli.run import run
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -46,7 +46,7 @@ def options(
     """Take what is for every command."""
 
 
-application.command(help=RUN_HELP)(run)
+application.command(help=DRIVER_HELP)(driver)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command(help=DEMO_HELP)(demo)

@@ -38,6 +38,12 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),
 ]
+SupervisedOption = Annotated[
+    bool,
+    typer.Option(
+        "--supervised", hidden=True, help="Stop when standard input ends, and say little."
+    ),
+]
 
 
 def default_data(name: str) -> Path:

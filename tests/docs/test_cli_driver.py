@@ -1,0 +1,140 @@
+"""`penstock driver` with everything real but Spark: how it stops, and what it says meanwhile."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
+from penstock.cli.driver import driver as driver_command
+from penstock.cli.driver import serve
+from penstock.cli.standing import standing_of
+from penstock.cli.stop import Stop
+from penstock.errors import ConfigError
+from penstock.log.api import Entry
+from penstock.runtime import presence
+from penstock.runtime.config import Config
+from penstock.runtime.reports import ReportReader, ReportWriter
+from tests.serial_driver import SerialDriver
+
+SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
+STOPS = """
+import sys
+from penstock.cli.stop import Stop
+with Stop(supervised=sys.argv[1] == "supervised", at_once=lambda: print("at once", flush=True)) as stop:
+    print("ready", flush=True)
+    stop.wanted.wait()
+    print("wanted", flush=True)
+    input() if sys.argv[1] == "stuck" else None
+"""
+
+
+def started(kind: str) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPS, kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def driver_with_a_request(data: Path) -> SerialDriver:
+    driver = SerialDriver(SHOP, Config(data))
+    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    return driver
+
+
+def test_serving_stops_when_asked(tmp_path: Path) -> None:
+    """What was appended before the stop is committed, and the display says how far it is."""
+    driver, output = driver_with_a_request(tmp_path), StringIO()
+    driver.on_epoch.append(lambda report: signal.raise_signal(signal.SIGTERM))
+    with Stop() as stop:
+        serve(driver, SHOP, driver.config, stop, Console(file=output))
+    assert output.getvalue().splitlines()[-1] == "stopped"
+    assert "running; Ctrl-C stops" in output.getvalue()
+
+
+def test_driver_is_present_and_reports_while_it_serves(tmp_path: Path) -> None:
+    """Others find the driver and its epochs from outside; when it has stopped, only the epochs."""
+    driver, found = driver_with_a_request(tmp_path), list[presence.Presence]()
+    config = Config(tmp_path, cores=2, partitions=4)
+    with Stop() as stop:
+
+        def look() -> None:
+            found.extend(presence.find(tmp_path, "driver"))
+            if found:
+                stop.wanted.set()
+
+        driver.check = look  # type: ignore[method-assign]
+        serve(driver, SHOP, config, stop, Console(quiet=True))
+    assert found[0].details == {"partitions": 4, "cores": 2}
+    assert presence.find(tmp_path, "driver") == []
+    assert [one.records for one in ReportReader(tmp_path).after(BEFORE_FIRST)] == [1]
+
+
+def test_second_driver_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers on one directory are told apart at once, by the first one's process id."""
+    monkeypatch.chdir(tmp_path)
+    with (
+        presence.present(tmp_path, "driver", "first"),
+        pytest.raises(ConfigError, match=f"process {os.getpid()} runs first"),
+    ):
+        driver_command(SHOP, data=tmp_path)
+
+
+def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
+    """What waits in the log counts as lag, until its epoch is committed and counts as rate."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    driver.on_epoch.append(ReportWriter(tmp_path).take)
+    empty = standing_of(tmp_path, driver.log, driver.journal)
+    assert str(empty) == "epoch -  0 records/s  lag 0  last epoch - ms"
+    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    assert standing_of(tmp_path, driver.log, driver.journal).lag == 1
+    driver.start()
+    assert driver.wait_until(Lsn(1), 30_000)
+    standing = standing_of(tmp_path, driver.log, driver.journal, over_s=60)
+    assert (standing.epoch, standing.log_end, standing.lag) == (0, 1, 0)
+    assert standing.requests_per_s == 1 / 60
+    assert re.match(r"epoch 0 .* lag 0  last epoch \d+ ms", str(standing))
+    driver.stop()
+
+
+@pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM])
+def test_signal_asks_to_stop(one: signal.Signals) -> None:
+    """The first signal only asks: the process ends in good order."""
+    process = started("alone")
+    process.send_signal(one)
+    assert process.communicate(timeout=30)[0] == "wanted\n"
+    assert process.returncode == 0
+
+
+def test_second_signal_ends_at_once() -> None:
+    """Whoever asks twice does not wait, and what must be done even so is done."""
+    process = started("stuck")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "wanted\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0] == "at once\n"
+    assert process.returncode == 130
+
+
+def test_end_of_input_asks_a_supervised_process_to_stop() -> None:
+    """A process whose supervisor is gone ends by itself."""
+    process = started("supervised")
+    assert process.communicate(timeout=30)[0] == "wanted\n"
+    assert process.returncode == 0
