@@ -9,6 +9,8 @@ PUBLIC = [
     "Aborted",
     "AlreadyExists",
     "App",
+    "AsyncClient",
+    "Client",
     "DefinitionError",
     "IntegrityError",
     "LimitExceeded",
@@ -28,7 +30,7 @@ PUBLIC = [
     "transactional",
     "uuid",
 ]
-HEAVY = {"deltalake", "duckdb", "pandas", "py4j", "pyarrow", "pyspark", "scipy"}
+HEAVY = {"deltalake", "duckdb", "httpx", "pandas", "py4j", "pyarrow", "pyspark", "scipy"}
 
 
 def test_public_names_are_these() -> None:

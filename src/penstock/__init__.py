@@ -1,5 +1,7 @@
 """Serializable transactions over plain Python classes, run as one dataflow on Apache Spark."""
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.errors import (
     Aborted,
     AlreadyExists,
@@ -17,10 +19,16 @@ from penstock.model.context import now, random, request_id, savepoint, uuid
 from penstock.model.entity import entity, key, readonly, transactional
 from penstock.model.route import route
 
+if TYPE_CHECKING:
+    from penstock.client.asynchronous import AsyncClient
+    from penstock.client.synchronous import Client
+
 __all__ = [
     "Aborted",
     "AlreadyExists",
     "App",
+    "AsyncClient",
+    "Client",
     "DefinitionError",
     "IntegrityError",
     "LimitExceeded",
@@ -40,3 +48,18 @@ __all__ = [
     "transactional",
     "uuid",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the clients when they are first named: handlers have no use for HTTP."""
+    match name:
+        case "AsyncClient":
+            from penstock.client.asynchronous import AsyncClient  # noqa: PLC0415
+
+            return AsyncClient
+        case "Client":
+            from penstock.client.synchronous import Client  # noqa: PLC0415
+
+            return Client
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

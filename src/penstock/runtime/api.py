@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -77,7 +77,7 @@ class Runtime(Protocol):
 
 def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
     """Return the error with a code; `Aborted` stands for exceptions of user code."""
-    found = _BY_CODE.get(code, errors.Aborted)
+    found = BY_CODE.get(code, errors.Aborted)
     error = found.__new__(found)
     Exception.__init__(error, message if kind == found.__name__ else f"{kind}: {message}")
     error.kind = kind
@@ -91,7 +91,8 @@ def _tree(root: type[errors.PenstockError]) -> dict[str, type[errors.PenstockErr
     return found
 
 
-_BY_CODE = _tree(errors.PenstockError)
+BY_CODE: Final = _tree(errors.PenstockError)
+"""The error classes by their stable codes."""
 
 
 class Caller(Calling):

@@ -1,0 +1,120 @@
+"""What SQL answers: rows as plain values, or an Arrow table, and of which epoch they are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.base.ids import Epoch
+from penstock.client.talk import Answer
+from penstock.errors import ConfigError, OperationalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+EPOCH_KEY: Final = b"penstock.epoch"
+"""Under which the metadata of an Arrow table's schema names its epoch, in decimal digits."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of an answer; `type` is the view's name for it."""
+
+    name: str
+    type: str
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of an answer, in order, all of one epoch.
+
+    Attributes:
+        epoch: The committed epoch that was read.
+        columns: Names and types.
+        rows: One tuple for each, of plain JSON values.
+    """
+
+    epoch: Epoch
+    columns: tuple[Column, ...]
+    rows: list[tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.rows)
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return each row by the names of its columns."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The body of `POST /sql`.
+
+    Attributes:
+        query: One SELECT.
+        parameters: For its `?` by position, or its `$name` by name.
+        rows_max: Refuse an answer with more rows; None leaves it to the server.
+        min_epoch: The answer has seen this epoch at least; -1 asks for none.
+    """
+
+    query: str
+    parameters: Any
+    rows_max: int | None
+    min_epoch: Epoch
+
+    def body(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        told: dict[str, Any] = {"query": self.query, "parameters": self.parameters}
+        if self.rows_max is not None:
+            told["rows_max"] = self.rows_max
+        if self.min_epoch >= 0:
+            told["min_epoch"] = self.min_epoch
+        return told
+
+
+def rows_of(answer: Answer) -> Rows:
+    """Return the rows of an answer.
+
+    Raises:
+        OperationalError: It is none.
+    """
+    try:
+        return msgspec.json.decode(answer.content, type=Rows)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationalError(f"the answer to a query cannot be read: {error}") from error
+
+
+def require_arrow() -> None:
+    """Make sure that tables can be read, before anything is asked.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow.ipc  # noqa: F401, PLC0415 -- 100 MB that only tables need
+    except ImportError as error:
+        raise ConfigError(
+            "sql() answers an Arrow table and needs pyarrow, which is not installed; "
+            "rows() answers plain values and needs nothing"
+        ) from error
+
+
+def table_of(answer: Answer, epoch: Epoch) -> "pa.Table":
+    """Return the Arrow table of an answer; its schema's metadata names the epoch.
+
+    Raises:
+        OperationalError: It is none.
+    """
+    import pyarrow as pa  # noqa: PLC0415 -- see `require_arrow`
+    import pyarrow.ipc  # noqa: PLC0415
+
+    try:
+        table = pyarrow.ipc.open_stream(answer.content).read_all()
+    except pa.ArrowInvalid as error:
+        raise OperationalError(f"the answer to a query cannot be read: {error}") from error
+    named = {**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()}
+    return table.replace_schema_metadata(named)

@@ -1,0 +1,275 @@
+"""`AsyncClient`: `Client` for an event loop; what talks to the gateway is awaited.
+
+```python
+async with AsyncClient("http://127.0.0.1:8000", app) as client:
+    await client.Item.create("i1", price=3)
+    assert await client.Item("i1").add(5) == "Item: i1 stock updated to: 5"
+```
+
+What is said and understood is `conversation`'s; this carries it over `httpx.AsyncClient`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from penstock.base.ids import Epoch, RequestId
+from penstock.client.address import Address
+from penstock.client.answers import Rows
+from penstock.client.carrier import (
+    Outcome,
+    Settings,
+    Verify,
+    answer_of,
+    described,
+    lost_by,
+    prepared,
+    results_of,
+    times,
+)
+from penstock.client.conversation import Conversation, Sent
+from penstock.client.talk import Answer, Lost, Pause, Send, Talk
+from penstock.errors import PenstockError
+from penstock.model.application import App
+from penstock.runtime.calling import Call, Calling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Calls an application through its gateways; belongs to one event loop. See `Client`.
+
+    `await client.Item("i1").add(5)` performs a call when it is awaited.
+
+    Attributes:
+        call: Performs calls; reaches also what shares its name with a method of the client.
+        prepare: Writes calls down instead, as data for `send` and `bulk`.
+    """
+
+    def __init__(  # noqa: PLR0913 -- each is a setting that one names
+        self,
+        url: str,
+        app: App | None = None,
+        *,
+        key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: int = 8,
+        connections: int = 16,
+        verify: Verify = True,
+        fresh: bool = True,
+    ) -> None:
+        """Check the settings; nothing is sent yet.
+
+        Args:
+            url: Of a gateway, or of what stands before several.
+            app: The application, for types and checks.
+            key: An API key or a token, sent to this URL only.
+            timeout_s: For each operation in all, retries and pauses included.
+            retries: How often a question is sent again.
+            connections: Kept at most; also the calls of one `bulk` that are in flight.
+            verify: True trusts the system's authorities, a path those in a PEM file, False anybody.
+            fresh: Whether reads see whatever this client has written or seen.
+
+        Raises:
+            ConfigError: One of them cannot be used.
+        """
+        settings = Settings(
+            timeout_s=timeout_s,
+            retries=retries,
+            connections=connections,
+            verify=verify,
+            fresh=fresh,
+        )
+        self._address = Address(url, key)
+        self._connections = connections
+        self._conversation = settings.conversation(app)
+        self._http = httpx.AsyncClient(**settings.options(self._address))
+        self.call = Calling(app, self._perform)
+        self.prepare = Calling(app, prepared)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that this client has heard of; -1 before the first."""
+        return self._conversation.epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.call, name)
+
+    def __repr__(self) -> str:
+        return described("AsyncClient", self._address, self._conversation.app)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call, *, delay_s: float = 0.0) -> "AsyncPending":
+        """Have a prepared call performed once, `delay_s` from now; return when that is durable.
+
+        Raises:
+            RequestError: There is no such thing to call, or the arguments do not fit.
+            RequestConflict: The request id was used with another body.
+            OperationalError: The gateway could not take it.
+        """
+        return self._pending(await self._run(self._conversation.send(call, delay_s)))
+
+    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending":
+        """Return a handle on a request that was sent before; `returns` is its result's type."""
+        return self._pending(Sent(RequestId(request_id), returns))
+
+    async def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
+        """Perform many prepared calls at once and return their results in order.
+
+        They run beside each other, in any order, each a transaction of its own; all have been
+        tried when this returns.
+
+        Args:
+            calls: What `client.prepare` wrote down.
+            raise_errors: Whether the first error is raised; otherwise errors stand among the
+                results, in their places.
+
+        Raises:
+            PenstockError: The first call that failed, in order, failed with it.
+        """
+        outcomes: dict[int, Outcome] = {}
+        waiting = enumerate(calls)
+
+        async def work() -> None:
+            for index, call in waiting:  # shared: each call is taken by one worker
+                outcomes[index] = await self._outcome(call)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._connections):
+                group.create_task(work())
+        return results_of([outcomes[one] for one in sorted(outcomes)], raise_errors=raise_errors)
+
+    async def get(self, entity: str, key: object) -> dict[str, Any]:
+        """Return an entity's attributes, its key among them, as of the newest epoch.
+
+        Raises:
+            NoSuchEntity: It does not exist.
+            RequestError: There is no such class, or no such key.
+            OperationalError: The gateway could not answer.
+        """
+        return await self._run(self._conversation.get(entity, key))
+
+    async def rows(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+    ) -> Rows:
+        """Return what a SELECT finds, of one epoch, as plain values.
+
+        Raises:
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return await self._run(self._conversation.rows(query, parameters, rows_max))
+
+    async def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+    ) -> "pa.Table":
+        """Return what a SELECT finds as an Arrow table; its metadata has `penstock.epoch`.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return await self._run(self._conversation.table(query, parameters, rows_max))
+
+    def _pending(self, sent: Sent) -> "AsyncPending":
+        return AsyncPending(sent, self._conversation, self._run)
+
+    async def _perform(self, call: Call) -> Any:
+        return await self._run(self._conversation.call(call))
+
+    async def _outcome(self, call: Call) -> Outcome:
+        try:
+            return await self._perform(call), None
+        except PenstockError as error:
+            return None, error
+
+    async def _run(self, talk: Talk[T]) -> T:
+        """Carry out a talk's steps to its end."""
+        got: Answer | Lost | None = None
+        while True:
+            try:
+                step = talk.send(got)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            match step:
+                case Send():
+                    got = await self._sent(step)
+                case Pause(seconds=seconds):
+                    await asyncio.sleep(seconds)
+                    got = None
+
+    async def _sent(self, step: Send) -> Answer | Lost:
+        asked = step.question
+        try:
+            response = await self._http.request(
+                asked.verb,
+                f"{self._address.url}{step.path}",
+                content=asked.content,
+                headers=asked.headers,
+                timeout=times(step),
+            )
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            return lost_by(error)
+        return answer_of(response)
+
+
+class AsyncPending:
+    """A request that is durable and will be performed, once.
+
+    Attributes:
+        request_id: By which any client finds it again.
+    """
+
+    def __init__(
+        self, sent: Sent, conversation: Conversation, run: Callable[[Talk[Any]], Awaitable[Any]]
+    ) -> None:
+        self.request_id = sent.request_id
+        self._sent = sent
+        self._conversation = conversation
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"AsyncPending({self.request_id!r})"
+
+    async def done(self) -> bool:
+        """Say whether it has been performed, whatever came of it.
+
+        Raises:
+            RequestError: Nothing of that id is known.
+            OperationalError: The gateway could not answer.
+        """
+        return bool(await self._run(self._conversation.is_answered(self._sent)))
+
+    async def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the result, for the client's `timeout_s` where none is given.
+
+        Raises:
+            TimedOut: It is not there yet; ask again.
+            RequestError: Nothing of that id is known.
+            PenstockError: The transaction was undone, or the gateway could not answer.
+        """
+        return await self._run(self._conversation.reply(self._sent, timeout_s))

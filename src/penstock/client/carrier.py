@@ -1,0 +1,145 @@
+"""Settings of a client, checked, and what both carriers share: how httpx loses a question."""
+
+import random
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from penstock.client.address import Address
+from penstock.client.conversation import Conversation
+from penstock.client.talk import Answer, How, Lost, Patience, Send
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.application import App
+from penstock.runtime.calling import Call
+
+Verify = bool | str | Path | ssl.SSLContext
+"""True trusts the system's authorities, a path those in a PEM file, False anybody."""
+
+CONNECT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a client behaves.
+
+    Attributes:
+        timeout_s: For each operation in all, retries and pauses included.
+        retries: How often a question is sent again.
+        connections: Kept at most; calls of one `bulk` that are in flight.
+        verify: Whose TLS certificates are trusted.
+        fresh: Whether reads see whatever this client has written.
+    """
+
+    timeout_s: float
+    retries: int
+    connections: int
+    verify: Verify
+    fresh: bool
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            ConfigError: One cannot be used.
+        """
+        if not 0 < self.timeout_s < float("inf"):
+            raise ConfigError(f"timeout_s = {self.timeout_s}: must be more than 0")
+        if self.retries < 0:
+            raise ConfigError(f"retries = {self.retries}: must be at least 0")
+        if self.connections < 1:
+            raise ConfigError(f"connections = {self.connections}: must be at least 1")
+
+    def options(self, address: Address) -> Mapping[str, Any]:
+        """Return what an httpx client is built with.
+
+        Raises:
+            ConfigError: The file of authorities cannot be used.
+        """
+        return {
+            "headers": {"User-Agent": "penstock", **address.headers},
+            "verify": _trust(self.verify),
+            "limits": httpx.Limits(
+                max_connections=self.connections, max_keepalive_connections=self.connections
+            ),
+            "follow_redirects": False,  # a key goes to the gateway that was named, nowhere else
+        }
+
+    def conversation(self, app: App | None) -> Conversation:
+        """Return what a client with these settings says."""
+        jitter = random.Random()
+        patience = Patience(self.timeout_s, self.retries, clock=time.monotonic, jitter=jitter)
+        return Conversation(app, patience, fresh=self.fresh)
+
+
+def times(step: Send) -> httpx.Timeout:
+    """Return how long httpx may take over each part of a question."""
+    return httpx.Timeout(step.timeout_s, connect=min(step.timeout_s, CONNECT_S))
+
+
+def answer_of(response: httpx.Response) -> Answer:
+    """Return a response that was read whole."""
+    return Answer(response.status_code, response.headers, response.content)
+
+
+def lost_by(error: httpx.TransportError | httpx.DecodingError) -> Lost:
+    """Say how a question was lost."""
+    match error:
+        case httpx.ConnectError() if _distrusts(error):
+            how = How.UNTRUSTED
+        case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
+            how = How.REFUSED
+        case httpx.TimeoutException():
+            how = How.LATE
+        case _:
+            how = How.BROKEN
+    return Lost(how, str(error))
+
+
+def _distrusts(error: BaseException | None) -> bool:
+    """Say whether a certificate is behind an error; trying again would not change that."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _trust(verify: Verify) -> bool | ssl.SSLContext:
+    if isinstance(verify, bool | ssl.SSLContext):
+        return verify
+    try:
+        return ssl.create_default_context(cafile=verify)
+    except OSError as error:  # of which ssl.SSLError is one
+        raise ConfigError(f"verify = {verify}: {error}") from error
+
+
+Outcome = tuple[Any, PenstockError | None]
+
+
+def results_of(outcomes: list[Outcome], *, raise_errors: bool) -> list[Any]:
+    """Return values and errors in order, or raise the first error.
+
+    Raises:
+        PenstockError: What the first call that failed failed with.
+    """
+    if raise_errors:
+        for _, error in outcomes:
+            if error is not None:
+                raise error
+    return [value if error is None else error for value, error in outcomes]
+
+
+def described(kind: str, address: Address, app: App | None) -> str:
+    """Return a client's `repr`, which shows no key."""
+    about = "" if app is None else f", app={app.name!r}"
+    return f"{kind}({address.url!r}{about})"
+
+
+def prepared(call: Call) -> Call:
+    """Return a call as it is: data to be sent later."""
+    return call

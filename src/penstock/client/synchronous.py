@@ -1,0 +1,273 @@
+"""`Client`: calls a running application over HTTP, as a runtime is called in one's own process.
+
+```python
+with Client("http://127.0.0.1:8000", app) as client:
+    client.Item.create("i1", price=3)
+    assert client.Item("i1").add(5) == "Item: i1 stock updated to: 5"
+```
+
+What is said and understood is `conversation`'s; this carries it over `httpx.Client`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from penstock.base.ids import Epoch, RequestId
+from penstock.client.address import Address
+from penstock.client.answers import Rows
+from penstock.client.carrier import (
+    Outcome,
+    Settings,
+    Verify,
+    answer_of,
+    described,
+    lost_by,
+    prepared,
+    results_of,
+    times,
+)
+from penstock.client.conversation import Conversation, Sent
+from penstock.client.talk import Answer, Lost, Pause, Send, Talk
+from penstock.errors import PenstockError
+from penstock.model.application import App
+from penstock.runtime.calling import Call, Calling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Client:
+    """Calls an application through its gateways. Safe to use from many threads at once.
+
+    `client.Item("i1").add(5)`, `client.Item.create(…)` and `client.init_items(…)` perform a call
+    and return its result or raise its error; each takes a `request_id=` of one's own. With the
+    application given, arguments are checked before they are sent, and results and errors have
+    their types; without it, everything is as JSON has it.
+
+    Every call carries a request id, so it takes effect once, however often it had to be sent.
+
+    Attributes:
+        call: Performs calls; reaches also what shares its name with a method of the client.
+        prepare: Writes calls down instead, as data for `send` and `bulk`.
+    """
+
+    def __init__(  # noqa: PLR0913 -- each is a setting that one names
+        self,
+        url: str,
+        app: App | None = None,
+        *,
+        key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: int = 8,
+        connections: int = 16,
+        verify: Verify = True,
+        fresh: bool = True,
+    ) -> None:
+        """Check the settings; nothing is sent yet.
+
+        Args:
+            url: Of a gateway, or of what stands before several.
+            app: The application, for types and checks.
+            key: An API key or a token, sent to this URL only.
+            timeout_s: For each operation in all, retries and pauses included.
+            retries: How often a question is sent again.
+            connections: Kept at most; also the calls of one `bulk` that are in flight.
+            verify: True trusts the system's authorities, a path those in a PEM file, False anybody.
+            fresh: Whether reads see whatever this client has written or seen.
+
+        Raises:
+            ConfigError: One of them cannot be used.
+        """
+        settings = Settings(
+            timeout_s=timeout_s,
+            retries=retries,
+            connections=connections,
+            verify=verify,
+            fresh=fresh,
+        )
+        self._address = Address(url, key)
+        self._connections = connections
+        self._conversation = settings.conversation(app)
+        self._http = httpx.Client(**settings.options(self._address))
+        self.call = Calling(app, self._perform)
+        self.prepare = Calling(app, prepared)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that this client has heard of; -1 before the first."""
+        return self._conversation.epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.call, name)
+
+    def __repr__(self) -> str:
+        return described("Client", self._address, self._conversation.app)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._http.close()
+
+    def send(self, call: Call, *, delay_s: float = 0.0) -> "Pending":
+        """Have a prepared call performed once, `delay_s` from now; return when that is durable.
+
+        Raises:
+            RequestError: There is no such thing to call, or the arguments do not fit.
+            RequestConflict: The request id was used with another body.
+            OperationalError: The gateway could not take it.
+        """
+        return self._pending(self._run(self._conversation.send(call, delay_s)))
+
+    def pending(self, request_id: str, returns: Any = Any) -> "Pending":
+        """Return a handle on a request that was sent before; `returns` is its result's type."""
+        return self._pending(Sent(RequestId(request_id), returns))
+
+    def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
+        """Perform many prepared calls at once and return their results in order.
+
+        They run beside each other, in any order, each a transaction of its own; all have been
+        tried when this returns.
+
+        Args:
+            calls: What `client.prepare` wrote down.
+            raise_errors: Whether the first error is raised; otherwise errors stand among the
+                results, in their places.
+
+        Raises:
+            PenstockError: The first call that failed, in order, failed with it.
+        """
+        with ThreadPoolExecutor(self._connections, "penstock-bulk") as threads:
+            outcomes = list(threads.map(self._outcome, calls))
+        return results_of(outcomes, raise_errors=raise_errors)
+
+    def get(self, entity: str, key: object) -> dict[str, Any]:
+        """Return an entity's attributes, its key among them, as of the newest epoch.
+
+        Raises:
+            NoSuchEntity: It does not exist.
+            RequestError: There is no such class, or no such key.
+            OperationalError: The gateway could not answer.
+        """
+        return self._run(self._conversation.get(entity, key))
+
+    def rows(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+    ) -> Rows:
+        """Return what a SELECT finds, of one epoch, as plain values.
+
+        Raises:
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return self._run(self._conversation.rows(query, parameters, rows_max))
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+    ) -> "pa.Table":
+        """Return what a SELECT finds as an Arrow table; its metadata has `penstock.epoch`.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return self._run(self._conversation.table(query, parameters, rows_max))
+
+    def _pending(self, sent: Sent) -> "Pending":
+        return Pending(sent, self._conversation, self._run)
+
+    def _perform(self, call: Call) -> Any:
+        return self._run(self._conversation.call(call))
+
+    def _outcome(self, call: Call) -> Outcome:
+        try:
+            return self._perform(call), None
+        except PenstockError as error:
+            return None, error
+
+    def _run(self, talk: Talk[T]) -> T:
+        """Carry out a talk's steps to its end."""
+        got: Answer | Lost | None = None
+        while True:
+            try:
+                step = talk.send(got)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            match step:
+                case Send():
+                    got = self._sent(step)
+                case Pause(seconds=seconds):
+                    time.sleep(seconds)
+                    got = None
+
+    def _sent(self, step: Send) -> Answer | Lost:
+        asked = step.question
+        try:
+            response = self._http.request(
+                asked.verb,
+                f"{self._address.url}{step.path}",
+                content=asked.content,
+                headers=asked.headers,
+                timeout=times(step),
+            )
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            return lost_by(error)
+        return answer_of(response)
+
+
+class Pending:
+    """A request that is durable and will be performed, once.
+
+    Attributes:
+        request_id: By which any client finds it again.
+    """
+
+    def __init__(
+        self, sent: Sent, conversation: Conversation, run: Callable[[Talk[Any]], Any]
+    ) -> None:
+        self.request_id = sent.request_id
+        self._sent = sent
+        self._conversation = conversation
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"Pending({self.request_id!r})"
+
+    def done(self) -> bool:
+        """Say whether it has been performed, whatever came of it.
+
+        Raises:
+            RequestError: Nothing of that id is known.
+            OperationalError: The gateway could not answer.
+        """
+        return bool(self._run(self._conversation.is_answered(self._sent)))
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the result, for the client's `timeout_s` where none is given.
+
+        Raises:
+            TimedOut: It is not there yet; ask again.
+            RequestError: Nothing of that id is known.
+            PenstockError: The transaction was undone, or the gateway could not answer.
+        """
+        return self._run(self._conversation.reply(self._sent, timeout_s))
