@@ -1,0 +1,216 @@
+"""`Supervisor`: child processes that are started, watched, restarted, and stopped in order.
+
+It promises that whatever ends without being asked to is started again at once, and ever more slowly
+where that does not help; that a child which cannot run as it was told to is not tried twice; and
+that no child outlives it: each holds the reading end of a pipe as its standard input, which ends
+when the supervisor does, however it does. What the children do is left to them.
+"""
+
+import contextlib
+import itertools
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.cli.failure import USER_ERROR
+from penstock.errors import ConfigError, OperationalError
+
+FAILURES_MAX: Final = 8
+"""Ends in a row without progress between them, after which a child is given up."""
+
+PAUSE_S: Final = 0.25
+PAUSE_MAX_S: Final = 10.0
+STEADY_S: Final = 30.0
+"""Having been ready for so long counts as progress, whatever came of it."""
+
+Say = Callable[[str, str], None]
+"""Takes a role and a line: what a child wrote, or what became of it."""
+
+
+def _nothing() -> object:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process to keep running.
+
+    Attributes:
+        role: What it is, for people; children of one role are stopped together.
+        command: What to start.
+        ready: Says of a process id whether that process does its work already.
+        progress: Returns what changes when it gets on with its work.
+        stop_s: How long it may take to end when it is asked to; then it is killed.
+    """
+
+    role: str
+    command: Sequence[str]
+    ready: Callable[[int], bool]
+    progress: Callable[[], object] = _nothing
+    stop_s: float = 60.0
+
+
+@dataclass(slots=True)
+class _Run:
+    """One child and its present process."""
+
+    child: Child
+    process: subprocess.Popen[bytes] | None = None
+    relay: threading.Thread | None = None
+    ready_since: float | None = None
+    due: float = 0.0
+    failures: int = 0
+    progress: object = field(default_factory=_nothing)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Supervisor:
+    """Keeps children running; for one thread, which calls `look` again and again."""
+
+    def __init__(self, children: Sequence[Child], say: Say, tell: Say) -> None:
+        """Take the children in the order in which they start; they stop in the reverse one.
+
+        Args:
+            children: What to run.
+            say: Is given each line that a child writes.
+            tell: Is given what became of a child, in one line.
+        """
+        self._runs = [_Run(child) for child in children]
+        self._say = say
+        self._tell = tell
+
+    @property
+    def ready(self) -> bool:
+        """Whether every child does its work."""
+        return all(run.alive and run.ready_since is not None for run in self._runs)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The roles of those that are not ready yet."""
+        return sorted({run.child.role for run in self._runs if run.ready_since is None})
+
+    def pids(self, role: str) -> list[int]:
+        """Return the processes of a role that run now."""
+        return [
+            run.process.pid
+            for run in self._runs
+            if run.child.role == role and run.process is not None and run.alive
+        ]
+
+    def look(self) -> None:
+        """Note who is ready, and start who is not there.
+
+        Raises:
+            ConfigError: A child cannot run as it was told to.
+            OperationalError: A child has failed too often.
+        """
+        now = time.monotonic()
+        for run in self._runs:
+            if run.process is None:
+                if now >= run.due:
+                    self._start(run)
+            elif (code := run.process.poll()) is not None:
+                self._take_end(run, code, now)
+            elif run.ready_since is None and run.child.ready(run.process.pid):
+                run.ready_since = now
+
+    def stop(self) -> None:
+        """Ask the children to end, role after role, and wait; kills who does not end in time."""
+        for _, group in itertools.groupby(reversed(self._runs), lambda run: run.child.role):
+            runs = list(group)
+            for run in runs:
+                if run.alive and run.process is not None:
+                    run.process.terminate()
+            for run in runs:
+                self._await_end(run)
+                run.due, run.failures = 0.0, 0
+
+    def kill(self) -> None:
+        """End every child at once; safe in a signal handler."""
+        for run in self._runs:
+            if run.process is not None:
+                run.process.kill()
+
+    def _start(self, run: _Run) -> None:
+        # A session of its own: Ctrl-C in a terminal reaches the supervisor alone, which stops the
+        # children in their order.
+        run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
+            run.child.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        run.ready_since = None
+        run.relay = threading.Thread(
+            target=self._pass_on, args=(run.child.role, run.process), daemon=True
+        )
+        run.relay.start()
+
+    def _pass_on(self, role: str, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self._say(role, line.decode(errors="replace").rstrip("\n"))
+
+    def _take_end(self, run: _Run, code: int, now: float) -> None:
+        role, progress = run.child.role, run.child.progress()
+        steady = run.ready_since is not None and now - run.ready_since >= STEADY_S
+        if steady or progress != run.progress:
+            run.failures = 0
+        run.failures += 1
+        run.progress = progress
+        hopeless = code == USER_ERROR or run.failures >= FAILURES_MAX
+        self._drop(run, wait_s=1.0 if hopeless else 0.0)
+        if code == USER_ERROR:
+            raise ConfigError(f"the {role} cannot run as it is; its message is above")
+        if hopeless:
+            raise OperationalError(
+                f"the {role} has ended {run.failures} times in a row without getting anywhere "
+                f"(last with {_called(code)}); its messages are above"
+            )
+        pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (run.failures - 2)
+        run.due = now + min(pause_s, PAUSE_MAX_S)
+        when = f"in {run.due - now:.3g} s" if pause_s else "at once"
+        self._tell(role, f"ended with {_called(code)}; it is started again {when}")
+
+    def _await_end(self, run: _Run) -> None:
+        if run.process is None:
+            return
+        try:
+            run.process.wait(run.child.stop_s)
+        except subprocess.TimeoutExpired:
+            self._tell(run.child.role, f"has not ended within {run.child.stop_s:g} s; it is killed")
+            run.process.kill()
+            run.process.wait()
+        self._drop(run, wait_s=1.0)
+
+    def _drop(self, run: _Run, wait_s: float) -> None:
+        """Forget a process that has ended; wait a little until what it wrote was passed on.
+
+        Processes of its own that it has left behind may hold the pipe open for longer.
+        """
+        assert run.process is not None
+        assert run.relay is not None
+        assert run.process.stdin is not None
+        run.relay.join(wait_s)
+        with contextlib.suppress(BrokenPipeError):
+            run.process.stdin.close()
+        run.process, run.relay, run.ready_since = None, None, None
+
+
+def _called(code: int) -> str:
+    """Return how a process ended, for people."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
