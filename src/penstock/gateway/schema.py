@@ -1,0 +1,348 @@
+"""JSON Schemas (2020-12) of an application's types, as the gateway reads and writes them.
+
+Promised: every value that an answer shows fits the schema of its annotation, and every value that
+fits the schema of a parameter is JSON that a call takes, so far as a schema can say it. The same
+application gives the same schemas in the same order. Where they stand in a document is left to
+`openapi`; what an annotation may be, to `base.schema`.
+"""
+
+import dataclasses
+import enum
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from inspect import Parameter
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from penstock.base.schema import KEY_BYTES_MAX, is_record, reference_type
+from penstock.model.application import App
+from penstock.model.entity_type import EntityType
+from penstock.model.signature import Signature
+
+Schema = dict[str, Any]
+
+_INTEGER: Final[Schema] = {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}
+_SIMPLE: Final[Mapping[Any, Schema]] = {
+    int: _INTEGER,
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    bytes: {
+        "type": "string",
+        "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    },
+    type(None): {"type": "null"},
+    datetime: {"type": "string", "format": "date-time"},
+    date: {"type": "string", "format": "date"},
+    time: {"type": "string", "format": "time"},
+    timedelta: {
+        "type": "string",
+        "description": "An ISO 8601 duration of days and seconds.",
+        "pattern": r"^[-+]?P(\d{1,9}D|(\d{1,9}D)?T\d{1,9}(\.\d{1,6})?S)$",
+    },
+    UUID: {"type": "string", "format": "uuid"},
+    Any: {},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    set: {"type": "array"},
+    frozenset: {"type": "array"},
+    dict: {"type": "object"},
+}
+_DECIMAL: Final[Schema] = {"type": "string", "format": "decimal"}
+_READ: Final[Mapping[Any, Schema]] = {
+    **_SIMPLE,
+    float: {"type": "number"},
+    Decimal: {
+        "anyOf": [
+            {**_DECIMAL, "pattern": r"^[-+]?\d+(\.\d+)?([eE][-+]?\d{1,4})?$"},
+            {"type": "number"},
+        ]
+    },
+}
+_TOLD: Final[Mapping[Any, Schema]] = {
+    **_SIMPLE,
+    float: {"type": ["number", "null"], "description": "null where it is not finite."},
+    Decimal: _DECIMAL,
+}
+_KEY_TEXT: Final[Mapping[Any, Schema]] = {
+    int: {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"},
+    float: {"type": "string"},
+    bytes: _SIMPLE[bytes],
+    Decimal: _DECIMAL,
+}
+_UNIONS: Final = (typing.Union, types.UnionType)
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_ANSWERED: Final = ".Answer"
+
+
+def docstring_of(thing: Any) -> str:
+    """Return what a class or function says of itself; nothing where Python wrote it."""
+    own = thing.__dict__.get("__doc__") if isinstance(thing, type) else thing.__doc__
+    if not own or (isinstance(thing, type) and own.startswith(f"{thing.__name__}(")):
+        return ""
+    return inspect.cleandoc(own)
+
+
+class Schemas:
+    """The schemas of one application; types that have a name become components.
+
+    Attributes:
+        components: Name to schema, of every named type that was asked for.
+    """
+
+    def __init__(self, app: App, own: Mapping[str, Schema]) -> None:
+        """Begin with schemas of the gateway's own, and the attributes of every entity class."""
+        self.components: dict[str, Schema] = dict(own)
+        self._owners: dict[str, object] = dict.fromkeys(own)
+        self._owners |= {name: kind.cls for name, kind in app.entities.items() if name not in own}
+        for kind in app.entities.values():
+            self.components[self._name_of(kind.cls)] = self._entity(kind)
+
+    def entity(self, kind: EntityType) -> Schema:
+        """Return a reference to the schema of an entity's attributes, its key among them."""
+        return _component(self._name_of(kind.cls))
+
+    def shown(self, kind: EntityType, names: tuple[str, ...]) -> Schema:
+        """Return the schema of some of an entity's attributes; all of them where none is named."""
+        if not names:
+            return self.entity(kind)
+        properties = self._attributes(kind)
+        return _object({name: properties[name] for name in names})
+
+    def read(self, annotation: Any) -> Schema:
+        """Return the schema of a value that a request brings."""
+        return self._of(annotation, told=False)
+
+    def told(self, annotation: Any) -> Schema:
+        """Return the schema of a value that an answer shows."""
+        return self._of(annotation, told=True)
+
+    def _of(self, annotation: Any, *, told: bool) -> Schema:
+        simple = (_TOLD if told else _READ).get(annotation)
+        if simple is not None:
+            return dict(simple)
+        kind = reference_type(annotation)
+        if kind is not None:
+            assert isinstance(kind, EntityType), "no other class is a reference"
+            return {**key_schema(kind), "title": f"Key of {kind.name}"}
+        if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+            return self._enum(annotation)
+        if is_record(annotation):
+            return self._record(annotation, told=told)
+        return self._composed(annotation, told=told)
+
+    def _composed(self, annotation: Any, *, told: bool) -> Schema:
+        """Describe what has other types in brackets."""
+        origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is typing.Literal:
+            return {"enum": list(inside)}
+        if origin is dict:
+            return self._mapping(*inside, told=told)
+        each = [self._of(one, told=told) for one in inside if one is not Ellipsis]
+        if origin in _UNIONS:
+            return {"anyOf": [one for index, one in enumerate(each) if one not in each[:index]]}
+        if origin is tuple and Ellipsis not in inside:
+            return _row(each, len(each))
+        return {"type": "array", "items": each[0]}
+
+    def _mapping(self, key: Any, value: Any, *, told: bool) -> Schema:
+        described: Schema = {
+            "type": "object",
+            "additionalProperties": self._of(value, told=told),
+        }
+        names = self._key_text(key)
+        if names != {"type": "string"}:
+            described["propertyNames"] = names
+        return described
+
+    def _key_text(self, annotation: Any) -> Schema:
+        """Describe a dictionary's key, which JSON writes as text whatever it is."""
+        if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+            return {"type": "string", "enum": [str(one.value) for one in annotation]}
+        if typing.get_origin(annotation) is typing.Literal:
+            return {"type": "string", "enum": [str(one) for one in typing.get_args(annotation)]}
+        found = _KEY_TEXT.get(annotation) or self._of(annotation, told=True)
+        return found if found.get("type") == "string" else {"type": "string"}
+
+    def _enum(self, annotation: type[enum.Enum]) -> Schema:
+        name = self._name_of(annotation)
+        if name not in self.components:
+            described: Schema = {"enum": [one.value for one in annotation]}
+            self.components[name] = described | _described(annotation)
+        return _component(name)
+
+    def _record(self, annotation: Any, *, told: bool) -> Schema:
+        name = self._name_of(annotation)
+        name += _ANSWERED if told and _differs(annotation) else ""
+        if name not in self.components:
+            self.components[name] = {}  # a record may hold itself
+            hints = typing.get_type_hints(annotation)
+            fields = dataclasses.fields(annotation)
+            properties = {one.name: self._of(hints[one.name], told=told) for one in fields}
+            needed = [one.name for one in fields if told or not _has_default(one)]
+            self.components[name] = _object(properties, needed) | _described(annotation)
+        return _component(name)
+
+    def _entity(self, kind: EntityType) -> Schema:
+        return _object(self._attributes(kind)) | _described(kind.cls)
+
+    def _attributes(self, kind: EntityType) -> dict[str, Schema]:
+        attributes = {kind.key_name: kind.key_annotation, **kind.attributes}
+        return {name: self.told(annotation) for name, annotation in attributes.items()}
+
+    def _name_of(self, cls: type) -> str:
+        """Return a class's name, or its full one where another class has the short one."""
+        full = _UNSAFE.sub("_", f"{cls.__module__}.{cls.__qualname__}")
+        choices = [_UNSAFE.sub("_", cls.__name__), full, *(f"{full}_{n}" for n in range(2, 100))]
+        for name in choices:
+            if self._owners.setdefault(name, cls) is cls:
+                return name
+        raise AssertionError("a hundred classes have one full name")
+
+    def arguments(self, signature: Signature, without: tuple[str, ...] = ()) -> Schema:
+        """Return the schema of a call's body: an array by position, or an object by name.
+
+        Args:
+            signature: What is called.
+            without: Parameters that come from elsewhere; what is left goes by name alone.
+        """
+        left = [one for one in signature.parameters.values() if one.name not in without]
+        forms = [] if without or not _fits_position(left) else [self._by_position(left)]
+        if _fits_name(left):
+            forms.append(self._by_name(left))
+        return forms[0] if len(forms) == 1 else {"oneOf": forms} if forms else {"not": {}}
+
+    def _by_position(self, parameters: list[Parameter]) -> Schema:
+        row = [one for one in parameters if one.kind in _POSITIONAL]
+        rest = next((one for one in parameters if one.kind is one.VAR_POSITIONAL), None)
+        least = sum(one.default is one.empty for one in row)
+        described = _row([self.parameter(one) for one in row], least)
+        if rest is not None:
+            described |= {"items": self.read(rest.annotation)}
+            described.pop("maxItems")
+        return described | {"title": "By position"}
+
+    def _by_name(self, parameters: list[Parameter]) -> Schema:
+        named = [one for one in parameters if one.kind in _NAMED]
+        more = next((one for one in parameters if one.kind is one.VAR_KEYWORD), None)
+        needed = [one.name for one in named if one.default is one.empty]
+        described = _object({one.name: self.parameter(one) for one in named}, needed)
+        described["additionalProperties"] = self.read(more.annotation) if more else False
+        return described | {"title": "By name"}
+
+    def parameter(self, parameter: Parameter) -> Schema:
+        """Return the schema of one parameter, with its default."""
+        described = self.read(parameter.annotation)
+        if parameter.default is parameter.empty:
+            return described
+        try:
+            value = msgspec.to_builtins(parameter.default)
+        except TypeError:  # an object that JSON cannot show
+            return described
+        return {**described, "default": value}
+
+
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def key_schema(kind: EntityType) -> Schema:
+    """Return the schema of a key's text, which is what references travel as."""
+    if kind.key_is_text:
+        return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
+    return dict(_KEY_TEXT.get(kind.key_annotation) or _SIMPLE[kind.key_annotation])
+
+
+def media_of(annotation: Any) -> frozenset[str]:
+    """Return how values of a result may be answered at a path of the application's own.
+
+    Any of `text`, `bytes` and `json`: what travels as a string is answered as text.
+    """
+    known = _MEDIA_OF.get(annotation)
+    if known is not None:
+        return known
+    inside = typing.get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _media_of_values([one.value for one in annotation])
+    if typing.get_origin(annotation) is typing.Literal:
+        return _media_of_values(inside)
+    if typing.get_origin(annotation) in _UNIONS:
+        return frozenset(one for member in inside for one in media_of(member))
+    return _AS_TEXT if reference_type(annotation) is not None else _AS_JSON
+
+
+_AS_TEXT: Final = frozenset({"text"})
+_AS_JSON: Final = frozenset({"json"})
+_MEDIA_OF: Final[Mapping[Any, frozenset[str]]] = {
+    Any: frozenset({"text", "bytes", "json"}),
+    bytes: frozenset({"bytes"}),
+    datetime: frozenset({"text", "json"}),  # an instant is none, a local time is a string
+    **dict.fromkeys((str, UUID, Decimal, date, time, timedelta), _AS_TEXT),
+}
+
+
+def _media_of_values(values: Iterable[object]) -> frozenset[str]:
+    return frozenset("text" if isinstance(one, str) else "json" for one in values)
+
+
+def _component(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _described(cls: type) -> Schema:
+    text = docstring_of(cls)
+    return {"description": text} if text else {}
+
+
+def _object(properties: dict[str, Schema], required: list[str] | None = None) -> Schema:
+    needed = list(properties) if required is None else required
+    described: Schema = {"type": "object", "properties": properties}
+    return described | {"required": needed} if needed else described
+
+
+def _row(each: list[Schema], least: int) -> Schema:
+    """Describe an array whose places have schemas of their own."""
+    described: Schema = {"type": "array", "minItems": least, "maxItems": len(each)}
+    return described | ({"prefixItems": each} if each else {}) | {"items": False}
+
+
+def _fits_position(parameters: list[Parameter]) -> bool:
+    """Say whether a call may be made by position alone."""
+    return all(
+        one.kind is not one.KEYWORD_ONLY or one.default is not one.empty for one in parameters
+    )
+
+
+def _fits_name(parameters: list[Parameter]) -> bool:
+    """Say whether a call may be made by name alone."""
+    return all(
+        one.kind is not one.POSITIONAL_ONLY or one.default is not one.empty for one in parameters
+    )
+
+
+def _has_default(field: "dataclasses.Field[Any]") -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
+
+
+def _differs(annotation: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Say whether an annotation's values are told otherwise than they are read."""
+    if annotation in (float, Decimal):
+        return True
+    if annotation in seen:
+        return False
+    if is_record(annotation):
+        seen = (*seen, annotation)
+        inside: tuple[Any, ...] = tuple(typing.get_type_hints(annotation).values())
+        if any(_has_default(one) for one in dataclasses.fields(annotation)):
+            return True
+    else:
+        inside = typing.get_args(annotation)
+    return any(_differs(one, seen) for one in inside)

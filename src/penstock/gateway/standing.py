@@ -1,0 +1,162 @@
+"""What every gateway serves, whatever the application: requests, SQL, health, metrics, pages."""
+
+from typing import Any, Final
+
+from penstock.gateway.failures import (
+    ALWAYS,
+    AWAITED,
+    ERROR_SCHEMA,
+    WITH_BODY,
+    error_references,
+)
+from penstock.gateway.operations import JSON, MIN_EPOCH, MSGPACK, Paths, seconds
+from penstock.gateway.schema import Schema
+
+_EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
+_ANYTHING: Final[Schema] = {}
+_TEXT: Final[Schema] = {"type": "string"}
+
+STANDING_SCHEMAS: Final[dict[str, Schema]] = {
+    "PenstockSent": {
+        "type": "object",
+        "properties": {"request_id": _TEXT},
+        "required": ["request_id"],
+    },
+    "PenstockRequest": {
+        "type": "object",
+        "description": "What became of a request.",
+        "properties": {
+            "request_id": _TEXT,
+            "status": {"enum": ["scheduled", "pending", "answered"]},
+            "epoch": {"type": ["integer", "null"], "description": "null before it is answered."},
+            "lsn": {"type": "integer", "description": "Its place in the log."},
+            "due_us": {
+                "type": "integer",
+                "description": "When it is due: microseconds since the Unix epoch.",
+            },
+            "value": {"description": "What was returned, where it took effect."},
+            "error": ERROR_SCHEMA["properties"]["error"],
+        },
+        "required": ["request_id", "status", "epoch"],
+    },
+    "PenstockQuestion": {
+        "type": "object",
+        "description": "A question to the state at one epoch.",
+        "properties": {
+            "query": {"type": "string", "examples": ["SELECT 42 AS answer"]},
+            "parameters": {"type": ["array", "object"]},
+            "min_epoch": {"type": "integer", "minimum": 0},
+            "timeout_ms": {"type": "integer", "minimum": 1},
+            "rows_max": {"type": "integer", "minimum": 0},
+        },
+        "required": ["query"],
+    },
+    "PenstockRows": {
+        "type": "object",
+        "properties": {
+            "epoch": _EPOCH,
+            "columns": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"name": _TEXT, "type": _TEXT},
+                    "required": ["name", "type"],
+                },
+            },
+            "rows": {"type": "array", "items": {"type": "array"}},
+        },
+        "required": ["epoch", "columns", "rows"],
+    },
+    "PenstockHealth": {
+        "type": "object",
+        "properties": {"status": _TEXT},
+        "required": ["status"],
+    },
+}
+
+_NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
+
+
+def standing_paths(paths: Paths) -> None:
+    """Add what every gateway serves."""
+    paths.add("GET", "/requests/{id}", _requests())
+    paths.add("POST", "/sql", _sql())
+    health = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHealth"}}}
+    paths.add("GET", "/healthz", _page("alive", "Say that this process lives.", health))
+    ready = _page("ready", "Say whether this gateway can serve.", health)
+    ready["responses"]["503"] = {"description": "It cannot.", "content": health}
+    paths.add("GET", "/readyz", ready)
+    for verb_path, summary, media in (
+        ("metrics", "Metrics, as Prometheus reads them.", "text/plain"),
+        ("openapi.json", "This document.", JSON),
+        ("docs", "This document, as a page.", "text/html"),
+    ):
+        page = _page(verb_path, summary, {media: {"schema": _ANYTHING}})
+        page["responses"] |= error_references((*ALWAYS,))
+        del page["security"]
+        paths.add("GET", f"/{verb_path}", page)
+
+
+def _page(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": f"gateway.{name}",
+        "tags": ["Gateway"],
+        "summary": summary,
+        "security": [],
+        "responses": {
+            "200": {"description": "It is so.", "content": content},
+            **error_references(_NEVER_REFUSED),
+        },
+    }
+
+
+def _requests() -> dict[str, Any]:
+    content = {
+        JSON: {"schema": {"$ref": "#/components/schemas/PenstockRequest"}},
+        MSGPACK: {"schema": _ANYTHING},
+    }
+    return {
+        "operationId": "requests.status",
+        "tags": ["Requests"],
+        "summary": "Ask what became of a request.",
+        "parameters": [
+            {"name": "id", "in": "path", "required": True, "schema": _TEXT},
+            seconds("wait", "Seconds to wait for its reply."),
+        ],
+        "responses": {
+            "200": {
+                "description": "It is known.",
+                "headers": {
+                    name: {"$ref": f"#/components/headers/{name}"}
+                    for name in ("Penstock-Epoch", "Penstock-Request-Id")
+                },
+                "content": content,
+            },
+            **error_references((*ALWAYS, *AWAITED)),
+        },
+    }
+
+
+def _sql() -> dict[str, Any]:
+    question = {"$ref": "#/components/schemas/PenstockQuestion"}
+    return {
+        "operationId": "sql.ask",
+        "tags": ["SQL"],
+        "summary": "Ask a question in SQL.",
+        "description": "Answered from one epoch, which is not older than the newest that was "
+        "committed when the question arrived. Read-only.",
+        "parameters": [MIN_EPOCH],
+        "requestBody": {"content": {JSON: {"schema": question}}, "required": True},
+        "responses": {
+            "200": {
+                "description": "The rows.",
+                "headers": {"Penstock-Epoch": {"$ref": "#/components/headers/Penstock-Epoch"}},
+                "content": {
+                    JSON: {"schema": {"$ref": "#/components/schemas/PenstockRows"}},
+                    "text/csv": {"schema": _TEXT},
+                    "application/vnd.apache.arrow.stream": {"schema": _ANYTHING},
+                },
+            },
+            **error_references((*ALWAYS, *WITH_BODY, *AWAITED, 429)),
+        },
+    }
