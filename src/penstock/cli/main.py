@@ -13,6 +13,7 @@ from penstock.cli.driver import HELP as DRIVER_HELP
 from penstock.cli.driver import driver
 from penstock.cli.explain import HELP as EXPLAIN_HELP
 from penstock.cli.explain import explain
+from penstock.cli.keys import keys
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -50,6 +51,7 @@ application.command(help=DRIVER_HELP)(driver)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command(help=DEMO_HELP)(demo)
+application.add_typer(keys, name="keys")
 application.add_typer(bench, name="bench")
 
 
