@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, entity_key, split_entity_key
 from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -49,7 +49,9 @@ class SerialDriver:
         self._epoch = Epoch(-1)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="serial driver")
+        self._thread = threading.Thread(target=self._run, name="serial driver", daemon=True)
+        for commit in self.journal.commits(Epoch(-1)):
+            self._fold(commit)
 
     def start(self) -> None:
         self._thread.start()
@@ -66,6 +68,17 @@ class SerialDriver:
 
     def check(self) -> None:
         """Nothing makes it give up."""
+
+    def _fold(self, commit: Commit) -> None:
+        """Take over what an earlier driver has committed."""
+        for part in commit.parts_of(PartKind.CHANGES):
+            for row in self.journal.read(part).to_pylist():
+                key = entity_key(row["entity"], row["key"])
+                if row["state"] is None:
+                    self._state.pop(key, None)
+                else:
+                    self._state[key] = row["state"]
+        self._epoch, self._position = commit.epoch, commit.positions[ONLY]
 
     def _run(self) -> None:
         while not self._stopping.is_set():

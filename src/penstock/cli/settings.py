@@ -34,6 +34,13 @@ PartitionsOption = Annotated[
 CoresOption = Annotated[
     int | None, typer.Option("--cores", metavar="N", help="Task slots of Spark; default: all.")
 ]
+HostOption = Annotated[
+    str | None,
+    typer.Option("--host", metavar="ADDRESS", help="Where gateways listen; default 127.0.0.1."),
+]
+PortOption = Annotated[
+    int | None, typer.Option("--port", metavar="PORT", help="Of all gateways; default 8000.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),

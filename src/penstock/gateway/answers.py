@@ -1,0 +1,70 @@
+"""From replies to HTTP answers: bare values, with epoch and request id in headers."""
+
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.base.ids import Epoch, RequestId
+from penstock.gateway.errors import STATUS, error_response
+from penstock.gateway.exchange import JSON, MSGPACK
+from penstock.model.request import decode_failure
+from penstock.runtime.api import Reply
+
+EPOCH: Final = "Penstock-Epoch"
+REQUEST_ID: Final = "Penstock-Request-Id"
+
+TEXT: Final = "text/plain; charset=utf-8"
+BYTES: Final = "application/octet-stream"
+
+_encode: Final = msgspec.json.Encoder(decimal_format="string").encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+def json_of(value: Any) -> bytes:
+    """Return a value that was decoded from MessagePack as JSON.
+
+    What JSON has no word for is a string: bytes (base64), dates, decimals, UUIDs. NaN and
+    infinities are null; keys that are no strings are written as ones.
+    """
+    return _encode(value)
+
+
+def headers_of(epoch: Epoch, request_id: RequestId | str = "") -> dict[str, str]:
+    """Return what every answer carries."""
+    headers = {EPOCH: str(epoch)}
+    if request_id:
+        headers[REQUEST_ID] = str(request_id)
+    return headers
+
+
+def answer(reply: Reply, accept: str) -> Response:
+    """Answer a call: the value as JSON, or the reply as it is where MessagePack is wanted."""
+    headers = headers_of(reply.epoch, reply.request_id)
+    if MSGPACK in accept:
+        status = 200 if reply.error is None else STATUS.get(reply.error, 400)
+        return Response(reply.data, status, headers, MSGPACK)
+    if reply.error is None:
+        return Response(json_of(_decode(reply.data)), 200, headers, JSON)
+    return failure(reply, STATUS.get(reply.error, 400))
+
+
+def failure(reply: Reply, status: int) -> Response:
+    """Answer with the failure that a reply is."""
+    told = decode_failure(reply.data)
+    headers = headers_of(reply.epoch, reply.request_id)
+    return error_response(status, told.code, told.kind, told.message, headers)
+
+
+def value_of(reply: Reply) -> Any:
+    """Return the value of a reply that is none of a failure, untyped."""
+    return _decode(reply.data)
+
+
+def plain(value: Any, status: int, content_type: str, headers: dict[str, str]) -> Response:
+    """Answer at a path of the application's own: text as text, bytes as bytes, all else as JSON."""
+    if isinstance(value, str):
+        return Response(value, status, headers, content_type or TEXT)
+    if isinstance(value, bytes):
+        return Response(value, status, headers, content_type or BYTES)
+    return Response(json_of(value), status, headers, content_type or JSON)

@@ -1,0 +1,141 @@
+"""The gateway as one ASGI application.
+
+Every request passes here: its head is checked, its path found, its principal asked for, its handler
+run; whatever is raised becomes an answer by the one table of `errors`. What the core does not serve
+goes to other ASGI routes (console, pages).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from penstock.errors import PenstockError, Stopping
+from penstock.gateway.answers import REQUEST_ID
+from penstock.gateway.authentication import Authenticator
+from penstock.gateway.errors import Refused, error_response, response_of
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.routing import Routing
+from penstock.runtime.config import GatewayConfig
+
+_log = logging.getLogger(__name__)
+
+OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that anybody may ask."""
+
+_OTHER: Final = "other"
+
+
+class Gateway:
+    """Answers HTTP requests; an ASGI application.
+
+    Attributes:
+        routing: Paths that the core serves.
+        draining: Whether new requests are refused because the process is about to stop.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        routing: Routing,
+        authenticator: Authenticator,
+        metrics: Metrics,
+        more: Sequence[BaseRoute] = (),
+    ) -> None:
+        """Serve what `routing` knows, and `more` beside it."""
+        self.routing = routing
+        self.draining = False
+        self._config = config
+        self._authenticator = authenticator
+        self._metrics = metrics
+        self._more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        self._running += 1
+        self._idle.clear()
+        kind, response = _OTHER, None
+        try:
+            kind, response = await self._answer(scope, receive, send)
+            if response is not None:
+                await response(scope, receive, send)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+            status = response.status_code if response is not None else 200
+            self._metrics.observe(kind, status, time.perf_counter() - began)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take nothing new, and wait until what runs is answered; say whether that was in time."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[str, Response | None]:
+        """Return the route's kind and the answer; None where another application has answered."""
+        kind, exchange = _OTHER, None
+        try:
+            exchange = Exchange(scope, receive, self._config)
+            found = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
+            path = scope["path"]
+            if self.draining and path not in OPEN:
+                raise Stopping("this gateway stops; send it again")
+            if found is None:
+                scope["penstock.authenticator"] = self._authenticator
+                await self._more(scope, receive, send)
+                return kind, None
+            handler, exchange.path, kind = found
+            if path not in OPEN:
+                exchange.principal = self._authenticator.identify(scope["headers"])
+            return kind, await handler(exchange)
+        except (PenstockError, Refused) as error:
+            return kind, self._refusal(error, exchange)
+        except Exception:  # noqa: BLE001 -- an answer for whatever it is; the log has it whole
+            _log.exception("a request failed", extra={"path": scope["path"]})
+            return kind, error_response(
+                500, "internal", "", "something failed here; the log of the gateway says what"
+            )
+
+    def _refusal(self, error: PenstockError | Refused, exchange: Exchange | None) -> Response:
+        headers = {}
+        if exchange is not None and exchange.request_id:
+            headers[REQUEST_ID] = exchange.request_id
+        response = response_of(error, headers)
+        if response.status_code >= 500:
+            _log.warning("a request was not served: %s", error, extra={"code": error.code})
+        return response
+
+
+def _raw(scope: Scope) -> bytes:
+    path: str = scope["path"]
+    return path.encode()
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for it"
+    if error.status_code == 404:
+        message = f"there is nothing at {request.url.path}; /docs lists what there is"
+        return error_response(404, "not-found", "Refused", message)
+    return error_response(error.status_code, "request", "Refused", error.detail)

@@ -1,0 +1,141 @@
+"""Putting a gateway together: what it opens, which paths it serves, and what it closes.
+
+```python
+gateway = await assemble(app, config)
+...
+await gateway.close()
+```
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from penstock.gateway.answers import json_of
+from penstock.gateway.application import Gateway
+from penstock.gateway.authentication import Authenticator
+from penstock.gateway.calls import Calls
+from penstock.gateway.docs_page import PAGE_HEADERS, docs_page
+from penstock.gateway.entities import Entities
+from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.following import Following
+from penstock.gateway.health import Health
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.openapi import openapi_document
+from penstock.gateway.own_routes import handler_of
+from penstock.gateway.routing import Routing
+from penstock.gateway.showing import Showing
+from penstock.gateway.sql import SqlForwarding
+from penstock.gateway.submission import Submission
+from penstock.journal.delta import DeltaJournal
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.runtime import presence
+from penstock.runtime.boot import boot_id
+from penstock.runtime.config import Config
+
+_DRIVER: Final = "driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A gateway and what it holds open.
+
+    Attributes:
+        gateway: The ASGI application.
+        following: Where it stands in the journal.
+    """
+
+    gateway: Gateway
+    following: Following
+    _submission: Submission
+    _entities: Entities
+    _sql: SqlForwarding
+    _log: SqliteLog
+    _journal: DeltaJournal
+
+    async def close(self) -> None:
+        """Release everything; nothing may be running any more."""
+        await self._sql.close()
+        self.following.close()
+        self._submission.close()
+        self._entities.close()
+        self._journal.close()
+        self._log.close()
+
+
+async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) -> Assembly:
+    """Open log, journal and state of an application, and put its gateway together.
+
+    Must be called in the event loop that serves. `more` are other routes to serve beside.
+
+    Raises:
+        ConfigError: Keys or token settings cannot be used.
+        IntegrityError: Log or journal is damaged.
+        OperationalError: They cannot be opened.
+    """
+    data = config.data
+    data.mkdir(parents=True, exist_ok=True)
+    metrics = Metrics(data)
+    log = SqliteLog(
+        data / "log.sqlite",
+        record_bytes_max=config.record_bytes_max,
+        retention_s=config.retention_s,
+    )
+    journal = DeltaJournal(data / "journal", app.name)
+    following = Following(journal)
+    submission = Submission(log, metrics)
+    entities = Entities(data, app.name, _partitions(data, config), boot_id())
+    sql = SqlForwarding(data, config)
+    routing = Routing()
+    gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
+    calls = Calls(app, config, submission, following)
+    showing = Showing(app, config, entities, following)
+    _serve_calls(routing, app, calls, showing)
+    _serve_pages(routing, app, metrics, Health(data, following, lambda: gateway.draining))
+    routing.add("POST", "/sql", sql.sql, "sql")
+    return Assembly(gateway, following, submission, entities, sql, log, journal)
+
+
+def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> None:
+    for path, handler, kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
+        routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, kind)
+        routing.add("POST", f"/{path}/{{function}}", handler, kind)
+    routing.add("GET", "/requests/{id}", calls.status, "requests")
+    routing.add("GET", "/entities/{entity}/{key}", showing.entity, "entities")
+    for route in app.routes:
+        serve = handler_of(app, route, calls, showing)
+        routing.add(route.verb, route.path, serve, "route")
+
+
+def _serve_pages(routing: Routing, app: App, metrics: Metrics, health: Health) -> None:
+    document = json_of(openapi_document(app))
+    page = docs_page(app).encode()
+
+    async def openapi(exchange: Exchange) -> Response:
+        return Response(document, 200, None, JSON)
+
+    async def docs(exchange: Exchange) -> Response:
+        return Response(page, 200, PAGE_HEADERS, "text/html; charset=utf-8")
+
+    async def exposition(exchange: Exchange) -> Response:
+        exchange.principal.require_admin()
+        text, content_type = metrics.exposition()
+        return Response(text, 200, None, content_type)
+
+    routing.add("GET", "/healthz", health.alive, "health")
+    routing.add("GET", "/readyz", health.ready, "health")
+    routing.add("GET", "/metrics", exposition, "metrics")
+    routing.add("GET", "/openapi.json", openapi, "docs")
+    routing.add("GET", "/docs", docs, "docs")
+
+
+def _partitions(data: Path, config: Config) -> int:
+    """Return how many partitions the state has: the running driver knows best."""
+    for one in presence.find(data, _DRIVER):
+        return int(one.details["partitions"])
+    return config.partitions

@@ -1,0 +1,184 @@
+"""`/call`, `/send` and `/requests`: requests in, replies out.
+
+Promises that a request which is answered with 2xx, or with an error of its own, is durable and took
+effect exactly as the answer says; and that the same request id never takes effect twice.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.errors import Overloaded, RecordTooLarge, TimedOut
+from penstock.gateway.answers import answer, headers_of, json_of, value_of
+from penstock.gateway.errors import Refused
+from penstock.gateway.exchange import JSON, MSGPACK, Exchange
+from penstock.gateway.following import Following
+from penstock.gateway.submission import ONLY, Submission
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
+from penstock.model.request import decode_failure
+from penstock.runtime.api import Reply
+from penstock.runtime.config import Config
+
+DERIVED: Final = "-"
+"""In the place of a key: a creation shall derive it."""
+
+DELAY_MAX_S: Final = 366 * 86_400.0
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class Calls:
+    """Takes the requests of one gateway."""
+
+    def __init__(
+        self, app: App, config: Config, submission: Submission, following: Following
+    ) -> None:
+        """Use what appends and what follows."""
+        self._app = app
+        self._config = config
+        self._submission = submission
+        self._following = following
+        self._newest = Lsn(0)  # after the newest record that this gateway knows of
+
+    async def call(self, exchange: Exchange) -> Response:
+        """Serve `POST /call/…`: append, wait for the epoch, answer."""
+        target = self._target(exchange)
+        arguments = await self._arguments(exchange, *target)
+        reply = await self.process(exchange, *target, arguments)
+        return answer(reply, exchange.headers.get("accept", ""))
+
+    async def send(self, exchange: Exchange) -> Response:
+        """Serve `POST /send/…`: append, or schedule with `?delay=`, and answer at once."""
+        entity, key, method = self._target(exchange)
+        arguments = await self._arguments(exchange, entity, key, method)
+        exchange.principal.require_call(entity, method)
+        delay_s = exchange.seconds("delay", 0.0, DELAY_MAX_S)
+        request_id = self._id_of(exchange)
+        body, touches = self._encoded(entity, key, method, arguments)
+        self._check_load()
+        if delay_s > 0:
+            due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
+            await self._submission.schedule(request_id, body, touches, due_us)
+        else:
+            self._note(await self._submission.append(request_id, body, touches))
+        headers = headers_of(self._following.epoch, request_id)
+        headers["Location"] = f"/requests/{request_id}"
+        return Response(json_of({"request_id": request_id}), 202, headers, JSON)
+
+    async def status(self, exchange: Exchange) -> Response:
+        """Serve `GET /requests/{id}`: what became of a request; `?wait=` waits for its reply."""
+        request_id = RequestId(exchange.path["id"])
+        limit_s = self._config.gateway.reply_timeout_ms / 1_000
+        wait_s = exchange.seconds("wait", 0.0, limit_s)
+        place = await self._submission.place_of(request_id)
+        if place is None:
+            due_us = await self._submission.due_of(request_id)
+            if due_us is not None:
+                return self._standing(request_id, {"status": "scheduled", "due_us": due_us})
+            raise Refused(
+                404, "request", f"no request has the id {request_id}, or it is known no longer"
+            )
+        try:
+            if wait_s == 0 and not self._following.is_committed(place):
+                raise TimedOut("nobody waits")
+            reply = await self._following.reply(place, wait_s or limit_s)
+        except TimedOut:
+            return self._standing(request_id, {"status": "pending", "lsn": place[1]})
+        if MSGPACK in exchange.headers.get("accept", ""):
+            return answer(reply, MSGPACK)
+        told: dict[str, Any] = {"status": "answered", "lsn": reply.lsn}
+        if reply.error is None:
+            told["value"] = value_of(reply)
+        else:
+            failed = decode_failure(reply.data)
+            told["error"] = {
+                "code": failed.code,
+                "kind": failed.kind,
+                "message": failed.message,
+            }
+        return self._standing(request_id, told, reply)
+
+    async def process(
+        self, exchange: Exchange, entity: str, key: object, method: str, arguments: Arguments
+    ) -> Reply:
+        """Append a request and return its reply, whatever that is.
+
+        Raises:
+            PenstockError: It was not appended, or its reply did not come in time.
+        """
+        exchange.principal.require_call(entity, method)
+        timeout_s = self._config.gateway.reply_timeout_ms / 1_000
+        if b"timeout" in exchange.scope["query_string"]:
+            timeout_s = exchange.seconds("timeout", timeout_s, timeout_s)
+        request_id = self._id_of(exchange)
+        body, touches = self._encoded(entity, key, method, arguments)
+        self._check_load()
+        lsn = await self._submission.append(request_id, body, touches)
+        self._note(lsn)
+        return await self._following.reply((ONLY, lsn), timeout_s)
+
+    def _target(self, exchange: Exchange) -> tuple[str, str | None, str]:
+        """Return entity class, key and method that a path names."""
+        path = exchange.path
+        if "function" in path:
+            return "", None, path["function"]
+        key: str | None = path["key"]
+        if path["method"] in CREATIONS and key == DERIVED:
+            key = None
+        return path["entity"], key, path["method"]
+
+    async def _arguments(
+        self, exchange: Exchange, entity: str, key: str | None, method: str
+    ) -> Arguments:
+        signature = self._app.signature(entity, method)
+        if exchange.media_type != MSGPACK:
+            return signature.of_json(await exchange.json())
+        return signature.of_msgpack(await exchange.body())
+
+    def _encoded(
+        self, entity: str, key: object, method: str, arguments: Arguments
+    ) -> tuple[bytes, bytes]:
+        if isinstance(key, str):
+            most = self._config.gateway.key_bytes_max
+            if len(key.encode()) > most:
+                raise RecordTooLarge(f"a key takes at most {most} bytes")
+            key = self._app.key_of(entity, key)
+        body, touches = self._app.request(entity, key, method, *arguments)
+        if len(body) > self._config.record_bytes_max:
+            raise RecordTooLarge(
+                f"the request takes {len(body)} bytes, at most {self._config.record_bytes_max}"
+            )
+        return body, touches
+
+    def _id_of(self, exchange: Exchange) -> RequestId:
+        chosen = exchange.chosen_id() or uuid.uuid4().hex
+        exchange.request_id = chosen
+        return RequestId(chosen)
+
+    def _note(self, lsn: Lsn) -> None:
+        self._newest = max(self._newest, Lsn(lsn + 1))
+
+    def _check_load(self) -> None:
+        """Refuse instead of letting queues grow.
+
+        Raises:
+            Overloaded: Too many wait here, or too much waits in the log.
+        """
+        settings = self._config.gateway
+        if self._following.waiting >= settings.waiting_max:
+            raise Overloaded(f"{settings.waiting_max} requests wait here already")
+        lag = self._newest - self._following.reached.get(LogPartition(0), Lsn(0))
+        if lag > settings.lag_max:
+            raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
+
+    def _standing(
+        self, request_id: RequestId, told: dict[str, Any], reply: Reply | None = None
+    ) -> Response:
+        epoch = self._following.epoch if reply is None else reply.epoch
+        body = {"request_id": request_id, "epoch": None if reply is None else epoch, **told}
+        return Response(json_of(body), 200, headers_of(epoch, request_id), JSON)

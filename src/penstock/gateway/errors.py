@@ -1,0 +1,110 @@
+"""From errors to HTTP: one table of statuses, and one shape of body.
+
+Promises that every code of the error tree has a status, and that no answer shows more than code,
+kind and message: no stack trace, no path of this machine.
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.errors import IntegrityError, PenstockError
+
+STATUS: Final = {
+    "penstock": 500,
+    "user": 400,
+    "definition": 500,
+    "config": 500,
+    "request": 400,
+    "request-conflict": 409,
+    "record-too-large": 413,
+    "outside-transaction": 400,
+    "aborted": 400,
+    "no-such-entity": 404,
+    "already-exists": 409,
+    "unencodable": 400,
+    "limit-exceeded": 400,
+    "readonly-violation": 400,
+    "query": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "operational": 503,
+    "log-unavailable": 503,
+    "journal-unavailable": 503,
+    "state-unavailable": 503,
+    "view-unavailable": 503,
+    "unreachable": 503,
+    "timed-out": 504,
+    "overloaded": 429,
+    "stopping": 503,
+    "fenced": 503,
+    "epoch-failed": 503,
+    "integrity": 500,
+    "corrupt": 500,
+    "diverged": 500,
+    "truncated": 500,
+}
+"""HTTP status of each code."""
+
+RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2}
+_RETRY_AFTER_DEFAULT_S: Final = 1
+_RETRIABLE: Final = frozenset({429, 503})
+
+MESSAGE_MAX: Final = 2_000
+"""Characters of a message that an answer shows."""
+
+
+class Refused(Exception):
+    """HTTP itself was used wrongly: a path, a verb, a header, a length."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        self.status = status
+        self.code = code
+        self.headers = headers
+        super().__init__(message)
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What an answer says of an error."""
+
+    code: str
+    kind: str
+    message: str
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """The body of every answer that is an error."""
+
+    error: ErrorBody
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def error_response(
+    status: int, code: str, kind: str, message: str, headers: dict[str, str] | None = None
+) -> Response:
+    """Return the answer that says what went wrong."""
+    told = dict(headers or {})
+    if status in _RETRIABLE:
+        told.setdefault("Retry-After", str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
+    if len(message) > MESSAGE_MAX:
+        message = f"{message[:MESSAGE_MAX]} …"
+    body = _encode(ErrorAnswer(ErrorBody(code, kind, message)))
+    return Response(body, status, told, "application/json")
+
+
+def response_of(error: PenstockError | Refused, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer to an error that was raised in this process."""
+    if isinstance(error, Refused):
+        told = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        told |= headers or {}
+        return error_response(error.status, error.code, "Refused", str(error), told)
+    message = str(error)
+    if isinstance(error, IntegrityError):
+        message = "stored data is damaged; the log of the gateway names it"
+    kind = error.kind or type(error).__name__
+    if error.code == "unauthenticated":
+        headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
+    return error_response(STATUS[error.code], error.code, kind, message, headers)

@@ -1,0 +1,99 @@
+"""Requests into the log: all that arrive while one append is being made durable share the next.
+
+Promises what `Log.append` promises, to each request alone: a request that is refused takes no other
+with it. One thread writes; the event loop never waits for a disk.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.errors import PenstockError, UserError
+from penstock.gateway.metrics import Metrics
+from penstock.log.api import Entry, Log
+
+ONLY: Final = LogPartition(0)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Submission:
+    """Appends the requests of one gateway. Belongs to one event loop."""
+
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        """Start its thread; `close` ends it."""
+        self._log = log
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, "penstock-append")
+        self._waiting: list[tuple[Entry, asyncio.Future[Lsn]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
+        """Append a request durably and return its position.
+
+        Raises:
+            RequestConflict: The id is known with another body.
+            RecordTooLarge: The body exceeds the log's limit.
+            LogUnavailable: The disk is full or fails; it was not appended.
+        """
+        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
+        future: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
+        self._waiting.append((entry, future))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+        return await future
+
+    async def schedule(
+        self, request_id: RequestId, body: bytes, touches: bytes, due_us: int
+    ) -> None:
+        """Make a request durable that is appended when it is due; raises like `append`."""
+        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
+        await self._in_thread(self._log.schedule, entry, due_us)
+
+    async def place_of(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
+        """Return where a request id was appended, while its retention lasts."""
+        return await self._in_thread(self._log.find, request_id)
+
+    async def due_of(self, request_id: RequestId) -> int | None:
+        """Return when a scheduled request is due, in microseconds since the Unix epoch."""
+        return await self._in_thread(self._log.scheduled, request_id)
+
+    async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
+        """Call a function of the log in its thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        """Append until nothing is waiting."""
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            entries = [entry for entry, _ in batch]
+            began = time.perf_counter()
+            outcomes = await self._in_thread(self._append, entries)
+            self._metrics.appended(time.perf_counter() - began, len(entries))
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if future.done():  # the caller has gone
+                    continue
+                if isinstance(outcome, PenstockError):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+        self._writer = None
+
+    def _append(self, entries: Sequence[Entry]) -> Sequence[Lsn | PenstockError]:
+        try:
+            return self._log.append(entries)
+        except UserError as error:  # one of them, and then nothing of the call is appended
+            if len(entries) == 1:
+                return [error]
+            return [outcome for entry in entries for outcome in self._append([entry])]
+        except PenstockError as error:
+            return [error] * len(entries)
