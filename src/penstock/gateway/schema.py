@@ -238,9 +238,9 @@ class Schemas:
         return described | {"title": "By name"}
 
     def parameter(self, parameter: Parameter) -> Schema:
-        """Return the schema of one parameter, with its default."""
+        """Return the schema of one parameter, with its default where that says anything."""
         described = self.read(parameter.annotation)
-        if parameter.default is parameter.empty:
+        if parameter.default is parameter.empty or parameter.default is None:
             return described
         try:
             value = msgspec.to_builtins(parameter.default)

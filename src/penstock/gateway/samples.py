@@ -1,0 +1,101 @@
+"""Examples for a reader: a value that fits a schema, and a curl command that calls an operation."""
+
+import json
+import shlex
+from typing import Any, Final
+from urllib.parse import quote
+
+Json = dict[str, Any]
+
+_DEPTH_MAX: Final = 4
+_BASE: Final = "http://127.0.0.1:8000"
+_BY_FORMAT: Final = {
+    "date-time": "2026-01-31T12:00:00Z",
+    "date": "2026-01-31",
+    "time": "12:00:00Z",
+    "uuid": "3f2c1d9e-6c1b-4c39-9d3a-1f6b2a7c8d90",
+    "decimal": "9.95",
+}
+_BY_TYPE: Final[Json] = {
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "string": "text",
+    "null": None,
+    "array": [],
+    "object": {},
+}
+
+
+def sample_of(document: Json, schema: Any, depth: int = 0) -> Any:
+    """Return a small value that fits a schema of a document, as far as that is simple."""
+    if not schema or depth > _DEPTH_MAX:
+        return None
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return sample_of(document, document["components"]["schemas"][name], depth)
+    for word in ("examples", "enum"):
+        if word in schema:
+            return schema[word][0]
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            return sample_of(document, schema[word][-1 if word == "oneOf" else 0], depth)
+    return _composed(document, schema, depth)
+
+
+def _composed(document: Json, schema: Json, depth: int) -> Any:
+    if "properties" in schema:
+        names = schema.get("required") or list(schema["properties"])
+        return {
+            name: sample_of(document, schema["properties"][name], depth + 1)
+            for name in names
+            if name in schema["properties"]
+        }
+    if "prefixItems" in schema:
+        return [sample_of(document, one, depth + 1) for one in schema["prefixItems"]]
+    if schema.get("items"):
+        return [sample_of(document, schema["items"], depth + 1)]
+    return _scalar(schema)
+
+
+def _scalar(schema: Json) -> Any:
+    if schema.get("format") in _BY_FORMAT:
+        return _BY_FORMAT[schema["format"]]
+    if "contentEncoding" in schema:
+        return "aGVsbG8="
+    pattern: str = schema.get("pattern", "")
+    if "P" in pattern:
+        return "P1D"
+    kinds = schema.get("type", "null")
+    kind = kinds if isinstance(kinds, str) else kinds[0]
+    if kind == "string":
+        named = str(schema.get("title", "")).rpartition(" ")[2].lower()
+        return "1" if pattern else f"{named}-1" if named else "text"
+    return _BY_TYPE[kind]
+
+
+def curl_of(document: Json, path: str, verb: str) -> str:
+    """Return a command that calls an operation."""
+    operation = document["paths"][path][verb]
+    url = path
+    for one in operation.get("parameters", []):
+        if one["in"] == "path":
+            schema = (
+                one["schema"] if "schema" in one else one["content"]["application/json"]["schema"]
+            )
+            url = url.replace(f"{{{one['name']}}}", quote(_text_of(document, one, schema), safe=""))
+    base = document["servers"][0]["url"].rstrip("/") or _BASE
+    words = ["curl", *(["-X", verb.upper()] if verb != "get" else []), f"{base}{url}"]
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is not None:
+        value = sample_of(document, content["schema"])
+        if value not in ({}, [], None):
+            words += ["--json", json.dumps(value, ensure_ascii=False)]
+    return " ".join(word if word == "curl" else shlex.quote(word) for word in words)
+
+
+def _text_of(document: Json, parameter: Json, schema: Json) -> str:
+    value = sample_of(document, schema)
+    if value == "text":
+        return parameter["name"] if parameter["name"] != "key" else "k1"
+    return value if isinstance(value, str) else json.dumps(value)
