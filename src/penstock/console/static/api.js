@@ -1,0 +1,109 @@
+// Talks to the gateway that served this page, and to nobody else.
+
+const ROOT = new URL("../", document.baseURI);
+const STORED = "penstock-key";
+
+/** What the gateway said instead of an answer, in words for people. */
+export class Failure extends Error {
+  constructor(status, code, message, where) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.where = where;
+    this.title = TITLES[code] ?? (status === 0 ? "The gateway does not answer" : "This did not work");
+    this.next = NEXT[code] ?? (status === 0 ? "It is asked again every two seconds; see that penstock still runs." : "");
+  }
+}
+
+const TITLES = {
+  unauthenticated: "A key is needed",
+  forbidden: "This key may not do that",
+  query: "The query cannot be answered",
+  "view-unavailable": "The SQL view is not there yet",
+  "no-such-entity": "There is no such entity",
+  "already-exists": "It exists already",
+  aborted: "The transaction was undone",
+  request: "The request does not fit",
+  "request-conflict": "This request id is taken by another request",
+  "timed-out": "No answer in time",
+  overloaded: "Too much is waiting",
+};
+
+const NEXT = {
+  unauthenticated: "Sign in with an API key or a token, at the top of the page.",
+  forbidden: "Sign in with a key that has the scope which the message names.",
+  "view-unavailable": "It starts with penstock run and rebuilds itself; try again in a moment.",
+  "timed-out": "The request is durable: look it up under Requests by its id.",
+  overloaded: "Nothing of it was taken; send it again in a second.",
+};
+
+export const key = {
+  get: () => sessionStorage.getItem(STORED) ?? "",
+  set: (text) => (text ? sessionStorage.setItem(STORED, text) : sessionStorage.removeItem(STORED)),
+};
+
+/** Return the address of a path of the gateway. */
+export const address = (path) => new URL(path.replace(/^\//, ""), ROOT);
+
+/** Send a request; return the answer, whatever its status. */
+export async function send(path, { method = "GET", headers = {}, body } = {}) {
+  const given = new Headers(headers);
+  if (key.get()) given.set("Authorization", `Bearer ${key.get()}`);
+  if (body !== undefined && !given.has("Content-Type")) given.set("Content-Type", "application/json");
+  let response;
+  try {
+    response = await fetch(address(path), { method, headers: given, body, cache: "no-store" });
+  } catch {
+    throw new Failure(0, "unreachable", "No connection could be made.", `${method} ${path}`);
+  }
+  if (response.status === 401) document.dispatchEvent(new CustomEvent("penstock:unauthenticated"));
+  return response;
+}
+
+/** Send a request; return the decoded answer with its headers. Throws a `Failure` for every other. */
+export async function ask(path, options = {}) {
+  const response = await send(path, options);
+  const text = await response.text();
+  if (!response.ok) throw failureOf(response.status, text, `${options.method ?? "GET"} ${path}`);
+  return { value: decode(text), headers: response.headers, status: response.status };
+}
+
+/** Return the failure that an answer's body tells. */
+export function failureOf(status, text, where) {
+  try {
+    const { code, message } = JSON.parse(text).error;
+    return new Failure(status, code, message, where);
+  } catch {
+    return new Failure(status, `http-${status}`, `The gateway answered with status ${status}.`, where);
+  }
+}
+
+/** Decode JSON; whole numbers that JavaScript cannot hold exactly become BigInt. */
+export function decode(text) {
+  if (text === "") return null;
+  return JSON.parse(text, (name, value, context) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
+      ? BigInt(context.source)
+      : value,
+  );
+}
+
+/** Encode JSON; a BigInt is a number. */
+export function encode(value, indent = 0) {
+  const held = [];
+  const text = JSON.stringify(
+    value,
+    (name, one) => (typeof one === "bigint" ? `\u0000${held.push(String(one)) - 1}\u0000` : one),
+    indent,
+  );
+  return text?.replace(/"\\u0000(\d+)\\u0000"/g, (found, index) => held[Number(index)]);
+}
+
+/** Ask the SQL view; return `{epoch, columns, rows}`. */
+export async function sql(query, parameters = [], more = {}) {
+  const body = JSON.stringify({ query, parameters, ...more });
+  return (await ask("/sql", { method: "POST", body })).value;
+}
+
+/** Return a name as SQL quotes it. */
+export const quoted = (name) => `"${name.replaceAll('"', '""')}"`;

@@ -1,0 +1,166 @@
+// Layered layout of a directed graph: ranks from left to right, few crossings, straight long edges.
+// After Sugiyama, Tagawa & Toda, 1981: break circles, rank, put dummies on long edges, order, place.
+
+const SWEEPS = 12;
+
+/**
+ * Place nodes `{id, width, height}` and edges `{from, to}` (one for each pair, none to itself).
+ *
+ * Returns `{width, height, places, ways}`: the left top corner of each node by id, and for each
+ * edge, under `from>to`, the points that it passes between its ends.
+ */
+export function layered(nodes, edges, { columnGap = 96, rowGap = 22 } = {}) {
+  const forward = withoutCircles(nodes, edges);
+  const ranks = rankedBy(nodes, forward);
+  const { layers, links, dummies } = withDummies(nodes, forward, ranks);
+  order(layers, links);
+  return place(layers, links, { columnGap, rowGap, edges, forward, dummies });
+}
+
+function withoutCircles(nodes, edges) {
+  const ahead = new Map(nodes.map((node) => [node.id, []]));
+  for (const edge of edges) ahead.get(edge.from).push(edge);
+  const state = new Map();
+  const turned = new Set();
+  const visit = (id) => {
+    state.set(id, "open");
+    for (const edge of ahead.get(id)) {
+      if (state.get(edge.to) === "open") turned.add(edge);
+      else if (!state.has(edge.to)) visit(edge.to);
+    }
+    state.set(id, "done");
+  };
+  for (const node of nodes) if (!state.has(node.id)) visit(node.id);
+  return edges.map((edge) =>
+    turned.has(edge)
+      ? { from: edge.to, to: edge.from, name: `${edge.from}>${edge.to}`, turned: true }
+      : { from: edge.from, to: edge.to, name: `${edge.from}>${edge.to}`, turned: false },
+  );
+}
+
+function rankedBy(nodes, edges) {
+  const ranks = new Map(nodes.map((node) => [node.id, 0]));
+  for (let pass = 0; pass < nodes.length; pass += 1) {
+    let changed = false;
+    for (const { from, to } of edges)
+      if (ranks.get(to) <= ranks.get(from)) {
+        ranks.set(to, ranks.get(from) + 1);
+        changed = true;
+      }
+    if (!changed) break;
+  }
+  return ranks;
+}
+
+function withDummies(nodes, edges, ranks) {
+  const layers = [];
+  const at = (rank) => (layers[rank] ??= []);
+  for (const node of nodes) at(ranks.get(node.id)).push({ ...node });
+  const links = [];
+  const dummies = new Map();
+  for (const edge of edges) {
+    let last = edge.from;
+    const passed = [];
+    for (let rank = ranks.get(edge.from) + 1; rank < ranks.get(edge.to); rank += 1) {
+      const id = `${edge.name}@${rank}`;
+      at(rank).push({ id, width: 0, height: 8, dummy: true });
+      links.push({ from: last, to: id });
+      passed.push(id);
+      last = id;
+    }
+    links.push({ from: last, to: edge.to });
+    dummies.set(edge.name, passed);
+  }
+  return { layers, links, dummies };
+}
+
+function neighbours(links) {
+  const before = new Map();
+  const after = new Map();
+  for (const { from, to } of links) {
+    before.set(to, [...(before.get(to) ?? []), from]);
+    after.set(from, [...(after.get(from) ?? []), to]);
+  }
+  return { before, after };
+}
+
+function order(layers, links) {
+  const { before, after } = neighbours(links);
+  const position = new Map();
+  const number = (layer) => layer.forEach((node, index) => position.set(node.id, index));
+  layers.forEach(number);
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    const down = sweep % 2 === 0;
+    const beside = down ? before : after;
+    for (const layer of down ? layers.slice(1) : layers.slice(0, -1).reverse()) {
+      const weight = new Map(layer.map((node) => [node.id, mean(beside.get(node.id), position)]));
+      layer.sort((one, other) => weight.get(one.id) - weight.get(other.id) || position.get(one.id) - position.get(other.id));
+      number(layer);
+    }
+  }
+}
+
+function mean(ids, values) {
+  if (!ids?.length) return Number.MAX_SAFE_INTEGER;
+  return ids.reduce((sum, id) => sum + values.get(id), 0) / ids.length;
+}
+
+function place(layers, links, { columnGap, rowGap, edges, forward, dummies }) {
+  const middles = middlesOf(layers, links, rowGap);
+  const places = new Map();
+  let left = 0;
+  let height = 0;
+  const top = Math.min(...layers.flat().map((node) => middles.get(node.id) - node.height / 2));
+  for (const layer of layers) {
+    const width = Math.max(...layer.map((node) => node.width));
+    for (const node of layer) {
+      const y = middles.get(node.id) - node.height / 2 - top;
+      places.set(node.id, { x: left + (width - node.width) / 2, y, width: node.width, height: node.height, column: { left, width } });
+      height = Math.max(height, y + node.height);
+    }
+    left += width + columnGap;
+  }
+  const ways = new Map();
+  forward.forEach((edge, index) => {
+    const points = dummies.get(edge.name).flatMap((id) => {
+      const { y, height: tall, column } = places.get(id);
+      const level = y + tall / 2;
+      return [{ x: column.left - 12, y: level }, { x: column.left + column.width + 12, y: level }];
+    });
+    ways.set(`${edges[index].from}>${edges[index].to}`, edge.turned ? points.reverse() : points);
+  });
+  return { width: left - columnGap, height, places, ways };
+}
+
+/** Return the height of each node's middle: near its neighbours', apart from others of its layer. */
+function middlesOf(layers, links, rowGap) {
+  const { before, after } = neighbours(links);
+  const middles = new Map();
+  for (const layer of layers) {
+    let y = 0;
+    for (const node of layer) {
+      middles.set(node.id, y + node.height / 2);
+      y += node.height + rowGap;
+    }
+  }
+  for (let sweep = 0; sweep < SWEEPS * 2; sweep += 1) {
+    for (const layer of sweep % 2 ? [...layers].reverse() : layers) {
+      const wanted = layer.map((node) => {
+        const near = [...(before.get(node.id) ?? []), ...(after.get(node.id) ?? [])];
+        return near.length ? mean(near, middles) : middles.get(node.id);
+      });
+      apart(layer, wanted, rowGap).forEach((y, index) => middles.set(layer[index].id, y));
+    }
+  }
+  return middles;
+}
+
+/** Return heights close to the wanted ones that keep order and gaps: the mean of both extremes. */
+function apart(layer, wanted, rowGap) {
+  const room = (index) => (layer[index].height + layer[index + 1].height) / 2 + rowGap;
+  const pushed = [...wanted];
+  for (let i = 1; i < pushed.length; i += 1) pushed[i] = Math.max(pushed[i], pushed[i - 1] + room(i - 1));
+  const pulled = [...wanted];
+  for (let i = pulled.length - 2; i >= 0; i -= 1) pulled[i] = Math.min(pulled[i], pulled[i + 1] - room(i));
+  return pushed.map((y, index) => (y + pulled[index]) / 2);
+}

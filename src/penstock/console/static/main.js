@@ -1,0 +1,134 @@
+// The console's frame: which page is shown, the strip of what happens now, theme and sign-in.
+
+import { key } from "./api.js";
+import { el, problem, show } from "./dom.js";
+import { count, rate } from "./format.js";
+import { live } from "./live.js";
+import * as entities from "./entities.js";
+import * as overview from "./overview.js";
+import * as performance from "./performance.js";
+import * as requests from "./requests.js";
+import * as sql from "./sql.js";
+import * as trying from "./try.js";
+
+const PAGES = [
+  ["overview", "Overview", overview],
+  ["performance", "Performance", performance],
+  ["entities", "Entities", entities],
+  ["sql", "SQL", sql],
+  ["requests", "Requests", requests],
+  ["try", "Try it", trying],
+];
+
+const at = (id) => document.getElementById(id);
+const main = at("main");
+let page = { close() {} };
+let shown = "";
+
+/** Read `#/entities/Item/i1?find=x` into its parts. */
+function route() {
+  const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  return { name: name || "overview", rest: rest.filter(Boolean).map(decodeURIComponent), search: new URLSearchParams(search) };
+}
+
+async function open() {
+  const asked = route();
+  const [name, title, module] = PAGES.find((one) => one[0] === asked.name) ?? PAGES[0];
+  if (page.follow?.(asked, name)) return;
+  page.close?.();
+  page = { close() {} };
+  const moved = shown !== "" && shown !== location.hash;
+  shown = location.hash || "#/";
+  markPage(name);
+  document.title = `${title} · Penstock`;
+  const body = el("div", { class: "page", id: `page-${name}` });
+  const heading = el("h1", { tabindex: -1 }, title);
+  show(main, heading, body);
+  if (moved) heading.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+  try {
+    page = (await module.open(body, asked, heading)) ?? page;
+  } catch (failure) {
+    show(body, problem(failure));
+  }
+}
+
+function markPage(name) {
+  for (const link of at("pages").querySelectorAll("a"))
+    if (link.dataset.page === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+}
+
+function strip() {
+  const { status, failure } = live;
+  document.body.dataset.live = failure ? "no" : "yes";
+  show(at("notice"), failure && failure.status !== 401 ? problem(failure) : null);
+  if (!status) return;
+  at("app-name").textContent = status.app;
+  const driver = live.driver();
+  const state = driver ? (status.lag ? "processing" : "idle") : "absent";
+  const entries = [
+    ["driver", "Driver", el("span", { class: `state ${state}` }, driver ? state : "not running")],
+    ["epoch", "Epoch", status.epoch < 0 ? "none yet" : count(status.epoch)],
+    ["lag", "Lag", count(status.lag)],
+    ["rate", "Requests", rate(status.requests_per_s)],
+  ];
+  show(at("strip"), entries.map(([id, name, value]) => el("div", { id: `now-${id}` }, el("dt", {}, name), el("dd", {}, value))));
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const button = at("theme");
+  const name = () => {
+    button.textContent = dark() ? "Light theme" : "Dark theme";
+  };
+  button.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    localStorage.setItem("penstock-theme", root.dataset.theme);
+    name();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
+  name();
+}
+
+function signIn() {
+  const dialog = at("key-dialog");
+  const button = at("sign-in");
+  const ask = () => {
+    button.hidden = false;
+    button.textContent = key.get() ? "Change key" : "Sign in";
+  };
+  const openDialog = () => {
+    at("key").value = key.get();
+    if (!dialog.open) dialog.showModal();
+  };
+  let asked = false;
+  document.addEventListener("penstock:unauthenticated", () => {
+    ask();
+    if (!asked) openDialog();
+    asked = true;
+  });
+  button.addEventListener("click", openDialog);
+  at("key-cancel").addEventListener("click", () => dialog.close());
+  at("key-form").addEventListener("submit", () => {
+    key.set(at("key").value.trim());
+    ask();
+    shown = "";
+    open();
+  });
+  if (key.get()) ask();
+}
+
+show(at("pages"), PAGES.map(([name, title]) => el("li", {}, el("a", { href: `#/${name}`, "data-page": name }, title))));
+at("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+theme();
+signIn();
+live.addEventListener("change", strip);
+window.addEventListener("hashchange", open);
+live.start();
+open();
