@@ -1,10 +1,8 @@
 """What every log adapter must do: one suite, run against each."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -17,75 +15,7 @@ from penstock.errors import (
     Truncated,
 )
 from penstock.log.api import Entry, Log, Record
-from penstock.log.memory import MemoryLog
-from penstock.log.sqlite import SqliteLog
-
-DEADLINE_MS = 20_000
-
-
-class Clock:
-    """A clock that a test moves by hand."""
-
-    def __init__(self) -> None:
-        self.now_us = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_us
-
-    def forward(self, seconds: int) -> None:
-        self.now_us += seconds * 1_000_000
-
-
-class Make(Protocol):
-    def __call__(self, *, record_bytes_max: int = ..., retention_s: int = ...) -> Log: ...
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Make]:
-    made: list[Log] = []
-
-    def one(*, record_bytes_max: int = 1000, retention_s: int = 3600) -> Log:
-        log: Log
-        if request.param == "memory":
-            log = MemoryLog(
-                record_bytes_max=record_bytes_max, retention_s=retention_s, clock_us=clock
-            )
-        else:
-            log = SqliteLog(
-                tmp_path / f"{len(made)}.log",
-                record_bytes_max=record_bytes_max,
-                retention_s=retention_s,
-                clock_us=clock,
-            )
-        made.append(log)
-        return log
-
-    yield one
-    for log in made:
-        log.close()
-
-
-@pytest.fixture
-def log(make: Make) -> Log:
-    return make()
-
-
-def entry(name: object, body: bytes | None = None, touches: bytes = b"") -> Entry:
-    text = str(name)
-    return Entry(RequestId(text), text.encode() if body is None else body, touches, len(text))
-
-
-def entries(*names: object) -> list[Entry]:
-    return [entry(name) for name in names]
-
-
-def ids(log: Log) -> list[str]:
-    return [record.request_id for record in log.read(log.start(), log.end())]
+from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids
 
 
 def test_new_log_is_empty(log: Log) -> None:
@@ -322,6 +252,9 @@ def test_closed_log_refuses_everything(log: Log) -> None:
         lambda: log.limit(Lsn(0), 1, 1),
         lambda: log.find(RequestId("a")),
         lambda: log.truncate(Lsn(1)),
+        lambda: log.schedule(entry("c"), 0),
+        lambda: log.scheduled(RequestId("c")),
+        lambda: log.promote(0),
         log.start,
         log.end,
     ]

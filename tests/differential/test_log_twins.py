@@ -110,6 +110,20 @@ class Twins(RuleBasedStateMachine):
         start = Lsn(self.memory.start() + low)
         self.both(lambda log: log.limit(start, records, size))
 
+    @rule(
+        name=st.integers(0, 16),
+        body=st.sampled_from([b"", b"x", b"y" * 51]),
+        due_us=st.integers(0, 4),
+    )
+    def schedule(self, name: int, body: bytes, due_us: int) -> None:
+        one = entry(name, body or str(name).encode())
+        self.both(lambda log: log.schedule(one, due_us))
+        self.both(lambda log: log.scheduled(one.request_id))
+
+    @rule(now_us=st.integers(-1, 4))
+    def promote(self, now_us: int) -> None:
+        self.both(lambda log: log.promote(now_us))
+
     @rule(name=st.integers(0, 12))
     def find(self, name: int) -> None:
         self.both(lambda log: log.find(RequestId(str(name))))

@@ -179,7 +179,7 @@ def test_torn_write_ahead_log_keeps_what_lies_before(tmp_path: Path) -> None:
         copy = crashed_copy(path, tmp_path / f"copy{number}")
         os.truncate(copy.with_name(copy.name + "-wal"), cut)
         if cut < size:
-            with pytest.raises(Corrupt, match=r"acknowledged records \[\d+, 40\) are gone"):
+            with pytest.raises(Corrupt, match=r"\d+ acknowledged records .* are gone"):
                 SqliteLog(copy)
             copy.with_name(copy.name + "-lock").unlink()
         lengths.append(outcome_of(copy, names))

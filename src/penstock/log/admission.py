@@ -1,8 +1,8 @@
-"""Admission: which entries of a group's calls are new, and which position each entry gets.
+"""Admission: which entries of a group's calls are new, and where each entry goes.
 
 It promises that a call is admitted whole or not at all, that the first append of an id wins, also
-inside one call and between the calls of one group, and that positions have no gaps. It touches no
-file: what is known already is given, what is new is handed over.
+inside one call and between the calls of one group, that an id is appended or waits in the schedule
+but never both, and that positions have no gaps. It touches no file: what is known already is given, what is new is handed over.
 """
 
 from collections.abc import Mapping
@@ -13,26 +13,44 @@ from penstock.errors import RequestConflict
 from penstock.log.api import Entry
 from penstock.log.group import Call
 from penstock.log.identity import Sighting
+from penstock.log.schedule import Scheduled
 
 
 class Admission:
-    """Takes the calls of one group, in order; `entries` and `prints` are what is to be written."""
+    """Takes the calls of one group, in order.
 
-    def __init__(self, known: Mapping[bytes, Sighting], end: Lsn, now_s: int) -> None:
+    `entries` and `prints` are what is to be appended, `postponed` what is to be scheduled.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[bytes, Sighting],
+        waiting: Mapping[bytes, Scheduled],
+        end: Lsn,
+        now_s: int,
+    ) -> None:
         self.first = end
         self.end = end
         self.entries: list[Entry] = []
         self.prints: list[bytes] = []
         self.fresh: dict[bytes, Sighting] = {}
+        self.postponed: list[Scheduled] = []
+        self._waiting = dict(waiting)
         self._known = known
         self._now_s = now_s
 
     def admit(self, call: Call) -> list[Lsn]:
-        """Return the position of each entry of a call.
+        """Return the position of each entry of a call; none for one that is to be scheduled.
 
         Raises:
-            RequestConflict: An id is known with another body; nothing of the call is admitted.
+            RequestConflict: An id is known with another body, or one to append waits; nothing of
+                the call is admitted.
         """
+        if call.due_us is not None:
+            self._postpone(call, call.due_us)
+            return []
+        if self._waiting:
+            self._refuse_waiting(call)
         positions = self._admit_all_new(call)
         if positions is None:
             positions = self._admit_one_by_one(call)
@@ -65,13 +83,33 @@ class Admission:
                 entries.append(entry)
                 prints.append(mark + body)
             elif sighting.body != body:
-                raise RequestConflict(
-                    f"request {entry.request_id!r} was appended before, with another body, at lsn "
-                    f"{sighting.lsn}"
-                )
+                raise _conflict(entry, sighting)
             positions.append(sighting.lsn)
         self._take(entries, prints, fresh)
         return positions
+
+    def _postpone(self, call: Call, due_us: int) -> None:
+        (entry,), (mark,), (body,) = call.entries, call.marks, call.bodies
+        sighting = self._known.get(mark) or self.fresh.get(mark)
+        waiting = self._waiting.get(mark)
+        if sighting is not None:
+            if sighting.body != body:
+                raise _conflict(entry, sighting)
+        elif waiting is None:
+            self._waiting[mark] = Scheduled(due_us, mark, entry)
+            self.postponed.append(self._waiting[mark])
+        elif waiting.entry.body != entry.body:
+            raise RequestConflict(
+                f"request {entry.request_id!r} was scheduled before, with another body"
+            )
+
+    def _refuse_waiting(self, call: Call) -> None:
+        for entry, mark in zip(call.entries, call.marks, strict=True):
+            if mark in self._waiting:
+                raise RequestConflict(
+                    f"request {entry.request_id!r} is scheduled, due_us = "
+                    f"{self._waiting[mark].due_us}; it is appended then, and not before"
+                )
 
     def _take(
         self, entries: list[Entry], prints: list[bytes], fresh: dict[bytes, Sighting]
@@ -80,3 +118,10 @@ class Admission:
         self.prints += prints
         self.fresh.update(fresh)
         self.end = Lsn(self.end + len(entries))
+
+
+def _conflict(entry: Entry, sighting: Sighting) -> RequestConflict:
+    return RequestConflict(
+        f"request {entry.request_id!r} was appended before, with another body, at lsn "
+        f"{sighting.lsn}"
+    )

@@ -4,11 +4,14 @@ This module fixes the port. `memory` and `sqlite` are adapters; both pass one co
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
+
+PROMOTED_MAX: Final = 1_000
+"""Scheduled entries that one call of `promote` appends at most."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -52,9 +55,38 @@ class Log(Protocol):
         the first append and adds nothing. Concurrent calls from several threads share one fsync.
 
         Raises:
-            RequestConflict: An id is known with another body; nothing of this call is appended.
+            RequestConflict: An id is known with another body, or is scheduled (with whatever body:
+                it will be appended when it is due, not before); nothing of this call is appended.
             RecordTooLarge: A body exceeds the limit; nothing of this call is appended.
             LogUnavailable: The disk is full or fails, or the log is closed; nothing was acknowledged.
+        """
+
+    def schedule(self, entry: Entry, due_us: int) -> None:
+        """Keep an entry durably (fsync before return) until `promote` appends it.
+
+        `due_us` is in microseconds since the Unix epoch, below 2**63. An entry whose request id is
+        known with the same body, in the log or as scheduled, adds nothing: the first due time
+        stands. From here on the id is taken; its retention counts from when it is appended.
+
+        Raises:
+            RequestConflict: The id is known with another body.
+            RecordTooLarge: The body exceeds the limit.
+            LogUnavailable: As for `append`.
+        """
+
+    def scheduled(self, request_id: RequestId) -> int | None:
+        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+
+    def promote(self, now_us: int) -> int:
+        """Append what is due at `now_us`, at most `PROMOTED_MAX` entries; return how many.
+
+        In the order of due times, of equal ones in the order in which they were scheduled, each
+        with `time_us = now_us`, in one transaction with their removal from the schedule: each
+        exactly once, whoever calls this and whatever dies. Where nothing is due, nothing is written.
+
+        Raises:
+            Corrupt: A scheduled entry is damaged.
+            LogUnavailable: As for `append`; nothing was moved, and the next call tries again.
         """
 
     def start(self, partition: LogPartition = LogPartition(0)) -> Lsn:

@@ -29,6 +29,7 @@ from typing import Final
 
 from penstock.base.ids import Lsn
 from penstock.errors import Corrupt, LogUnavailable
+from penstock.log.schedule import SCHEMA as SCHEDULE_SCHEMA
 from penstock.log.turnstile import Turnstile
 
 CHECKPOINT_BYTES: Final = 8_388_608
@@ -39,7 +40,8 @@ RESTART_FRAMES: Final = 16_384
 
 _RESTART_WAIT_MS: Final = 250
 _APPLICATION_ID: Final = 0x50454E53
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_FORMAT_WITHOUT_SCHEDULE: Final = 1
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _SCHEMA: Final = """
@@ -55,6 +57,13 @@ CREATE TABLE remembered (
 CREATE TABLE position (
     one INTEGER PRIMARY KEY CHECK (one = 1), start INTEGER NOT NULL, seed INTEGER NOT NULL
 );
+"""
+_LAST_TO_DELETE: Final = """
+SELECT max(first) FROM (
+    SELECT first, records, sum(size) OVER (ORDER BY first) - size AS size_before FROM (
+        SELECT first, records, length(data) AS size FROM block
+        WHERE first < ? ORDER BY first LIMIT 4096))
+WHERE first + records <= ? AND size_before < ?
 """
 
 # Forked children keep their parent's connections alive here: closing one could unlock or remove
@@ -157,11 +166,11 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
-                end = end_of(connection)
+                reached = _reached(connection)
                 connection.execute("COMMIT")
             finally:
                 _roll_back(connection)
-            mark.write(end)
+            mark.write(reached)
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file; wait for readers only when it has grown long.
@@ -236,15 +245,17 @@ class Database:
                 "SELECT 1 FROM sqlite_schema"
             ).fetchone():
                 self._create(connection)
+            elif (version, application) == (_FORMAT_WITHOUT_SCHEDULE, _APPLICATION_ID):
+                self._add_schedule(connection)
             elif (version, application) != (_FORMAT, _APPLICATION_ID):
                 raise Corrupt(f"{self.path}: not a log of format {_FORMAT}")
-            end = end_of(connection)
-            if expected is not None and end < expected:
+            reached = _reached(connection)
+            if expected is not None and reached < expected:
                 raise Corrupt(
-                    f"{self.path}: the acknowledged records [{end}, {expected}) are gone; "
-                    f"{self._way_out}"
+                    f"{self.path}: {expected - reached} acknowledged records from "
+                    f"{end_of(connection)} on, or scheduled ones, are gone; {self._way_out}"
                 )
-            mark.write(end)
+            mark.write(reached)
 
     @property
     def _way_out(self) -> str:
@@ -253,16 +264,37 @@ class Database:
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         seed = int.from_bytes(os.urandom(7), "big")
-        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {SCHEDULE_SCHEMA}")
         connection.execute("INSERT INTO position VALUES (1, 0, ?)", (seed,))
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
 
+    @staticmethod
+    def _add_schedule(connection: sqlite3.Connection) -> None:
+        """Upgrade a file of the former format, which knew no schedule, in one transaction."""
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEDULE_SCHEMA}")
+            connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            connection.execute("COMMIT")
+        finally:
+            _roll_back(connection)
+
 
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def _reached(connection: sqlite3.Connection) -> int:
+    """Return how many entries were ever appended, plus how many were ever scheduled.
+
+    Every acknowledgement makes it greater, and nothing makes it less.
+    """
+    (scheduled,) = connection.execute(
+        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'scheduled'), 0)"
+    ).fetchone()
+    return int(end_of(connection) + scheduled)
 
 
 def start_of(connection: sqlite3.Connection) -> Lsn:
@@ -279,3 +311,14 @@ def end_of(connection: sqlite3.Connection) -> Lsn:
         "FROM position"
     ).fetchone()
     return Lsn(end)
+
+
+def forget_some(connection: sqlite3.Connection, before: Lsn, size: int) -> int:
+    """Delete blocks below a position, some `size` bytes, all but their prints; return how many."""
+    last = connection.execute(_LAST_TO_DELETE, (before, before, size)).fetchone()
+    connection.execute(
+        "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "
+        "FROM block WHERE first <= ?",
+        last,
+    )
+    return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount

@@ -24,13 +24,14 @@ GROUP_BYTES: Final = 16_777_216
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One caller's append: what it wants, and its outcome once there is one."""
+    """What one caller wants appended or scheduled, and its outcome once there is one."""
 
     entries: Sequence[Entry]
     marks: list[bytes]  # hashes of the request ids
     bodies: list[bytes]  # hashes of the bodies
     prints: list[bytes]  # both
     size: int  # bytes of bodies
+    due_us: int | None = None  # schedule its one entry instead of appending it
     positions: list[Lsn] | None = None
     failure: PenstockError | None = None
     signal: threading.Event = field(default_factory=threading.Event)

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
-from penstock.log.api import Entry, Record
+from penstock.log.api import PROMOTED_MAX, Entry, Record
 from penstock.log.clock import wall_clock_us
 
 _ONLY: Final = LogPartition(0)
@@ -35,6 +37,7 @@ class MemoryLog:
         self._entries: list[Entry] = []  # of the records [start, end)
         self._start = Lsn(0)
         self._seen: dict[RequestId, tuple[Lsn, bytes, int]] = {}  # position, body, seconds
+        self._scheduled: dict[RequestId, tuple[int, Entry]] = {}  # due_us; in order of arrival
         self._changed = threading.Condition()
         self._closed = False
 
@@ -51,12 +54,13 @@ class MemoryLog:
             added: list[Entry] = []
             positions: list[Lsn] = []
             for entry in entries:
-                if len(entry.body) > self._record_bytes_max:
-                    raise RecordTooLarge(
-                        f"request {entry.request_id!r}: the body has {len(entry.body)} bytes, "
-                        f"the limit is {self._record_bytes_max}"
-                    )
+                self._check_size(entry)
             for entry in entries:
+                if entry.request_id in self._scheduled:
+                    raise RequestConflict(
+                        f"request {entry.request_id!r} is scheduled, due_us = "
+                        f"{self._scheduled[entry.request_id][0]}; it is appended then"
+                    )
                 known = fresh.get(entry.request_id) or self._known(entry.request_id)
                 if known is None:
                     known = (Lsn(self._end() + len(added)), entry.body, self._now_s())
@@ -72,6 +76,39 @@ class MemoryLog:
             self._seen.update(fresh)
             self._changed.notify_all()
             return positions
+
+    def schedule(self, entry: Entry, due_us: int) -> None:
+        """Keep an entry until it is due. See `Log.schedule`."""
+        with self._changed:
+            self._check(_ONLY)
+            self._check_size(entry)
+            known = self._known(entry.request_id)
+            waiting = self._scheduled.get(entry.request_id)
+            body = known[1] if known else waiting[1].body if waiting else None
+            if body is None:
+                self._scheduled[entry.request_id] = (due_us, entry)
+            elif body != entry.body:
+                raise RequestConflict(f"request {entry.request_id!r} has another body already")
+
+    def scheduled(self, request_id: RequestId) -> int | None:
+        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+        with self._changed:
+            self._check(_ONLY)
+            waiting = self._scheduled.get(request_id)
+            return None if waiting is None else waiting[0]
+
+    def promote(self, now_us: int) -> int:
+        """Append what is due, in order. See `Log.promote`."""
+        with self._changed:
+            self._check(_ONLY)
+            waiting = sorted(self._scheduled.values(), key=lambda one: one[0])
+            due = [entry for due_us, entry in waiting if due_us <= now_us][:PROMOTED_MAX]
+            for entry in due:
+                del self._scheduled[entry.request_id]
+                self._seen[entry.request_id] = (self._end(), entry.body, self._now_s())
+                self._entries.append(msgspec.structs.replace(entry, time_us=now_us))
+            self._changed.notify_all()
+            return len(due)
 
     def start(self, partition: LogPartition = _ONLY) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
@@ -151,6 +188,13 @@ class MemoryLog:
             raise LogUnavailable(f"there is no partition {partition}")
         if self._closed:
             raise LogUnavailable("the log is closed")
+
+    def _check_size(self, entry: Entry) -> None:
+        if len(entry.body) > self._record_bytes_max:
+            raise RecordTooLarge(
+                f"request {entry.request_id!r}: the body has {len(entry.body)} bytes, "
+                f"the limit is {self._record_bytes_max}"
+            )
 
     def _check_held(self, start: Lsn) -> None:
         if start < self._start:

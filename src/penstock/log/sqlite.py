@@ -19,14 +19,17 @@ from operator import add
 from pathlib import Path
 from typing import Final, TypedDict
 
+import msgspec
+
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log import block as blocks
+from penstock.log import schedule
 from penstock.log.admission import Admission
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
 from penstock.log.clock import wall_clock_us
-from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, start_of
+from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, forget_some, start_of
 from penstock.log.group import Call, GroupCommit
 from penstock.log.identity import IdentityIndex
 
@@ -37,13 +40,6 @@ _COMMIT_BYTES: Final = 8_192  # two pages, besides the records
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
 _INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_LAST_TO_DELETE: Final = """
-SELECT max(first) FROM (
-    SELECT first, records, sum(size) OVER (ORDER BY first) - size AS size_before FROM (
-        SELECT first, records, length(data) AS size FROM block
-        WHERE first < ? ORDER BY first LIMIT 4096))
-WHERE first + records <= ? AND size_before < ?
-"""
 _OVERLAPPING: Final = (
     "FROM block WHERE first < :end AND first >= "
     "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
@@ -101,6 +97,7 @@ class SqliteLog:
         self._appended = threading.Condition()
         self._known_end = Lsn(0)
         self._bytes_since_checkpoint = 0
+        self._schedule_examined = False
         with self._database.using() as connection:
             (self._seed,) = connection.execute("SELECT seed FROM position").fetchone()
 
@@ -121,8 +118,58 @@ class SqliteLog:
         that very moment can make it appear; sending the same ids again settles it.
         """
         self._check(_ONLY)
-        if not entries:
-            return []
+        return self._group.submit(self._call(entries)) if entries else []
+
+    def schedule(self, entry: Entry, due_us: int) -> None:
+        """Keep an entry durably until it is due. See `Log.schedule`; shares the fsync of appends."""
+        assert -(2**63) <= due_us < 2**63, "a due time takes 64 bits"
+        self._check(_ONLY)
+        call = self._call([entry])
+        call.due_us = due_us
+        self._group.submit(call)
+
+    def scheduled(self, request_id: RequestId) -> int | None:
+        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+        self._check(_ONLY)
+        mark = blocks.mark_of(request_id, self._seed)
+        with self._database.using() as connection:
+            found = schedule.find(connection, [mark], str(self._path)).get(mark)
+        return None if found is None else found.due_us
+
+    def promote(self, now_us: int) -> int:
+        """Append what is due, in one transaction with its removal. See `Log.promote`.
+
+        The first call reads all that is scheduled, to find damage that would silence a request.
+        """
+        self._check(_ONLY)
+        with self._database.reading() as connection:
+            if not self._schedule_examined:
+                schedule.examine(connection, str(self._path))
+                self._schedule_examined = True
+            if not schedule.is_due(connection, now_us):
+                return 0
+        now_s = self._now_s()
+        with self._index_lock:
+            with self._database.writing() as connection:
+                end = end_of(connection)
+                self._index.refresh(connection, end, now_s)
+                due = schedule.take_due(connection, now_us, str(self._path))
+                # Whatever the index says: what was acknowledged is appended, even where a clock
+                # that went back has brought an expired id to life again.
+                entries = [msgspec.structs.replace(one.entry, time_us=now_us) for one in due]
+                call = self._call(entries)
+                connection.executemany(_INSERT, blocks.pack(end, entries, call.prints, now_s))
+            self._index.learn(call.marks, end, now_s)
+        self._appended_up_to(Lsn(end + len(due)), len(due), call.size)
+        self._tidy_up()
+        return len(due)
+
+    def _call(self, entries: Sequence[Entry]) -> Call:
+        """Hash what a caller wants appended.
+
+        Raises:
+            RecordTooLarge: A body exceeds the limit.
+        """
         sizes = [len(one.body) for one in entries]
         if max(sizes) > self._record_bytes_max:
             worst = entries[sizes.index(max(sizes))]
@@ -133,7 +180,7 @@ class SqliteLog:
         marks = [blocks.mark_of(one.request_id, self._seed) for one in entries]
         bodies = [blocks.body_print_of(one.body, self._seed) for one in entries]
         prints = list(map(add, marks, bodies))
-        return self._group.submit(Call(entries, marks, bodies, prints, sum(sizes)))
+        return Call(entries, marks, bodies, prints, sum(sizes))
 
     def start(self, partition: LogPartition = _ONLY) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
@@ -279,15 +326,7 @@ class SqliteLog:
     def _delete_some(self, before: Lsn) -> int:
         """Delete some blocks below a position, all but their prints; return how many."""
         with self._database.writing() as connection:
-            last = connection.execute(
-                _LAST_TO_DELETE, (before, before, _TRUNCATED_BYTES)
-            ).fetchone()
-            connection.execute(
-                "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "
-                "FROM block WHERE first <= ?",
-                last,
-            )
-            return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount
+            return forget_some(connection, before, _TRUNCATED_BYTES)
 
     def _commit(self, group: Sequence[Call]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
@@ -298,7 +337,12 @@ class SqliteLog:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
                 marks = [mark for call in group for mark in call.marks]
-                admission = Admission(self._index.seen(connection, marks, now_s), end, now_s)
+                admission = Admission(
+                    self._index.seen(connection, marks, now_s),
+                    schedule.find(connection, marks, str(self._path)),
+                    end,
+                    now_s,
+                )
                 for call in group:
                     try:
                         outcomes.append(admission.admit(call))
@@ -307,17 +351,21 @@ class SqliteLog:
                 connection.executemany(
                     _INSERT, blocks.pack(end, admission.entries, admission.prints, now_s)
                 )
+                schedule.add(connection, admission.postponed)
             self._index.learn(list(admission.fresh), end, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, RequestConflict):
                 call.failure = outcome
             else:
                 call.positions = outcome
-        self._bytes_since_checkpoint += (
-            _COMMIT_BYTES + _RECORD_BYTES * len(admission.entries) + sum(one.size for one in group)
+        self._appended_up_to(
+            admission.end, sum(len(one.entries) for one in group), sum(one.size for one in group)
         )
+
+    def _appended_up_to(self, end: Lsn, records: int, size: int) -> None:
         with self._appended:
-            self._known_end = admission.end
+            self._bytes_since_checkpoint += _COMMIT_BYTES + _RECORD_BYTES * records + size
+            self._known_end = max(end, self._known_end)
             self._appended.notify_all()
 
     def _tidy_up(self) -> None:

@@ -1,8 +1,8 @@
 """The writers' lock of a log file, and the high-water mark that lies in it.
 
 It promises that one writer at a time passes, in all processes and threads, within a deadline; the
-operating system frees the lock when its holder dies. In the lock's file stands the end of the log
-after the newest commit, so that a log which has lost acknowledged records, because its file or its
+operating system frees the lock when its holder dies. In the lock's file stands how many entries the
+log had ever taken after the newest commit, so that a log which has lost acknowledged records, because its file or its
 write-ahead log was damaged, cut, deleted or replaced by an older one, does not pass for whole.
 
 The mark is written after the commit was synced and is not synced itself: it may lag behind the
@@ -19,7 +19,6 @@ from typing import Final
 
 import xxhash
 
-from penstock.base.ids import Lsn
 from penstock.errors import LogUnavailable
 
 _POLL_FIRST_S: Final = 0.0002
@@ -70,21 +69,21 @@ class Turnstile:
 
 
 class Mark:
-    """The end of the log as its last writer knew it; usable while the lock is held."""
+    """How far the log's last writer had come; usable while the lock is held."""
 
     def __init__(self, file: int) -> None:
         self._file = file
 
-    def read(self) -> Lsn | None:
-        """Return the end; None when none was ever written, or what was is not legible."""
+    def read(self) -> int | None:
+        """Return the count; None when none was ever written, or what was is not legible."""
         text = os.pread(self._file, _MARK_BYTES, 0)
         digits = text[:_DIGITS]
-        return Lsn(int(digits)) if digits and text == _legible(digits) else None
+        return int(digits) if digits and text == _legible(digits) else None
 
-    def write(self, end: Lsn) -> None:
-        """Note the end. A failure is no harm: the mark then lags behind."""
+    def write(self, reached: int) -> None:
+        """Note the count. A failure is no harm: the mark then lags behind."""
         with suppress(OSError):
-            os.pwrite(self._file, _legible(b"%0*d" % (_DIGITS, end)), 0)
+            os.pwrite(self._file, _legible(b"%0*d" % (_DIGITS, reached)), 0)
 
 
 def _legible(digits: bytes) -> bytes:

@@ -1,0 +1,46 @@
+"""Every log adapter, for the suites that each of them must pass."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log.api import Log
+from penstock.log.memory import MemoryLog
+from penstock.log.sqlite import SqliteLog
+from tests.conformance.logs import Clock, Make
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Make]:
+    made: list[Log] = []
+
+    def one(*, record_bytes_max: int = 1000, retention_s: int = 3600) -> Log:
+        log: Log
+        if request.param == "memory":
+            log = MemoryLog(
+                record_bytes_max=record_bytes_max, retention_s=retention_s, clock_us=clock
+            )
+        else:
+            log = SqliteLog(
+                tmp_path / f"{len(made)}.log",
+                record_bytes_max=record_bytes_max,
+                retention_s=retention_s,
+                clock_us=clock,
+            )
+        made.append(log)
+        return log
+
+    yield one
+    for log in made:
+        log.close()
+
+
+@pytest.fixture
+def log(make: Make) -> Log:
+    return make()

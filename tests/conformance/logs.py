@@ -1,0 +1,38 @@
+"""What the tests of every log share: a clock, entries, and what a log holds."""
+
+from typing import Protocol
+
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry, Log
+
+DEADLINE_MS = 20_000
+
+
+class Clock:
+    """A clock that a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.now_us = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def forward(self, seconds: int) -> None:
+        self.now_us += seconds * 1_000_000
+
+
+class Make(Protocol):
+    def __call__(self, *, record_bytes_max: int = ..., retention_s: int = ...) -> Log: ...
+
+
+def entry(name: object, body: bytes | None = None, touches: bytes = b"") -> Entry:
+    text = str(name)
+    return Entry(RequestId(text), text.encode() if body is None else body, touches, len(text))
+
+
+def entries(*names: object) -> list[Entry]:
+    return [entry(name) for name in names]
+
+
+def ids(log: Log) -> list[str]:
+    return [record.request_id for record in log.read(log.start(), log.end())]

@@ -1,0 +1,141 @@
+"""What every log adapter must do with entries that are due later: one suite, run against each."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import (
+    RecordTooLarge,
+    RequestConflict,
+)
+from penstock.log.api import PROMOTED_MAX, Entry, Log, Record
+from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids
+
+
+def test_scheduled_entry_is_appended_when_due(log: Log) -> None:
+    """An entry waits until its due time, is then appended once, and is as old as its promotion."""
+    log.append(entries("first"))
+    log.schedule(Entry(RequestId("later"), b"body", b"12345678", 7), 100)
+    assert (log.promote(99), log.end(), log.find(RequestId("later"))) == (0, 1, None)
+    assert log.scheduled(RequestId("later")) == 100
+    assert (log.promote(100), log.promote(100), log.end()) == (1, 0, 2)
+    assert log.scheduled(RequestId("later")) is None
+    assert log.find(RequestId("later")) == (0, 1)
+    assert log.read(Lsn(1), Lsn(2)) == [Record(Lsn(1), RequestId("later"), b"body", 100)]
+    assert log.touches(Lsn(1), Lsn(2)) == [b"12345678"]
+
+
+def test_due_entries_come_in_due_order(log: Log) -> None:
+    """The order is that of due times, of equal ones that of scheduling; what is not due waits."""
+    for name, due_us in [("c", 3), ("b", 2), ("z", 1), ("a", 1), ("d", 9)]:
+        log.schedule(entry(name), due_us)
+    assert log.promote(5) == 4
+    assert ids(log) == ["z", "a", "b", "c"]
+    assert log.promote(9) == 1
+    assert ids(log)[4:] == ["d"]
+
+
+def test_promotion_is_bounded(log: Log) -> None:
+    """One call moves so many entries at most; the next one goes on, and none is left out."""
+    names = [str(n) for n in range(PROMOTED_MAX + 2)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: log.schedule(entry(name), int(name)), names))
+    due_us = len(names)
+    assert [log.promote(due_us) for _ in range(3)] == [PROMOTED_MAX, 2, 0]
+    assert ids(log) == names
+
+
+def test_scheduling_again_adds_nothing(log: Log) -> None:
+    """A known id with the same body changes nothing, also where another due time is given."""
+    log.schedule(entry("a"), 5)
+    log.schedule(entry("a"), 1)
+    assert log.scheduled(RequestId("a")) == 5
+    assert (log.promote(4), log.promote(5)) == (0, 1)
+    log.schedule(entry("a"), 6)
+    log.append(entries("b"))
+    log.schedule(entry("b"), 6)
+    assert (log.scheduled(RequestId("a")), log.scheduled(RequestId("b"))) == (None, None)
+    assert (log.promote(10), ids(log)) == (0, ["a", "b"])
+
+
+def test_scheduling_another_body_is_refused(log: Log) -> None:
+    """An id that waits or was appended is refused with another body."""
+    log.append(entries("a"))
+    log.schedule(entry("b"), 5)
+    for name in "ab":
+        with pytest.raises(RequestConflict, match=f"'{name}'"):
+            log.schedule(entry(name, b"other"), 5)
+    assert (log.promote(5), ids(log)) == (1, ["a", "b"])
+
+
+def test_waiting_id_is_not_appended_before_it_is_due(log: Log) -> None:
+    """An append of an id that waits is refused whole, and a repetition once it was promoted."""
+    log.schedule(entry("a"), 5)
+    for body in (b"a", b"other"):
+        with pytest.raises(RequestConflict, match=r"'a' is scheduled.*5"):
+            log.append([entry("b"), entry("a", body)])
+    assert log.append(entries("b")) == [0]
+    assert log.promote(5) == 1
+    assert log.append(entries("a")) == [1]
+    with pytest.raises(RequestConflict, match="'a'"):
+        log.append([entry("a", b"other")])
+
+
+def test_large_body_is_not_scheduled(make: Make) -> None:
+    """The limit on bodies holds when an entry is scheduled, not when it is too late."""
+    log = make(record_bytes_max=10)
+    with pytest.raises(RecordTooLarge, match=r"'b'.*11.*10"):
+        log.schedule(entry("b", bytes(11)), 0)
+    log.schedule(entry("b", bytes(10)), 0)
+    assert log.promote(0) == 1
+
+
+def test_clock_jumps_fire_once(log: Log) -> None:
+    """Whatever way the clock jumps, an entry is appended once, and only when it says so."""
+    hour_us = 3_600_000_000
+    log.schedule(entry("a"), 10 * hour_us)
+    assert [log.promote(hours * hour_us) for hours in (9, 8, 10, 9, 11, 10)] == [0, 0, 1, 0, 0, 0]
+    assert ids(log) == ["a"]
+
+
+def test_promoted_id_is_kept_from_its_append(make: Make, clock: Clock) -> None:
+    """The retention of an id that waited counts from its append."""
+    log = make(retention_s=100)
+    log.schedule(entry("a"), 5)
+    clock.forward(1_000)
+    log.promote(5)
+    clock.forward(99)
+    assert log.append(entries("a")) == [0]
+    clock.forward(1)
+    assert log.append(entries("a")) == [1]
+
+
+def test_acknowledged_schedule_is_kept_when_an_expired_id_revives(make: Make, clock: Clock) -> None:
+    """A clock that goes back makes an old append known again, and swallows no scheduled entry."""
+    log = make(retention_s=100)
+    log.append(entries("a"))
+    clock.forward(100)
+    log.schedule(entry("a", b"other"), 5)
+    clock.forward(-50)
+    assert log.promote(5) == 1
+    assert [one.body for one in log.read(Lsn(0), log.end())] == [b"a", b"other"]
+
+
+def test_many_wait_while_others_are_appended(log: Log) -> None:
+    """However many wait, and however many are appended at once, each id is told apart."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: log.schedule(entry(n), n), range(300)))
+    assert log.append(entries(*range(300, 2_000)))[-1] == 1_699
+    with pytest.raises(RequestConflict, match="'299'"):
+        log.append(entries(*range(2_000, 3_500), 299))
+    assert (log.end(), log.promote(1_000), log.end()) == (1_700, 300, 2_000)
+
+
+def test_promotion_ends_a_wait(log: Log) -> None:
+    """Who waits for the log's end hears of a promotion as of an append."""
+    log.schedule(entry("a"), 5)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(log.wait, Lsn(0), DEADLINE_MS)
+        log.promote(5)
+        assert waiting.result() == 1
