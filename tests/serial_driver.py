@@ -19,6 +19,7 @@ from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
+from penstock.runtime.pump import Pump
 from penstock.runtime.report import EpochReport
 
 ONLY = LogPartition(0)
@@ -49,15 +50,19 @@ class SerialDriver:
         self._epoch = Epoch(-1)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
+        self._damage: list[Exception] = []
+        self._pump = Pump(self.log, self._damage.append)
         self._thread = threading.Thread(target=self._run, name="serial driver", daemon=True)
         for commit in self.journal.commits(Epoch(-1)):
             self._fold(commit)
 
     def start(self) -> None:
         self._thread.start()
+        self._pump.start()
 
     def stop(self) -> None:
         self._stopping.set()
+        self._pump.stop()
         self._thread.join()
         self.log.close()
         self.journal.close()
@@ -67,7 +72,9 @@ class SerialDriver:
             return self._changed.wait_for(lambda: self._position >= lsn, timeout_ms / 1_000)
 
     def check(self) -> None:
-        """Nothing makes it give up."""
+        """Raise what stopped the pump: nothing else makes it give up."""
+        if self._damage:
+            raise self._damage[0]
 
     def _fold(self, commit: Commit) -> None:
         """Take over what an earlier driver has committed."""

@@ -30,11 +30,12 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime.api import Caller, Reply
+from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
+from penstock.runtime.pump import Pump
 from penstock.runtime.replies import Replies
 from penstock.runtime.report import EpochReport
-from penstock.runtime.boot import boot_id
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Settings
@@ -93,6 +94,7 @@ class SparkRuntime:
         self._restarts = 0
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._replies = Replies(self.journal)
+        self._pump = Pump(self.log, self._give_up)
         self._ownership = Ownership(config.data)
         # Of this run alone: what a killed run's workers still do reaches nothing of this one.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
@@ -135,6 +137,7 @@ class SparkRuntime:
         self._driver.on_epoch = self._listeners
         self._query = self._begin_query()
         self._watchdog.start()
+        self._pump.start()
         self._supervisor = threading.Thread(
             target=self._supervise, name="penstock-supervisor", daemon=True
         )
@@ -201,6 +204,7 @@ class SparkRuntime:
         if self._driver is not None:
             self._driver.close()
         self._watchdog.stop()
+        self._pump.stop()
         self._replies.close()
         if self._session is not None:
             if self._batches is not None:

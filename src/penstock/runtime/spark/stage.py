@@ -27,11 +27,11 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.model.request import Failure, encode_failure
+from penstock.runtime.boot import boot_id
 from penstock.runtime.fault import Fault
 from penstock.runtime.guard import Guard
 from penstock.runtime.loading import load_app
 from penstock.runtime.spark import orders
-from penstock.runtime.boot import boot_id
 from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Written
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, write_draft

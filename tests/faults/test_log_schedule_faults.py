@@ -1,0 +1,166 @@
+"""Faults around requests that are due later: processes die, space runs out, files are old or damaged.
+
+What was acknowledged fires exactly once, or its loss is named.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import Corrupt, RequestConflict
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from tests.faults.test_log_faults import child, crashed_copy, entry, lines_of, names_in
+
+pytestmark = pytest.mark.faults
+
+SCHEDULE_FOR_EVER = """
+log = SqliteLog(path)
+number = 0
+while True:
+    log.schedule(entry(f"s{number}"), number % 50)
+    tell(f"s{number}")
+    number += 1
+"""
+PROMOTE_FOR_EVER = """
+log = SqliteLog(path)
+now_us = 0
+while True:
+    moved = log.promote(now_us)
+    now_us += 1
+    tell(moved)
+"""
+FULL_DISK = """
+log = SqliteLog(path)
+for number in range(20):
+    log.schedule(entry(str(number), bytes(5000)), number)
+size = max(one.stat().st_size for one in path.parent.iterdir())
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+failures = 0
+for action in (lambda: log.promote(99), lambda: log.schedule(entry("more", bytes(5000)), 0)):
+    try:
+        action()
+    except LogUnavailable:
+        failures += 1
+tell(failures, log.end(), log.scheduled(RequestId("3")), log.scheduled(RequestId("more")))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+tell(log.promote(99), log.promote(99), log.end())
+log.close()
+"""
+
+
+@pytest.mark.parametrize("acknowledgements", [1, 40, 120])
+def test_killed_processes_fire_each_request_once(tmp_path: Path, acknowledgements: int) -> None:
+    """After kill -9 of who schedules and two who promote, each acknowledged request fires once."""
+    path = tmp_path / "log"
+    workers = [child(path, program) for program in (SCHEDULE_FOR_EVER, *[PROMOTE_FOR_EVER] * 2)]
+    first = workers[0]
+    assert first.stdout is not None
+    told: list[list[object]] = [
+        json.loads(first.stdout.readline()) for _ in range(acknowledgements)
+    ]
+    for worker in workers:
+        worker.send_signal(signal.SIGKILL)
+    told += lines_of(first)
+    for worker in workers[1:]:
+        lines_of(worker)
+    log = SqliteLog(path)
+    while log.promote(50):
+        pass
+    names = names_in(log)
+    assert len(set(names)) == len(names)
+    assert {str(one[0]) for one in told} <= set(names)
+    log.close()
+
+
+def test_full_disk_delays_promotion(tmp_path: Path) -> None:
+    """Without space nothing moves and nothing is lost; with space again each fires once."""
+    path = tmp_path / "log"
+    process = child(path, FULL_DISK)
+    (failures, end, waiting, refused), moved = lines_of(process)
+    assert process.returncode == 0
+    assert (failures, end, waiting, refused) == (2, 0, 3, None)
+    assert moved == [20, 0, 20]
+    log = SqliteLog(path)
+    assert names_in(log) == [str(number) for number in range(20)]
+    log.close()
+
+
+def test_acknowledged_schedule_is_in_the_files(tmp_path: Path) -> None:
+    """The files, copied at the moment of an acknowledgement, hold the request; so does a reopened log."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.schedule(entry("later"), 5)
+    copy = SqliteLog(crashed_copy(path, tmp_path / "copy"))
+    assert copy.scheduled(RequestId("later")) == 5
+    copy.close()
+    log.close()
+    log = SqliteLog(path)
+    with pytest.raises(RequestConflict):
+        log.append([entry("later")])
+    assert (log.promote(5), names_in(log)) == (1, ["later"])
+    log.close()
+
+
+def test_lost_schedule_is_noticed(tmp_path: Path) -> None:
+    """A log whose acknowledged schedule is gone with its write-ahead log does not pass for whole."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.append([entry("first")])
+    log._database.checkpoint()
+    before = path.read_bytes()
+    log.schedule(entry("later"), 5)
+    copy = crashed_copy(path, tmp_path / "copy")
+    copy.write_bytes(before)
+    os.truncate(copy.with_name("copy-wal"), 0)
+    with pytest.raises(Corrupt, match=r"1 acknowledged records .* gone"):
+        SqliteLog(copy)
+    copy.with_name("copy-lock").unlink()
+    lossy = SqliteLog(copy)
+    assert (names_in(lossy), lossy.scheduled(RequestId("later"))) == (["first"], None)
+    lossy.close()
+    log.close()
+
+
+@pytest.mark.parametrize("column", ["due_us", "mark", "digest", "data"])
+def test_damaged_schedule_is_found(tmp_path: Path, column: str) -> None:
+    """Damage to a request that waits is named when promotion begins, also where it would silence it."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.schedule(entry("later"), 5)
+    log.close()
+    value = 2**50 if column == "due_us" else b"damaged"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE scheduled SET {column} = ?", (value,))
+    connection.close()
+    log = SqliteLog(path)
+    with pytest.raises(Corrupt, match=f"{path}.*scheduled request number 1"):
+        log.promote(0)
+    assert log.end() == 0
+    log.close()
+
+
+def test_file_without_schedule_is_upgraded(tmp_path: Path) -> None:
+    """A file of the former format is opened, keeps its records, ids and positions, and schedules."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.append([entry(str(number)) for number in range(5)])
+    log.truncate(Lsn(2))
+    log.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE scheduled")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    log = SqliteLog(path)
+    other = SqliteLog(path)
+    assert (log.start(), log.end(), names_in(log)) == (2, 5, ["2", "3", "4"])
+    assert log.append([Entry(RequestId("1"), b"body", b"", 0), entry("new")]) == [1, 5]
+    log.schedule(entry("later"), 5)
+    assert (other.promote(5), names_in(log)[-1]) == (1, "later")
+    log.close()
+    other.close()
