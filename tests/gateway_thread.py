@@ -1,0 +1,179 @@
+"""A gateway on a port of its own, in this process: the real one, over the real log and journal.
+
+`RunningGateway` serves an application that a `SerialDriver` processes. `Meddler` stands before it as
+a network that fails: it passes on one HTTP message at a time, and does to each what it is told.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from io import BufferedReader
+from pathlib import Path
+from typing import Self
+
+from penstock.gateway import serving
+from penstock.gateway.assembly import assemble
+from penstock.runtime.config import Config, GatewayConfig
+from penstock.runtime.loading import load_app
+from tests.serial_driver import SerialDriver
+
+HOST = "127.0.0.1"
+
+
+class RunningGateway:
+    """An application's gateway and driver, until the `with` block ends."""
+
+    def __init__(self, spec: str, data: Path, settings: GatewayConfig | None = None) -> None:
+        chosen = replace(settings or GatewayConfig(), port=serving.free_port(HOST))
+        self.config = Config(data=data, cores=1, gateway=chosen)
+        self.url = serving.url_of(chosen)
+        self.driver = SerialDriver(spec, self.config)
+        self._app = load_app(spec)
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="gateway")
+
+    def __enter__(self) -> Self:
+        self.driver.start()
+        self._thread.start()
+        assert self._ready.wait(30), "the gateway does not start"
+        if self._failure is not None:
+            self.__exit__()
+            raise self._failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.driver.stop()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except Exception as error:  # noqa: BLE001 -- raised where the test waits for the start
+            self._failure = error
+            self._ready.set()
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        assembly = await assemble(self._app, self.config)
+        server = serving._server(assembly.gateway, self.config.gateway)
+        task = asyncio.create_task(server.serve())
+        try:
+            await serving._until_listening(self.config.gateway, task)
+            self._ready.set()
+            await self._stop.wait()
+        finally:
+            server.stop()  # type: ignore[no-untyped-call]
+            await asyncio.wait({task}, timeout=5)
+            await assembly.close()
+
+
+class Meddling(Enum):
+    """What happens to one request on its way."""
+
+    CUT_BEFORE = "the connection ends before the gateway hears of it"
+    CUT_AFTER = "the gateway answers, and the connection ends before the client hears of it"
+    BUSY = "somebody else answers 503"
+    SILENCE = "the gateway answers, and the client hears nothing"
+
+
+class Meddler:
+    """Passes HTTP messages on; `then` says what happens to the next ones."""
+
+    def __init__(self, target: int) -> None:
+        self.then: deque[Meddling] = deque()
+        self.requests = 0
+        self._target = target
+        self._listener = socket.create_server((HOST, 0))
+        self._closed = threading.Event()
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, name="meddler")]
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in list(self._open):
+            end(one)
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            gateway = socket.create_connection((HOST, self._target))
+            self._open += [client, gateway]
+            thread = threading.Thread(target=self._carry, args=(client, gateway))
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(self, client: socket.socket, gateway: socket.socket) -> None:
+        with client, gateway, client.makefile("rb") as asks, gateway.makefile("rb") as answers:
+            with contextlib.suppress(OSError):
+                while request := message_of(asks):
+                    self.requests += 1
+                    self._pass_on(request, client, gateway, lambda: message_of(answers))
+            end(client)
+            end(gateway)
+
+    def _pass_on(
+        self,
+        request: bytes,
+        client: socket.socket,
+        gateway: socket.socket,
+        answer: Callable[[], bytes],
+    ) -> None:
+        match self.then.popleft() if self.then else None:
+            case Meddling.CUT_BEFORE:
+                raise ConnectionAbortedError
+            case Meddling.BUSY:
+                client.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy")
+            case Meddling.CUT_AFTER:
+                gateway.sendall(request)
+                answer()
+                raise ConnectionAbortedError
+            case Meddling.SILENCE:
+                gateway.sendall(request)
+                answer()
+                self._closed.wait()
+            case None:
+                gateway.sendall(request)
+                client.sendall(answer())
+
+
+def message_of(stream: BufferedReader) -> bytes:
+    """Read one HTTP message whose length is told; empty at the end of the stream."""
+    lines = [stream.readline()]
+    length = 0
+    while lines[-1] not in (b"", b"\r\n"):
+        name, _, value = lines[-1].partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+        lines.append(stream.readline())
+    return b"".join(lines) + stream.read(length) if lines[-1] else b""
+
+
+def end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
