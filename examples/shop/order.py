@@ -33,5 +33,5 @@ class Order:
 def init_orders(n: int, items: int, users: int, price: int) -> dict[str, str]:
     for i, user in enumerate(random().choices(range(users), k=n)):
         basket = [(Item(str(one)), 1) for one in random().choices(range(items), k=2)]
-        Order.put(str(i), user_id=User(str(user)), items=basket, total_cost=2 * price)
+        Order.upsert(str(i), user_id=User(str(user)), items=basket, total_cost=2 * price)
     return {"msg": "Batch init for orders successful"}

@@ -22,5 +22,5 @@ class User:
 @route("POST /payment/batch_init/{n}/{starting_money}")
 def init_users(n: int, starting_money: int) -> dict[str, str]:
     for i in range(n):
-        User.put(str(i), credit=starting_money)
+        User.upsert(str(i), credit=starting_money)
     return {"msg": "Batch init for users successful"}

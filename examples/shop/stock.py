@@ -23,5 +23,5 @@ class Item:
 @route("POST /stock/batch_init/{n}/{starting_stock}/{item_price}")
 def init_items(n: int, starting_stock: int, item_price: int) -> dict[str, str]:
     for i in range(n):
-        Item.put(str(i), stock=starting_stock, price=item_price)
+        Item.upsert(str(i), stock=starting_stock, price=item_price)
     return {"msg": "Batch init for stock successful"}

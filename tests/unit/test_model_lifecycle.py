@@ -150,6 +150,19 @@ def save_oddities() -> int:
     return item.price
 
 
+@transactional
+def put_item(name: str, price: int) -> None:
+    Item.upsert(name, price=price)
+
+
+@transactional
+def put_held_item(name: str, price: int) -> list[object]:
+    held = Item(name)
+    assert held.tags == ["old"]
+    Item.upsert(name, price=price)
+    return [held.price, held.tags]
+
+
 app = App(
     "life",
     Item,
@@ -160,6 +173,8 @@ app = App(
     go_back,
     try_each,
     save_oddities,
+    put_item,
+    put_held_item,
 )
 
 
@@ -292,3 +307,26 @@ def test_savepoints_in_a_loop(kit: Kit) -> None:
 def test_savepoint_restores_what_does_not_fit_yet(kit: Kit) -> None:
     """Attributes are checked at the end alone: a savepoint restores whatever they held."""
     assert kit.call.save_oddities() == 8
+
+
+def test_upsert_creates_what_is_not_there() -> None:
+    """`upsert` of a new key is a creation, with defaults."""
+    kit = Kit(app)
+    kit.call.put_item("a", 3)
+    assert kit.entity("Item", "a") == {"item_id": "a", "price": 3, "tags": [], "friend": None}
+
+
+def test_upsert_replaces_all_attributes() -> None:
+    """`upsert` of a known key leaves nothing of what was there, also for who holds a reference."""
+    kit = Kit(app)
+    kit.call.Item.create("a", price=1, tags=["old"])
+    assert kit.call.put_held_item("a", 4) == [4, []]
+    assert kit.entity("Item", "a") == {"item_id": "a", "price": 4, "tags": [], "friend": None}
+
+
+def test_upsert_can_be_a_request() -> None:
+    """A request may upsert, whether the entity is there or not."""
+    kit = Kit(app)
+    for price in (1, 2):
+        kit.submit("Item", "a", "upsert", [], {"price": price})
+        assert kit.entity("Item", "a")["price"] == price

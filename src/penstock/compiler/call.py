@@ -52,7 +52,7 @@ from penstock.plan.graph import UNKNOWN_OPERATOR, Action, End, Origin
 
 _ACTIONS: Final = {
     "create": Action.CREATE,
-    "put": Action.CREATE,
+    "upsert": Action.CREATE,
     "delete": Action.DELETE,
     "exists": Action.EXISTS,
 }

@@ -53,6 +53,11 @@ TIMEOUT: Final = seconds("timeout", "Seconds to wait for the answer.")
 DELAY: Final = seconds("delay", "Seconds after which the request runs, once.")
 
 
+def a(noun: str) -> str:
+    """Return a noun with its article."""
+    return f"{'an' if noun[:1] in 'AEIOUaeio' else 'a'} {noun}"
+
+
 class Paths:
     """The paths of a document. Paths that differ in their names alone are one."""
 
@@ -149,7 +154,7 @@ class Operations:
         return self._schemas.told(signature.returns)
 
     def _shown(self, kind: EntityType) -> None:
-        shown = _operation(f"show.{kind.name}", kind, f"Show a {kind.name}.", _SHOWN)
+        shown = _operation(f"show.{kind.name}", kind, f"Show {a(kind.name)}.", _SHOWN)
         shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH]
         told = {JSON: {"schema": self._schemas.entity(kind)}}
         shown["responses"] = _answers(200, "All attributes, the key among them.", told)
@@ -162,7 +167,7 @@ class Operations:
         shows = route.method == SHOW
         signature = None if shows else self._app.signature(route.entity, route.method)
         if signature is None:
-            texts = (f"Show a {route.entity}.", _SHOWN)
+            texts = (f"Show {a(route.entity)}.", _SHOWN)
         else:
             texts = _texts(kind, route.method, signature)
         described = _operation(f"route.{route.verb.lower()}.{label}", kind, *texts)
@@ -186,7 +191,7 @@ class Operations:
     ) -> Iterator[dict[str, Any]]:
         for name in route.names:
             if name == route.key and kind is not None:
-                yield {**_key(kind, SHOW), "name": name, "description": f"Key of a {kind.name}."}
+                yield {**_key(kind, SHOW), "name": name, "description": f"Key of {a(kind.name)}."}
             else:
                 assert signature is not None, "what is shown is named by its key alone"
                 parameter = signature.parameters[name]
@@ -242,16 +247,16 @@ def _operation(
 def _texts(kind: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
     """Return summary and description of a call."""
     if kind is not None and method in RESERVED:
-        return f"{_STANDING_METHODS[method]} {kind.name}.", ""
+        return f"{_STANDING_METHODS[method]} {a(kind.name)}.", ""
     summary, _, description = docstring_of(signature.function).partition("\n\n")
     return " ".join(summary.split()) or f"Call {signature.name}.", description.strip()
 
 
 _STANDING_METHODS: Final = {
-    "create": "Create a",
-    "put": "Create or replace a",
-    "delete": "Delete a",
-    "exists": "Ask whether there is a",
+    "create": "Create",
+    "upsert": "Create or replace",
+    "delete": "Delete",
+    "exists": "Ask whether there is",
 }
 
 
@@ -260,7 +265,7 @@ def _key(kind: EntityType, method: str) -> dict[str, Any]:
     made = method in CREATIONS
     if made and not kind.key_is_text:
         schema = {"anyOf": [{"const": "-"}, schema]}
-    description = _KEY_MADE if made else f"Key of a {kind.name}."
+    description = _KEY_MADE if made else f"Key of {a(kind.name)}."
     return {
         "name": "key",
         "in": "path",

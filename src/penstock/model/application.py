@@ -107,7 +107,7 @@ class App:
         Args:
             entity: The class's name; empty for a function.
             key: The entity's key, None where a creation shall derive it.
-            method: The method's or function's name, or `create`, `put`, `delete`, `exists`.
+            method: The method's or function's name, or `create`, `upsert`, `delete`, `exists`.
             positional: Arguments by position.
             named: Arguments by name.
 

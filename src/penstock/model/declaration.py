@@ -15,9 +15,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-RESERVED: Final = frozenset({"create", "delete", "exists", "put"})
-CREATIONS: Final = ("create", "put")
-"""What makes an entity: `put` replaces one that is there, `create` refuses to."""
+RESERVED: Final = frozenset({"create", "delete", "exists", "upsert"})
+CREATIONS: Final = ("create", "upsert")
+"""What makes an entity: `upsert` replaces one that is there, `create` refuses to."""
 FORBIDDEN: Final = (
     "__new__",
     "__del__",

@@ -61,7 +61,7 @@ def entity(cls: T) -> T:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity, `Item.create("i1", price=3)` creates it,
-    `Item.put("i1", price=3)` does so even where it exists, which replaces it; `Item.exists("i1")`
+    `Item.upsert("i1", price=3)` does so even where it exists, which replaces it; `Item.exists("i1")`
     asks, `reference.delete()` deletes. What is wrong with the class is said
     when an application is built from it, all at once.
     """
@@ -82,7 +82,7 @@ def entity(cls: T) -> T:
         "__deepcopy__": _same,
         "__reduce__": _reduce,
         "create": classmethod(_create),
-        "put": classmethod(_put),
+        "upsert": classmethod(_upsert),
         "exists": classmethod(_exists),
         "delete": _delete,
     }
@@ -228,7 +228,7 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
     return current().create(kind, key, instance)
 
 
-def _put(cls: type, /, *arguments: Any, **named: Any) -> Any:
+def _upsert(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """Create an entity, in the place of the one with its key if there is one; return it.
 
     Raises:

@@ -24,7 +24,7 @@ VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SHOW: Final = "show"
 """The method of a route that shows an entity's attributes; not a request, it only reads."""
 
-_OF_CLASS: Final = {"POST": "create", "PUT": "put", "GET": SHOW, "DELETE": "delete"}
+_OF_CLASS: Final = {"POST": "create", "PUT": "upsert", "GET": SHOW, "DELETE": "delete"}
 _SEGMENT: Final = re.compile(r"\{([A-Za-z_]\w*)\}|[A-Za-z0-9._~!$&'()*+,;=:@-]+")
 _TAKEN: Final = frozenset(
     {
