@@ -156,11 +156,11 @@ def put_item(name: str, price: int) -> None:
 
 
 @transactional
-def put_held_item(name: str, price: int) -> list[object]:
+def put_held_item(name: str, price: int) -> tuple[int, list[str]]:
     held = Item(name)
     assert held.tags == ["old"]
     Item.upsert(name, price=price)
-    return [held.price, held.tags]
+    return held.price, held.tags
 
 
 app = App(
@@ -320,7 +320,7 @@ def test_upsert_replaces_all_attributes() -> None:
     """`upsert` of a known key leaves nothing of what was there, also for who holds a reference."""
     kit = Kit(app)
     kit.call.Item.create("a", price=1, tags=["old"])
-    assert kit.call.put_held_item("a", 4) == [4, []]
+    assert kit.call.put_held_item("a", 4) == (4, [])
     assert kit.entity("Item", "a") == {"item_id": "a", "price": 4, "tags": [], "friend": None}
 
 
@@ -329,4 +329,5 @@ def test_upsert_can_be_a_request() -> None:
     kit = Kit(app)
     for price in (1, 2):
         kit.submit("Item", "a", "upsert", [], {"price": price})
-        assert kit.entity("Item", "a")["price"] == price
+        found = kit.entity("Item", "a")
+        assert found is not None and found["price"] == price
