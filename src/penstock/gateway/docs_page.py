@@ -78,10 +78,11 @@ class _Shown:
 
     @property
     def label(self) -> str:
-        """What the list of contents says."""
+        """What the list of contents says, as HTML."""
         if self.name.startswith("call."):
-            return self.path.rpartition("/")[2]
-        return f"{self.verb.upper()} {self.path}"
+            return escape(self.path.rpartition("/")[2])
+        verb = f'<span class="verb {self.verb}">{self.verb.upper()}</span>'
+        return verb + escape(self.path).replace("/", "/<wbr>")
 
 
 def _groups(document: Json) -> list[tuple[Json, list[_Shown]]]:
@@ -105,7 +106,7 @@ def _navigation(title: str, groups: list[tuple[Json, list[_Shown]]]) -> Iterator
     for tag, operations in groups:
         yield f"<h2>{escape(tag['name'])}</h2><ul>"
         for one in operations:
-            yield f'<li><a href="#{one.anchor}">{escape(one.label)}</a></li>'
+            yield f'<li><a href="#{one.anchor}">{one.label}</a></li>'
         yield "</ul>"
     yield '<h2>Reference</h2><ul><li><a href="#errors">Errors</a></li>'
     yield '<li><a href="#schemas">Schemas</a></li>'
@@ -272,12 +273,20 @@ def _shaped(schema: Json) -> str:
         return f"[{', '.join(_type(one) for one in schema['prefixItems'])}]"
     if schema.get("items"):
         return f"list of {_type(schema['items'])}"
-    if schema.get("additionalProperties"):
-        return f"object of {_type(schema['additionalProperties'])}"
+    if schema.get("type") == "object":
+        return _mapped(schema)
     kinds = schema.get("type", "anything")
     words = [kinds] if isinstance(kinds, str) else kinds
     form = schema.get("format") or schema.get("contentEncoding", "")
     return escape(" or ".join(words) + (f" ({form})" if form else ""))
+
+
+def _mapped(schema: Json) -> str:
+    each = [f"{escape(name)}: {_type(one)}" for name, one in schema.get("properties", {}).items()]
+    if each:
+        return f"{{{', '.join(each)}}}"
+    values = schema.get("additionalProperties")
+    return f"object of {_type(values)}" if values else "object"
 
 
 def _plain(value: object) -> str:

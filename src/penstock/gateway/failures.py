@@ -56,7 +56,8 @@ AWAITED: Final = (504,)
 
 def meanings() -> dict[int, dict[str, str]]:
     """Return what each code means, by status and code."""
-    told = {code: (STATUS[code], text) for code, text in _documented(PenstockError)} | REFUSED
+    texts = dict(_documented(PenstockError))
+    told = {code: (status, texts.get(code, "")) for code, status in STATUS.items()} | REFUSED
     found: dict[int, dict[str, str]] = {}
     for code, (status, text) in sorted(told.items()):
         found.setdefault(status, {})[code] = text
