@@ -81,7 +81,7 @@ class Calls:
             if due_us is not None:
                 return self._standing(request_id, {"status": "scheduled", "due_us": due_us})
             raise Refused(
-                404, "request", f"no request has the id {request_id}, or it is known no longer"
+                404, "not-found", f"no request has the id {request_id}, or it is known no longer"
             )
         try:
             if wait_s == 0 and not self._following.is_committed(place):
