@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, RequestError
 from penstock.gateway.keys import ApiKey, KeyStore, utc_now
-from penstock.gateway.principal import check_scope, parse_scope
+from penstock.gateway.principal import Scope, check_scope, parse_scope
+from penstock.model.application import App
 from penstock.runtime.loading import load_app
 
 HELP: Final = """Make, list and revoke the API keys of an application.
@@ -86,7 +87,9 @@ def add(
     ],
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="From now: 90m, 12h, 30d, 4w; or never."),
+        typer.Option(
+            "--expires", metavar="TIME", help="From now: 90m, 12h, 30d, 4w; default: never."
+        ),
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,
@@ -98,9 +101,7 @@ def add(
         RequestError: A scope is none, or names nothing of the application.
     """
     application = load_app(app)
-    scopes = [parse_scope(one) for one in scope]
-    for one in scopes:
-        check_scope(one, application)
+    scopes = _scopes(scope, application)
     settings = config_of(default_data(application.name), data=data, file=config)
     now = utc_now()
     until = now + _duration(expires) if expires is not None else None
@@ -131,15 +132,16 @@ def list_keys(
     config: ConfigOption = None,
 ) -> None:
     """List the keys; see `LIST_HELP`."""
-    found, now = _store(app, data, config).keys(), utc_now()
+    found, now = _store(app, data, config).read(), utc_now()
     if as_json:
         typer.echo(msgspec.json.encode([_shown(one, now) for one in found]))
         return
-    table = Table("id", "name", "ends in", "scopes", "created", "valid", box=None)
+    table = Table("id", "name", "ends in", "created", "valid", "scopes", box=None)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut off
     for one in found:
-        scopes = " ".join(one.scopes)
-        created = _day(one.created)
-        table.add_row(one.id, one.name, f"…{one.last}", scopes, created, _validity(one, now))
+        created, valid = f"{one.created:%Y-%m-%d}", _validity(one, now)
+        table.add_row(one.id, one.name, one.last, created, valid, "\n".join(one.scopes))
     Console(highlight=False, markup=False).print(table if found else "There are no keys.")
 
 
@@ -157,6 +159,25 @@ def revoke(
     """
     gone = _store(app, data, config).revoke(name)
     typer.echo(f"Revoked key {gone.id} ({gone.name}).")
+
+
+def _scopes(words: list[str], app: App) -> list[Scope]:
+    """Check the scopes of a new key.
+
+    Raises:
+        RequestError: Some are none, or name nothing of the application; names all of them.
+    """
+    found, complaints = [], []
+    for word in words:
+        try:
+            scope = parse_scope(word)
+            check_scope(scope, app)
+            found.append(scope)
+        except RequestError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise RequestError("\n".join(complaints))
+    return found
 
 
 def _store(app: str | None, data: Path | None, config: Path | None) -> KeyStore:
@@ -197,8 +218,4 @@ def _shown(key: ApiKey, now: datetime) -> dict[str, object]:
 def _validity(key: ApiKey, now: datetime) -> str:
     if key.expires is None:
         return "for ever"
-    return f"expired {_day(key.expires)}" if key.is_expired(now) else f"until {_day(key.expires)}"
-
-
-def _day(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M}Z"
+    return f"{'expired' if key.is_expired(now) else 'until'} {key.expires:%Y-%m-%d %H:%M}Z"

@@ -89,7 +89,7 @@ class KeyStore:
         """Whether keys were ever made here, so that nobody gets in without one."""
         return self.path.exists()
 
-    def keys(self) -> tuple[ApiKey, ...]:
+    def read(self) -> tuple[ApiKey, ...]:
         """Return what is stored of each key, the oldest first.
 
         Raises:
@@ -121,7 +121,7 @@ class KeyStore:
                 "underscores, and not eight hexadecimal digits, which are an id"
             )
         with self._changing():
-            keys = self.keys()
+            keys = self.read()
             if any(one.name == name for one in keys):
                 raise ConfigError(f"there is a key {name!r} already; revoke it, or choose another")
             key_id = _free_id({one.id for one in keys})
@@ -141,7 +141,7 @@ class KeyStore:
             OperationalError: It cannot be written; nothing is removed.
         """
         with self._changing():
-            keys = self.keys()
+            keys = self.read()
             for gone in keys:
                 if name_or_id in (gone.name, gone.id):
                     self._write(tuple(one for one in keys if one is not gone))
