@@ -111,7 +111,7 @@ def test_children_start_and_become_ready(yard: Yard) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_child_that_ends_is_started_again(yard: Yard, how: signal.Signals) -> None:
-    """However a child ends, another takes its place, the others stay, and one line says so."""
+    """However a child ends, another takes its place, the others stay, and lines say so."""
     with yard.running(yard.child("driver"), yard.child("gateway")) as supervisor:
         look_until(supervisor, lambda: supervisor.ready)
         (killed,), others = supervisor.pids("driver"), supervisor.pids("gateway")
@@ -120,9 +120,10 @@ def test_child_that_ends_is_started_again(yard: Yard, how: signal.Signals) -> No
         look_until(supervisor, lambda: supervisor.ready)
         assert supervisor.pids("driver") != [killed]
         assert supervisor.pids("gateway") == others
-    ((role, line),) = yard.told
-    assert role == "driver"
-    assert line.endswith("it is started again at once")
+    (first, ended), second = yard.told
+    assert first == "driver"
+    assert ended.endswith("it is started again at once")
+    assert second == ("driver", "is there again")
 
 
 def test_wrong_setting_is_not_tried_twice(yard: Yard) -> None:

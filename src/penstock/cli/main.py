@@ -9,11 +9,19 @@ from penstock.cli import failure
 from penstock.cli.bench.command import DEMO_HELP, bench, demo
 from penstock.cli.call import HELP as CALL_HELP
 from penstock.cli.call import call
+from penstock.cli.dev import HELP as DEV_HELP
+from penstock.cli.dev import dev
 from penstock.cli.driver import HELP as DRIVER_HELP
 from penstock.cli.driver import driver
 from penstock.cli.explain import HELP as EXPLAIN_HELP
 from penstock.cli.explain import explain
 from penstock.cli.keys import keys
+from penstock.cli.new import HELP as NEW_HELP
+from penstock.cli.new import new
+from penstock.cli.run import HELP as RUN_HELP
+from penstock.cli.run import run
+from penstock.cli.status import HELP as STATUS_HELP
+from penstock.cli.status import status
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -21,7 +29,10 @@ HELP: Final = """Serializable transactions over plain Python classes, on Apache 
 \b
 Examples:
   penstock demo                                      see it work
-  penstock run examples/shop                         run an application
+  penstock new kiosk                                 write a first application
+  penstock dev kiosk/app.py                          run it while you change it
+  penstock run examples/shop --port 8000             run an application
+  penstock status examples/shop                      see what runs, and how
   penstock call examples/shop Item i1 create price=3 send it a request
   penstock explain examples/shop                     see its dataflow graph
   penstock bench checkout --max --seconds 20 --json  measure
@@ -47,6 +58,10 @@ def options(
     """Take what is for every command."""
 
 
+application.command(help=NEW_HELP)(new)
+application.command(help=DEV_HELP)(dev)
+application.command(help=RUN_HELP)(run)
+application.command(help=STATUS_HELP)(status)
 application.command(help=DRIVER_HELP)(driver)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)

@@ -12,6 +12,12 @@ import typer
 from penstock.runtime.config import Config, Setting, load_config, parse_assignment
 
 DIRECTORY: Final = Path(".penstock")
+_FLAGS: Final = {
+    "gateway.host": "host",
+    "gateway.port": "port",
+    "gateway.processes": "gateways",
+}
+"""Flags whose names are not those of their settings."""
 
 AppArgument = Annotated[
     str,
@@ -45,6 +51,10 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),
 ]
+GatewaysOption = Annotated[
+    int | None, typer.Option("--gateways", metavar="N", help="How many gateways; default 1.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 SupervisedOption = Annotated[
     bool,
     typer.Option(
@@ -64,7 +74,7 @@ def config_of(
     data: Path | None = None,
     file: Path | None = None,
     assignments: list[str] | None = None,
-    **chosen: int | None,
+    **chosen: str | int | None,
 ) -> Config:
     """Build the configuration of a command from file, environment and its flags.
 
@@ -73,14 +83,14 @@ def config_of(
         data: `--data`.
         file: `--config`.
         assignments: What was given with `--set`.
-        chosen: Flags that are settings of the same name; None where not given.
+        chosen: Flags by the name of their setting; None where not given.
 
     Raises:
         ConfigError: Something cannot be used; names all of it.
     """
     flags = [parse_assignment(one) for one in assignments or ()]
     flags += [
-        Setting(name, value, f"--{name.replace('_', '-')}")
+        Setting(name, value, f"--{_FLAGS.get(name) or name.replace('_', '-')}")
         for name, value in chosen.items()
         if value is not None
     ]

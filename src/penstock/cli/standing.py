@@ -32,7 +32,7 @@ class Standing:
         log_end: How many requests were ever appended.
         lag: Those that wait for their epoch.
         requests_per_s: What epochs of the last seconds have processed.
-        epoch_ms: What the newest epoch took; None where no driver has said it lately.
+        epoch_ms: What the newest epoch took; None where no driver has ever said.
     """
 
     epoch: Epoch | None
@@ -59,14 +59,15 @@ def standing_of(data: Path, log: Log, journal: Journal, over_s: float = RATE_OVE
     last = journal.last()
     ends = {one: log.end(one) for one in log.partitions}
     committed = {} if last is None else last.positions
-    reports = ReportReader(data).since(time.time_ns() // 1_000 - int(over_s * 1e6))
-    newest = reports or ReportReader(data).after(Epoch((last.epoch if last else 0) - 1))
+    reader = ReportReader(data)
+    reports = reader.since(time.time_ns() // 1_000 - int(over_s * 1e6))
+    newest = reader.newest()
     return Standing(
         epoch=None if last is None else last.epoch,
         log_end=sum(ends.values()),
         lag=sum(end - committed.get(one, Lsn(0)) for one, end in ends.items()),
         requests_per_s=sum(one.records for one in reports) / over_s,
-        epoch_ms=sum(newest[-1].phases_ms.values()) if newest else None,
+        epoch_ms=None if newest is None else sum(newest.phases_ms.values()),
     )
 
 

@@ -120,6 +120,8 @@ class Supervisor:
                 self._take_end(run, code, now)
             elif run.ready_since is None and run.child.ready(run.process.pid):
                 run.ready_since = now
+                if run.failures:
+                    self._tell(run.child.role, "is there again")
 
     def stop(self) -> None:
         """Ask the children to end, role after role, and wait; kills who does not end in time."""

@@ -141,14 +141,7 @@ class DeltaJournal:
         return table.id
 
     def _table(self) -> MetaData | None:
-        """Return what version 0 says; None where it is absent or torn."""
-        try:
-            text = action.parse(self._commits.file_of(BEFORE_FIRST).read_bytes())
-        except FileNotFoundError:
-            return None
-        if text is Flaw.TORN:
-            return None
-        return action.table_of(self._commits.text_of(BEFORE_FIRST))
+        return _table_of(self._commits)
 
     def _create(self) -> None:
         for name in (_LOG, *(f"kind={kind}" for kind in PartKind)):
@@ -168,3 +161,26 @@ class DeltaJournal:
             size = -1
         if size != one.size:
             raise parquet.damaged(one, "is not there as it was written, so nothing is committed")
+
+
+def app_of(path: Path) -> str | None:
+    """Return the name of the application whose journal lies there; None where none does.
+
+    Raises:
+        Corrupt: It is damaged.
+        JournalUnavailable: It cannot be read.
+    """
+    with storage(f"open the journal in {path}"):
+        table = _table_of(CommitLog(path / _LOG, ""))
+    return None if table is None else table.name
+
+
+def _table_of(commits: CommitLog) -> MetaData | None:
+    """Return what version 0 says; None where it is absent or torn."""
+    try:
+        text = action.parse(commits.file_of(BEFORE_FIRST).read_bytes())
+    except FileNotFoundError:
+        return None
+    if text is Flaw.TORN:
+        return None
+    return action.table_of(commits.text_of(BEFORE_FIRST))

@@ -5,6 +5,7 @@ The driver appends one JSON line for each epoch to `run/epochs.jsonl`; at 8 MB t
 be written is lost with a warning, and a torn line is passed over. What is true is in the journal.
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -92,13 +93,20 @@ class ReportReader:
 
     def after(self, epoch: Epoch) -> list[StoredReport]:
         """Return the reports of later epochs that are still held, in order."""
-        return self._newest(lambda one: one.epoch > epoch)
+        return self._wanted(lambda one: one.epoch > epoch)
 
     def since(self, time_us: int) -> list[StoredReport]:
         """Return the reports of epochs committed at a time or later, in order."""
-        return self._newest(lambda one: one.time_us >= time_us)
+        return self._wanted(lambda one: one.time_us >= time_us)
 
-    def _newest(self, wanted: Callable[[StoredReport], bool]) -> list[StoredReport]:
+    def newest(self) -> StoredReport | None:
+        """Return the newest report; None where there is none."""
+        for line in self._lines():
+            with contextlib.suppress(msgspec.DecodeError):
+                return msgspec.json.decode(line, type=StoredReport)
+        return None
+
+    def _wanted(self, wanted: Callable[[StoredReport], bool]) -> list[StoredReport]:
         """Read backwards while reports are wanted and epochs fall.
 
         They rise where a rotation lets a file be read twice, or where the journal was begun anew.

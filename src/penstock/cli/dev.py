@@ -1,0 +1,110 @@
+"""`penstock dev`: an application in the foreground, restarted whenever its source changes.
+
+A change is first checked in a process of its own: what is wrong is shown, and what runs keeps
+running until it is right. The data stay, so that an attribute added with a default is there in
+every entity; a change that they do not fit is refused by the core, in its own words.
+"""
+
+import subprocess
+import sys
+from typing import Final
+
+from penstock.cli.foreground import Foreground
+from penstock.cli.run import foreground_of
+from penstock.cli.settings import (
+    AppArgument,
+    ConfigOption,
+    CoresOption,
+    DataOption,
+    PortOption,
+    SetOption,
+)
+from penstock.cli.sources import Sources
+from penstock.cli.supervisor import Supervisor
+from penstock.errors import ConfigError
+from penstock.runtime.loading import load_app, locate
+
+HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
+
+It starts again whenever a source file of the application changes; a mistake is shown and what runs
+keeps running. The console has a button that kills the driver, to watch it come back with nothing
+lost. Data stay in .penstock/<app name> between two runs; remove that folder to begin anew.
+
+\b
+Examples:
+  penstock dev app.py
+  penstock dev examples/shop --port 8080
+  penstock dev shop.services:app --cores 2 --set small_epoch=100
+"""
+
+
+def dev(
+    app: AppArgument,
+    port: PortOption = None,
+    data: DataOption = None,
+    cores: CoresOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+) -> None:
+    """Run an application for its developer; see `HELP`."""
+    application = load_app(app)
+    foreground = foreground_of(
+        application,
+        app,
+        data,
+        config,
+        assignments,
+        {"gateway.port": port, "cores": cores},
+        development=True,
+    )
+    foreground.run(Restarting(foreground, Sources(locate(app))).look)
+
+
+class Restarting:
+    """What is done again and again while a developer's application runs."""
+
+    def __init__(self, foreground: Foreground, sources: Sources) -> None:
+        """Watch sources for what runs in the foreground."""
+        self._foreground = foreground
+        self._sources = sources
+        self._waiting = False  # for a change, since what is there cannot run
+
+    def look(self, supervisor: Supervisor) -> None:
+        """Restart the application where its source has changed and is right; see `look` there.
+
+        Raises:
+            OperationalError: A process has failed too often.
+        """
+        if self._sources.changed():
+            self._take_change(supervisor)
+        if self._waiting:
+            return
+        try:
+            supervisor.look()
+        except ConfigError as error:
+            supervisor.stop()
+            self._foreground.tell("dev", f"waits for a change: {error}")
+            self._waiting = True
+
+    def _take_change(self, supervisor: Supervisor) -> None:
+        tell = self._foreground.tell
+        complaint = complaint_of(self._foreground.given.app)
+        if complaint:
+            kept = "waits" if self._waiting else "keeps what runs"
+            tell("dev", f"{kept} until this is right:\n{complaint}")
+            return
+        tell("dev", "the source has changed: it starts again")
+        supervisor.stop()
+        self._waiting = False
+
+
+def complaint_of(app: str) -> str:
+    """Return what is wrong with an application as it is on disk now; empty where nothing is."""
+    done = subprocess.run(  # noqa: S603 -- this very program
+        [sys.executable, "-P", "-m", "penstock", "explain", app],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr.strip() if done.returncode else ""

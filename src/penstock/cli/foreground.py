@@ -1,0 +1,135 @@
+"""An application in the foreground: its processes under a supervisor, and how they go in one line.
+
+What `penstock run` and `penstock dev` share. It promises to leave nothing running, and that what is
+acknowledged is durable however it ends.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from penstock.cli.curl import curl_of
+from penstock.cli.port import reserved
+from penstock.cli.processes import Given, children_of
+from penstock.cli.standing import shown, standing_of
+from penstock.cli.stop import Stop
+from penstock.cli.supervisor import Supervisor
+from penstock.errors import PenstockError
+from penstock.gateway.exposure import NOT_SET, check_exposure
+from penstock.gateway.keys import KeyStore
+from penstock.journal.delta import DeltaJournal
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.runtime import presence
+from penstock.runtime.config import Config
+
+ROLE: Final = "supervisor"
+LOOK_S: Final = 0.1
+_STYLES: Final = {"driver": "cyan", "view": "magenta", "gateway": "green"}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
+
+Look = Callable[[Supervisor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreground:
+    """An application, as a command runs it.
+
+    Attributes:
+        app: The application.
+        given: What its processes are told.
+        settings: What they make of it.
+        console: Where it is said what happens, and what the processes say.
+    """
+
+    app: App
+    given: Given
+    settings: Config
+    console: Console
+
+    def run(self, look: Look = Supervisor.look) -> None:
+        """Run the processes until this one is asked to stop; calls `look` again and again.
+
+        Raises:
+            ConfigError: The port is taken, strangers would be let in, another supervisor or driver
+                runs the application, or a process cannot run as it was told to.
+            OperationalError: A process has failed too often.
+        """
+        settings, told = self.settings, self.given.app
+        check_exposure(settings, KeyStore(settings.data).exists)
+        for role in sorted(presence.SINGLE):
+            presence.refuse_second(settings.data, role)
+        with reserved(settings.gateway.host, settings.gateway.port) as port:
+            settings = replace(settings, gateway=replace(settings.gateway, port=port))
+            supervisor = Supervisor(children_of(self.given, settings), self.say, self.tell)
+            url = url_of(settings)
+            with (
+                presence.present(settings.data, ROLE, told, url=url),
+                Stop(at_once=supervisor.kill) as stop,
+            ):
+                try:
+                    self._keep_running(supervisor, url, stop, look)
+                finally:
+                    self._print("stopping gateways, view and driver …")
+                    supervisor.stop()
+            self._print("stopped")
+
+    def say(self, role: str, line: str) -> None:
+        """Pass on a line that a process wrote."""
+        self.console.print(Text.assemble((role, _STYLES.get(role, "")), " ", line), soft_wrap=True)
+
+    def tell(self, role: str, line: str) -> None:
+        """Say what became of a process."""
+        self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
+
+    def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
+        data = self.settings.data
+        self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
+        with (
+            closing(SqliteLog(data / "log.sqlite")) as log,
+            closing(DeltaJournal(data / "journal", self.app.name)) as journal,
+        ):
+            while not supervisor.ready:
+                look(supervisor)
+                if stop.wanted.wait(LOOK_S):
+                    return
+            self._announce(url)
+
+            def line() -> str:
+                waiting = ", ".join(supervisor.waiting)
+                try:
+                    standing = str(standing_of(data, log, journal))
+                except PenstockError as error:
+                    standing = f"log or journal cannot be read: {error}"
+                return f"waiting for {waiting}  {standing}" if waiting else standing
+
+            with shown(self.console) as show:
+                while not stop.wanted.wait(LOOK_S):
+                    look(supervisor)
+                    show(line)
+
+    def _announce(self, url: str) -> None:
+        guarded = KeyStore(self.settings.data).exists or self.settings.gateway.jwks != NOT_SET
+        key = " -H 'Authorization: Bearer KEY'" if guarded else ""
+        self._print(
+            f"running; Ctrl-C stops\n"
+            f"  requests  {url}\n"
+            f"  console   {url}/console/\n"
+            f"  docs      {url}/docs\n"
+            f"  try       {curl_of(self.app, url)}{key}"
+        )
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def url_of(settings: Config) -> str:
+    """Return where this machine reaches the gateways."""
+    gateway = settings.gateway
+    scheme = "http" if gateway.tls_certificate == NOT_SET else "https"
+    host = _EVERYWHERE.get(gateway.host, gateway.host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{gateway.port}"

@@ -1,0 +1,43 @@
+"""The port of an application: refused while somebody else has it, held while gateways come and go.
+
+Gateways share their port (`SO_REUSEPORT`), so two applications would share one without a word, and
+each would get some of the other's requests. Whoever starts gateways therefore asks first without
+that option, and then holds the port with a socket of its own that takes no connections.
+"""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+from penstock.errors import ConfigError
+
+
+@contextlib.contextmanager
+def reserved(host: str, port: int) -> Iterator[int]:
+    """Hold a TCP port until the block ends; gives its number, which port 0 leaves to the system.
+
+    Raises:
+        ConfigError: Somebody uses it, or there is no such address on this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            # Connections of a former run that linger are in nobody's way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            taken: int = probe.getsockname()[1]
+        holder = socket.socket(family)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((address[0], taken, *address[2:]))
+    except OSError as error:
+        raise ConfigError(_complaint(host, port, error)) from error
+    with holder:
+        yield taken
+
+
+def _complaint(host: str, port: int, error: OSError) -> str:
+    where = f"port {port} of {host}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is in use by another process; stop that one, or choose another --port"
+    return f"{where} cannot be used: {error.strerror or error}"

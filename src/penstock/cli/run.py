@@ -1,0 +1,88 @@
+"""`penstock run`: all of an application in the foreground, kept running until a signal stops it."""
+
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from penstock.cli.foreground import Foreground
+from penstock.cli.processes import Given
+from penstock.cli.settings import (
+    AppArgument,
+    ConfigOption,
+    CoresOption,
+    DataOption,
+    GatewaysOption,
+    HostOption,
+    PartitionsOption,
+    PortOption,
+    SetOption,
+    config_of,
+    default_data,
+)
+from penstock.model.application import App
+from penstock.runtime.config import Config
+from penstock.runtime.loading import load_app
+
+HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
+
+Whatever of it dies is started again at once, and nothing is lost. The first signal lets gateways
+answer what they have taken, then ends the view, then the driver after the epoch that runs. A second
+one ends everything at once, which loses nothing either.
+
+Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from flags; the later
+ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …
+
+\b
+Examples:
+  penstock run examples/shop
+  penstock run examples/shop --port 8000 --data /var/lib/shop --gateways 2
+  penstock run shop.services:app --partitions 8 --set limits.time_ms=500
+  PENSTOCK_CORES=2 penstock run examples/bank --config production.toml
+"""
+
+
+def run(  # noqa: PLR0913 -- one parameter for each flag
+    app: AppArgument,
+    port: PortOption = None,
+    data: DataOption = None,
+    host: HostOption = None,
+    gateways: GatewaysOption = None,
+    partitions: PartitionsOption = None,
+    cores: CoresOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+) -> None:
+    """Run an application in the foreground; see `HELP`."""
+    application = load_app(app)
+    chosen = {
+        "gateway.port": port,
+        "gateway.host": host,
+        "gateway.processes": gateways,
+        "partitions": partitions,
+        "cores": cores,
+    }
+    foreground_of(application, app, data, config, assignments, chosen).run()
+
+
+def foreground_of(  # noqa: PLR0913 -- what a command line says
+    application: App,
+    app: str,
+    data: Path | None,
+    config: Path | None,
+    assignments: list[str] | None,
+    chosen: dict[str, str | int | None],
+    *,
+    development: bool = False,
+) -> Foreground:
+    """Return what runs an application with what a command line says of its settings.
+
+    Raises:
+        ConfigError: Settings cannot be used; names all of them.
+    """
+    settings: Config = config_of(
+        default_data(application.name), data=data, file=config, assignments=assignments, **chosen
+    )
+    told = [f"{name}={value}" for name, value in chosen.items() if value is not None]
+    given = Given(app, config, [*(assignments or ()), *told], development)
+    return Foreground(application, given, settings, Console(stderr=True))

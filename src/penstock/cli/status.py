@@ -1,0 +1,230 @@
+"""`penstock status`: what runs on a data directory, and how it stands."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import msgspec
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.cli.settings import (
+    DIRECTORY,
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_of,
+    default_data,
+)
+from penstock.cli.standing import Standing, standing_of
+from penstock.errors import ConfigError
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.log.sqlite import SqliteLog
+from penstock.runtime import presence
+from penstock.runtime.loading import load_app
+
+HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
+
+Exit codes: 0 it runs, 1 it does not.
+
+\b
+Examples:
+  penstock status examples/shop
+  penstock status --data /var/lib/shop
+  penstock status --data /var/lib/shop --json
+"""
+
+RATE_OVER_S: Final = 10.0
+_VIEW_TIMEOUT_S: Final = 2.0
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process.
+
+    Attributes:
+        role: Supervisor, driver, view or gateway; below the driver, jvm or worker.
+        pid: Its id.
+        uptime_s: How long it has run.
+        memory_mb: What of it is in memory; what it shares counts for each process that shares it.
+        details: What it says of itself.
+    """
+
+    role: str
+    pid: int
+    uptime_s: float
+    memory_mb: float
+    details: dict[str, str | int] = {}
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What `--json` prints. Keys are stable.
+
+    Attributes:
+        running: Whether a driver processes requests.
+        data: The directory.
+        app: The application's name; None where there is none yet.
+        processes: What runs.
+        epoch: The newest committed one.
+        log_end: How many requests were ever appended.
+        lag: Those that wait for their epoch.
+        requests_per_s: Over the last ten seconds.
+        view_epoch: Which epoch SQL answers of; None where no view answers.
+    """
+
+    running: bool
+    data: str
+    app: str | None
+    processes: list[Process]
+    epoch: int | None
+    log_end: int
+    lag: int
+    requests_per_s: float
+    view_epoch: int | None
+
+
+def status(
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="The application; see penstock run.")
+    ] = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+) -> None:
+    """Show what runs; see `HELP`."""
+    folder = _folder(app, data, config)
+    found = status_of(folder)
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    else:
+        _show(found)
+    if not found.running:
+        raise typer.Exit(1)
+
+
+def status_of(data: Path) -> Status:
+    """Look at a data directory.
+
+    Raises:
+        PenstockError: Its log or journal cannot be read.
+    """
+    processes = list(_processes(data))
+    name, standing = _standing(data)
+    return Status(
+        running=any(one.role == "driver" for one in processes),
+        data=str(data),
+        app=name,
+        processes=processes,
+        epoch=standing.epoch,
+        log_end=standing.log_end,
+        lag=standing.lag,
+        requests_per_s=round(standing.requests_per_s, 1),
+        view_epoch=_view_epoch(data),
+    )
+
+
+def _folder(app: str | None, data: Path | None, config: Path | None) -> Path:
+    """Return the directory that is meant.
+
+    Raises:
+        ConfigError: Nobody says which, and there is none or more than one here.
+    """
+    known = sorted(DIRECTORY.iterdir()) if app is None and DIRECTORY.is_dir() else []
+    default = known[0] if len(known) == 1 else Path()
+    if app is not None:
+        default = default_data(load_app(app).name)
+    chosen = config_of(default, data=data, file=config).data
+    if chosen == Path():
+        here = f"; here are {', '.join(map(str, known))}" if known else ""
+        raise ConfigError(f"which application is meant? Name it, or give --data{here}")
+    return chosen
+
+
+def _processes(data: Path) -> Iterator[Process]:
+    for role in presence.ROLES:
+        for one in presence.find(data, role):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(one.pid)
+                yield _process(role, process, one.details)
+                if role == "driver":
+                    yield from _below(process)
+
+
+def _below(driver: psutil.Process) -> Iterator[Process]:
+    """Yield what the driver has started: Spark's JVM, and the Python workers below that."""
+    for one in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield _process("jvm" if one.name().startswith("java") else "worker", one)
+
+
+def _process(
+    role: str, process: psutil.Process, details: dict[str, str | int] | None = None
+) -> Process:
+    return Process(
+        role=role,
+        pid=process.pid,
+        uptime_s=round(time.time() - process.create_time(), 1),
+        memory_mb=round(process.memory_info().rss / (1 << 20), 1),
+        details=details or {},
+    )
+
+
+def _standing(data: Path) -> tuple[str | None, Standing]:
+    """Return application and figures; opens nothing that is not there, since that would make it."""
+    name = app_of(data / "journal")
+    path = data / "log.sqlite"
+    if name is None or not path.exists():
+        return name, Standing(None, 0, 0, 0.0, None)
+    with closing(SqliteLog(path)) as log, closing(DeltaJournal(data / "journal", name)) as journal:
+        return name, standing_of(data, log, journal, RATE_OVER_S)
+
+
+def _view_epoch(data: Path) -> int | None:
+    """Ask the view for the epoch that it answers of."""
+    for one in presence.find(data, "view"):
+        transport = httpx.HTTPTransport(uds=str(one.details["socket"]))
+        with httpx.Client(transport=transport, timeout=_VIEW_TIMEOUT_S) as client:
+            try:
+                answer = client.get("http://view/status")
+                return int(answer.json()["epoch"])
+            except (httpx.HTTPError, ValueError, KeyError):
+                return None
+    return None
+
+
+def _show(found: Status) -> None:
+    console = Console()
+    if not found.processes:
+        console.print(f"nothing runs in {found.data}", highlight=False, soft_wrap=True)
+    else:
+        table = Table("process", "pid", "up", "memory", "", box=None, pad_edge=False)
+        for one in found.processes:
+            details = "  ".join(f"{name} {value}" for name, value in one.details.items())
+            indent = "  " if one.role in ("jvm", "worker") else ""
+            up, memory = _duration(one.uptime_s), f"{one.memory_mb:,.0f} MB"
+            table.add_row(indent + one.role, str(one.pid), up, memory, details)
+        console.print(table)
+        if not found.running:
+            console.print("no driver runs: requests wait in the log", style="yellow")
+    epoch = "-" if found.epoch is None else str(found.epoch)
+    view = "-" if found.view_epoch is None else str(found.view_epoch)
+    console.print(
+        f"{found.app or '-'} in {found.data}: epoch {epoch}, view at {view}, "
+        f"{found.log_end:,} requests, lag {found.lag:,}, {found.requests_per_s:,.0f} requests/s",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
