@@ -5,7 +5,6 @@ effect exactly as the answer says; and that the same request id never takes effe
 """
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from penstock.gateway.answers import answer, headers_of, json_of, value_of
 from penstock.gateway.errors import Refused
 from penstock.gateway.exchange import JSON, MSGPACK, Exchange
 from penstock.gateway.following import Following
+from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.submission import ONLY, Submission
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
@@ -43,6 +43,7 @@ class Calls:
         self._config = config
         self._submission = submission
         self._following = following
+        self._ids = RequestIds()
         self._newest = Lsn(0)  # after the newest record that this gateway knows of
 
     async def call(self, exchange: Exchange) -> Response:
@@ -156,7 +157,7 @@ class Calls:
         return body, touches
 
     def _id_of(self, exchange: Exchange) -> RequestId:
-        chosen = exchange.chosen_id() or uuid.uuid4().hex
+        chosen = exchange.chosen_id() or self._ids.draw()
         exchange.request_id = chosen
         return RequestId(chosen)
 

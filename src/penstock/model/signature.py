@@ -71,6 +71,11 @@ class Signature:
         self._lowers = {one.name: lower_of(one.annotation) for one in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
+        # Arguments by name, all of them: there is nothing to match.
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        self._whole = {one.name for one in parameters if one.kind in by_name}
+        if len(self._whole) < len(parameters):
+            self._whole.add("")  # which no argument is called
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]
@@ -81,7 +86,8 @@ class Signature:
             RequestError: They do not fit; the message names the parameter.
         """
         try:
-            self._shape.bind(*positional, **named)
+            if positional or named.keys() != self._whole:
+                self._shape.bind(*positional, **named)
             row = [self._lower(self._at(i), one) for i, one in enumerate(positional)]
             extra = {name: self._lower(self._named(name), one) for name, one in named.items()}
             by_position = msgspec.Raw(_ENCODER.encode(row))

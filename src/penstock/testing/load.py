@@ -1,0 +1,170 @@
+"""A load generator for HTTP: many connections, each with one request at a time.
+
+It shares cores with what it measures, so it does the least that is right: HTTP/1.1 with keep-alive,
+answers with a `Content-Length` only. (A full client library costs more for each request than the
+gateway does.) A connection that breaks is opened again, and its request sent again, which is what a
+client with an idempotency key may do; without a key the caller says so, and the answer is lost.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length:"
+RECONNECT_S: Final = 0.05
+"""Between two tries to connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: `POST /orders/checkout/17`; `request_id` makes it safe to send twice."""
+
+    verb: str
+    path: str
+    body: bytes = b""
+    request_id: str = ""
+
+    def encoded(self, host: str) -> bytes:
+        """Return it as it travels."""
+        head = f"{self.verb} {self.path} HTTP/1.1\r\nHost: {host}\r\n"
+        if self.request_id:
+            head += f"Idempotency-Key: {self.request_id}\r\n"
+        if self.body:
+            head += "Content-Type: application/json\r\n"
+        return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        request: What was asked.
+        status: HTTP's; 0 where the connection broke and the request could not be sent again.
+        body: As received.
+        sent_s: When it was first sent, on the generator's clock.
+        took_s: Until the answer was there, with all retries.
+        tries: How often it was sent.
+    """
+
+    request: Request
+    status: int
+    body: bytes
+    sent_s: float
+    took_s: float
+    tries: int
+
+
+@dataclass(slots=True)
+class Load:
+    """Sends requests to one address over some connections.
+
+    Attributes:
+        host: Address of the server.
+        port: Its port.
+        connections: How many requests are under way at once.
+        timeout_s: How long one answer may take; then it counts as broken.
+        answers: All answers so far.
+    """
+
+    host: str
+    port: int
+    connections: int
+    timeout_s: float = 300.0
+    answers: list[Answer] = field(default_factory=list)
+
+    def run(self, requests: Iterator[Request], seconds: float = float("inf")) -> list[Answer]:
+        """Send requests until they or the seconds are used up; return the answers of this call.
+
+        What is under way at the end is waited for.
+        """
+        first = len(self.answers)
+        asyncio.run(self._run(requests, seconds))
+        return self.answers[first:]
+
+    async def _run(self, requests: Iterator[Request], seconds: float) -> None:
+        deadline = time.perf_counter() + seconds
+        workers = [self._work(requests, deadline) for _ in range(self.connections)]
+        await asyncio.gather(*workers)
+
+    async def _work(self, requests: Iterator[Request], deadline: float) -> None:
+        connection = _Connection(self.host, self.port)
+        try:
+            for request in requests:  # shared by all workers of this loop
+                self.answers.append(await self._ask(connection, request))
+                if time.perf_counter() >= deadline:
+                    return
+        finally:
+            connection.close()
+
+    async def _ask(self, connection: "_Connection", request: Request) -> Answer:
+        began = time.perf_counter()
+        data = request.encoded(f"{self.host}:{self.port}")
+        tries, status, body = 0, 0, b""
+        while time.perf_counter() - began < self.timeout_s:
+            tries += 1
+            left_s = self.timeout_s - (time.perf_counter() - began)
+            try:
+                async with asyncio.timeout(left_s):
+                    status, body = await connection.ask(data)
+                break
+            except (OSError, EOFError, TimeoutError) as error:
+                connection.close()
+                if not request.request_id and not isinstance(error, ConnectionRefusedError):
+                    break
+                await asyncio.sleep(RECONNECT_S)
+        return Answer(request, status, body, began, time.perf_counter() - began, tries)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection with one request under way; opened when it is needed."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+
+    async def ask(self, data: bytes) -> tuple[int, bytes]:
+        """Send a request; return status and body.
+
+        Raises:
+            OSError: There is no connection, or it broke.
+            EOFError: The server ended it before the answer was whole.
+        """
+        loop = asyncio.get_running_loop()
+        if self._transport is None:
+            self._transport, _ = await loop.create_connection(lambda: self, *self._address)
+        self._buffer, self._answer = b"", loop.create_future()
+        self._transport.write(data)
+        return await self._answer
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take a piece of the answer."""
+        self._buffer = self._buffer + data if self._buffer else data
+        end = self._buffer.find(_HEAD_END)
+        if end < 0 or self._answer is None or self._answer.done():
+            return
+        head = self._buffer[:end].lower()
+        body = self._buffer[end + len(_HEAD_END) :]
+        at = head.find(_LENGTH)
+        length = int(head[at + len(_LENGTH) :].split(b"\r", 1)[0]) if at >= 0 else 0
+        if len(body) >= length:
+            self._answer.set_result((int(head[9:12]), body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self._answer.set_exception(exc or EOFError("the server ended the connection"))
