@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from penstock.gateway.failures import meanings
 from penstock.gateway.openapi import openapi_document
+from penstock.gateway.operations import MSGPACK
 from penstock.gateway.samples import curl_of
 from penstock.model.application import App
 
@@ -194,6 +195,7 @@ def _answers(operation: Json) -> Iterator[str]:
         rows += [
             (status, _type(described["schema"]) or "anything", media, response["description"])
             for media, described in response["content"].items()
+            if media != MSGPACK
         ]
     yield from _table(("Status", "Value", "As", "Meaning"), rows)
     if failures:
