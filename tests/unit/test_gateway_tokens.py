@@ -202,6 +202,42 @@ def test_changed_token_is_refused(tmp_path: Path) -> None:
         refuse(door, token + end)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+HEADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "alg": st.sampled_from(["EdDSA", "RS256", "none", "HS256"]) | JSON,
+        "kid": st.sampled_from(["rsa", "ec", "ed"]) | JSON,
+        "crit": JSON,
+        "b64": JSON,
+        "typ": JSON,
+    },
+)
+
+
+def test_forged_token_is_refused_whatever_it_holds(tmp_path: Path) -> None:
+    """Any header, claims and signature that nobody signed are a refusal, and no other error."""
+    door = tokens(tmp_path)
+
+    @given(HEADS | JSON, JSON, st.binary(max_size=80))
+    def forgery(head: object, claims: object, signature: bytes) -> None:
+        mark = base64.urlsafe_b64encode(signature).rstrip(b"=")
+        refuse(door, b".".join([segment(head), segment(claims), mark]))
+
+    @given(st.binary(max_size=60), st.binary(max_size=60))
+    def noise(head: bytes, claims: bytes) -> None:
+        parts = (base64.urlsafe_b64encode(one).rstrip(b"=") for one in (head, claims, b"x"))
+        refuse(door, b".".join(parts))
+
+    forgery()
+    noise()
+    refuse(door, base64.urlsafe_b64encode(b"[" * 5_000).rstrip(b"=") + b".e30.eA")
+
+
 def test_remembered_token_expires(tmp_path: Path) -> None:
     """What was verified once is verified again after its end, and refused then."""
     door = tokens(tmp_path)

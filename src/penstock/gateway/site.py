@@ -26,7 +26,7 @@ class Site:
         """Hear pages of these origins beside the gateway's own.
 
         Args:
-            origins: As browsers send them: `https://shop.example`.
+            origins: As browsers send them: `https://shop.example`. There is no wildcard.
             hosts: Names of this machine beside loopback addresses; None where any name will do.
         """
         self._origins = frozenset(one.encode() for one in origins)
