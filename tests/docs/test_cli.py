@@ -15,7 +15,19 @@ from penstock.runtime.config import Config
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
-COMMANDS = ("driver", "call", "explain", "demo", "bench", "bench checkout", "bench transfer")
+COMMANDS = (
+    "run",
+    "dev",
+    "new",
+    "status",
+    "driver",
+    "call",
+    "explain",
+    "demo",
+    "bench",
+    "bench checkout",
+    "bench transfer",
+)
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -67,7 +79,7 @@ def test_help_shows_examples_of_the_command(penstock: Run, command: str) -> None
 def test_help_lists_every_command(penstock: Run) -> None:
     """The commands that are documented are those that exist."""
     _, out, _ = penstock("--help")
-    for command in ("driver", "call", "explain", "demo", "bench"):
+    for command in ("run", "dev", "new", "status", "driver", "call", "explain", "demo", "bench"):
         assert re.search(rf"^│ {command} ", out, re.MULTILINE)
 
 

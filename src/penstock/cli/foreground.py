@@ -4,7 +4,7 @@ What `penstock run` and `penstock dev` share. It promises to leave nothing runni
 acknowledged is durable however it ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,7 +17,7 @@ from penstock.cli.port import reserved
 from penstock.cli.processes import Given, children_of
 from penstock.cli.standing import shown, standing_of
 from penstock.cli.stop import Stop
-from penstock.cli.supervisor import Supervisor
+from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
 from penstock.gateway.exposure import NOT_SET, check_exposure
 from penstock.gateway.keys import KeyStore
@@ -44,12 +44,14 @@ class Foreground:
         given: What its processes are told.
         settings: What they make of it.
         console: Where it is said what happens, and what the processes say.
+        children: Makes its processes of what they are told.
     """
 
     app: App
     given: Given
     settings: Config
     console: Console
+    children: Callable[[Given, Config], Sequence[Child]] = children_of
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until this one is asked to stop; calls `look` again and again.
@@ -65,7 +67,7 @@ class Foreground:
             presence.refuse_second(settings.data, role)
         with reserved(settings.gateway.host, settings.gateway.port) as port:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
-            supervisor = Supervisor(children_of(self.given, settings), self.say, self.tell)
+            supervisor = Supervisor(self.children(self.given, settings), self.say, self.tell)
             url = url_of(settings)
             with (
                 presence.present(settings.data, ROLE, told, url=url),

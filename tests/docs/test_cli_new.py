@@ -1,0 +1,67 @@
+"""`penstock new`: what it writes works as it is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import new
+from penstock.cli.main import execute
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_new_application_passes_its_own_test(tmp_path: Path) -> None:
+    """What is written is an application of at most 20 lines whose test passes at once."""
+    assert execute(["new", "kiosk"]) == 0
+    folder = tmp_path / "kiosk"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(new.FILES)
+    assert len((folder / "app.py").read_text().splitlines()) <= 20
+    arguments = ["-q", "-W", "error", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], cwd=folder, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_new_application_serves_the_paths_of_its_readme(tmp_path: Path) -> None:
+    """The requests that the README shows are paths of the application."""
+    assert execute(["new", "shelf"]) == 0
+    done = subprocess.run(
+        [sys.executable, "-c", "import app; print(app.app.name, *app.app.routes, sep='\\n')"],
+        cwd=tmp_path / "shelf",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    name, *routes = done.stdout.splitlines()
+    assert name == "shelf"
+    paths = [re.findall(r"(?:verb|path)='([^']*)'", one) for one in routes]
+    readme = (tmp_path / "shelf" / "README.md").read_text()
+    assert sorted(paths) == [
+        ["GET", "/items/{item_id}"],
+        ["POST", "/items/create/{item_id}"],
+        ["POST", "/items/{item_id}/take/{amount}"],
+    ]
+    for example in ("items/tea\n", "items/create/tea?stock=5", "items/tea/take/2"):
+        assert f"http://127.0.0.1:8000/{example}" in readme
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder or file of the name is left as it is."""
+    (tmp_path / "kiosk").mkdir()
+    assert execute(["new", "kiosk"]) == 2
+    assert "there already" in capsys.readouterr().err
+    assert list((tmp_path / "kiosk").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["Kiosk", "2nd", "a-b", "class", "../x y", ""])
+def test_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) -> None:
+    """The name is that of a folder, an application and perhaps a package."""
+    assert execute(["new", name]) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,265 @@
+"""`penstock run`, `status` and `dev` with everything real but Spark: small programs are the children."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.cli.curl import curl_of
+from penstock.cli.dev import Restarting
+from penstock.cli.foreground import Foreground
+from penstock.cli.main import execute
+from penstock.cli.processes import Given, children_of
+from penstock.cli.sources import Sources
+from penstock.cli.supervisor import Child, Supervisor
+from penstock.errors import ConfigError
+from penstock.log.api import Entry
+from penstock.runtime import presence
+from penstock.runtime.config import Config, GatewayConfig
+from penstock.runtime.loading import load_app, locate
+from penstock.runtime.reports import ReportWriter
+from tests.serial_driver import SerialDriver
+
+SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
+PRESENT = """
+    import signal, sys
+    from pathlib import Path
+    from penstock.runtime.presence import present
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with present(Path(sys.argv[1]), sys.argv[2], "app"):
+        print("here", flush=True)
+        sys.stdin.read()
+"""
+APP = """
+    from penstock import App, entity, key
+
+    @entity
+    class Item:
+        item_id: str = key()
+        stock: int = {stock}
+
+    app = App("edited", Item)
+"""
+
+
+def small_children(given: Given, settings: Config) -> Sequence[Child]:
+    """Return children that do nothing but to be there."""
+    commands = {
+        child.role: [sys.executable, "-c", textwrap.dedent(PRESENT), str(settings.data), child.role]
+        for child in children_of(given, settings)
+    }
+    return [Child(one.role, commands[one.role], one.ready) for one in children_of(given, settings)]
+
+
+def foreground(app: str, data: Path, output: StringIO, **gateway: str | int) -> Foreground:
+    settings = Config(data, gateway=replace(GatewayConfig(port=0), **gateway))  # type: ignore[arg-type]
+    console = Console(file=output, width=200)
+    return Foreground(load_app(app), Given(app, None, []), settings, console, small_children)
+
+
+def then_stop(act: Callable[[Supervisor], bool]) -> Callable[[Supervisor], None]:
+    """Look until something is done, then ask to stop as Ctrl-C does."""
+    done = False
+
+    def look(supervisor: Supervisor) -> None:
+        nonlocal done
+        supervisor.look()
+        if not done and supervisor.ready and act(supervisor):
+            done = True
+            signal.raise_signal(signal.SIGINT)
+
+    return look
+
+
+def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
+    """URLs and a request to try are printed when all are there; after the stop nobody is."""
+    output, found = StringIO(), list[presence.Presence]()
+
+    def look(supervisor: Supervisor) -> bool:
+        found[:] = presence.find(tmp_path, "supervisor")
+        return "try" in output.getvalue()
+
+    foreground(SHOP, tmp_path, output).run(then_stop(look))
+    (supervisor,) = found
+    url = supervisor.details["url"]
+    text = output.getvalue()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", str(url))
+    for line in (f"requests  {url}", f"console   {url}/console/", f"docs      {url}/docs"):
+        assert line in text
+    assert f"curl -X POST {url}/stock/item/create/3" in text
+    assert {"driver here", "view here", "gateway here"} <= set(text.splitlines())
+    assert text.splitlines()[-1] == "stopped"
+    assert [one for role in presence.ROLES for one in presence.find(tmp_path, role)] == []
+
+
+def test_killed_child_comes_back(tmp_path: Path) -> None:
+    """A killed driver is replaced while the others stay, and two lines say so."""
+    output, killed = StringIO(), list[int]()
+
+    def kill_once(supervisor: Supervisor) -> bool:
+        if not killed:
+            killed.extend(supervisor.pids("driver"))
+            os.kill(killed[0], signal.SIGKILL)
+        return supervisor.pids("driver") != killed
+
+    foreground(SHOP, tmp_path, output).run(then_stop(kill_once))
+    assert "driver ended with SIGKILL; it is started again at once" in output.getvalue()
+    assert "driver is there again" in output.getvalue()
+
+
+def test_children_are_told_what_the_supervisor_was_told(tmp_path: Path) -> None:
+    """Each process is started with the same application, directory and settings, port included."""
+    settings = Config(tmp_path, gateway=GatewayConfig(port=8_123, processes=2))
+    given = Given(SHOP, tmp_path / "a.toml", ["cores=2"], development=True)
+    children = children_of(given, settings)
+    assert [one.role for one in children] == ["driver", "view", "gateway", "gateway"]
+    for child in children:
+        words = shlex.join(child.command)
+        assert f"penstock {child.role} {SHOP} --supervised" in words
+        assert f"--data {tmp_path} --config {tmp_path}/a.toml" in words
+        assert words.endswith("--set cores=2 --set gateway.port=8123")
+        assert ("--dev" in child.command) == (child.role == "gateway")
+
+
+def test_port_in_use_is_refused(tmp_path: Path) -> None:
+    """Nothing is started where somebody else has the port."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} .* in use"):
+            foreground(SHOP, tmp_path, StringIO(), port=port).run()
+
+
+def test_strangers_are_not_let_in(tmp_path: Path) -> None:
+    """An address that other machines reach wants keys, tokens or a word, before Spark starts."""
+    with pytest.raises(ConfigError, match="reached from other machines"):
+        foreground(SHOP, tmp_path, StringIO(), host="0.0.0.0").run()
+
+
+@pytest.mark.parametrize("role", ["supervisor", "driver"])
+def test_second_run_on_the_same_data_is_refused(tmp_path: Path, role: str) -> None:
+    """What runs already is named by its process id."""
+    with (
+        presence.present(tmp_path, role, "first"),
+        pytest.raises(ConfigError, match=f"process {os.getpid()} runs first"),
+    ):
+        foreground(SHOP, tmp_path, StringIO()).run()
+
+
+def test_status_tells_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get processes and figures as JSON, people a table; both come with exit code 0."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    driver.on_epoch.append(ReportWriter(tmp_path).take)
+    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    driver.start()
+    assert driver.wait_until(Lsn(1), 30_000)
+    with presence.present(tmp_path, "driver", SHOP, partitions=2):
+        assert execute(["status", "--data", str(tmp_path), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert execute(["status", "--data", str(tmp_path)]) == 0
+        table = capsys.readouterr().out
+    driver.stop()
+    (process, *_) = found["processes"]
+    assert (process["role"], process["pid"]) == ("driver", os.getpid())
+    assert process["memory_mb"] > 1
+    assert process["details"] == {"partitions": 2}
+    figures = {name: found[name] for name in ("running", "app", "epoch", "log_end", "lag")}
+    assert figures == {"running": True, "app": "shop", "epoch": 0, "log_end": 1, "lag": 0}
+    assert found["requests_per_s"] == 0.1
+    assert found["view_epoch"] is None
+    assert re.search(rf"driver +{os.getpid()} .* partitions 2", table)
+    assert "epoch 0, view at -, 1 requests, lag 0" in table
+
+
+def test_status_of_what_does_not_run_exits_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing runs, that is said; looking makes no files."""
+    assert execute(["status", "--data", str(tmp_path / "data")]) == 1
+    assert "nothing runs" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_without_a_name_takes_the_only_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody needs to name the one application that is there; with two, both are named."""
+    monkeypatch.chdir(tmp_path)
+    assert execute(["status"]) == 2
+    (tmp_path / ".penstock" / "one").mkdir(parents=True)
+    assert execute(["status"]) == 1
+    assert str(Path(".penstock/one")) in capsys.readouterr().out
+    (tmp_path / ".penstock" / "two").mkdir()
+    assert execute(["status"]) == 2
+    assert "one, .penstock/two" in capsys.readouterr().err
+
+
+def write_app(path: Path, stock: str) -> None:
+    path.write_text(textwrap.dedent(APP.format(stock=stock)))
+
+
+def test_changed_source_is_noticed_when_it_rests(tmp_path: Path) -> None:
+    """A change is reported once, when two looks in a row have seen the same."""
+    path = tmp_path / "edited.py"
+    write_app(path, "0")
+    sources = Sources(locate(str(path)))
+    assert not sources.changed()
+    write_app(path, "10")
+    assert not sources.changed()
+    assert sources.changed()
+    assert not sources.changed()
+    (tmp_path / "other.py").touch()
+    assert [sources.changed() for _ in range(3)] == [False, True, False]
+    (tmp_path / "notes.txt").touch()
+    assert [sources.changed() for _ in range(3)] == [False, False, False]
+
+
+def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: Path) -> None:
+    """A mistake is shown and changes nothing; when it is put right, all processes start again."""
+    path, output = tmp_path / "edited.py", StringIO()
+    write_app(path, "0")
+    shown = foreground(str(path), tmp_path / "data", output)
+    restarting = Restarting(shown, Sources(locate(str(path))))
+    steps: list[list[int]] = []
+
+    def look(supervisor: Supervisor) -> None:
+        restarting.look(supervisor)
+        pids, text = supervisor.pids("driver") + supervisor.pids("gateway"), output.getvalue()
+        if not supervisor.ready:
+            return
+        if not steps:
+            steps.append(pids)
+            write_app(path, "nonsense")
+        elif len(steps) == 1 and "keeps what runs" in text:
+            steps.append(pids)
+            write_app(path, "1234")
+        elif len(steps) == 2 and "it starts again" in text:
+            steps.append(pids)
+            signal.raise_signal(signal.SIGINT)
+
+    shown.run(look)
+    first, kept, restarted = steps
+    assert kept == first
+    assert not set(restarted) & set(first)
+    assert "nonsense" in output.getvalue()
+
+
+def test_first_request_fits_the_application() -> None:
+    """What is proposed to try creates something, at a path of the application's own or by name."""
+    bank = str(Path(SHOP).with_name("bank"))
+    assert curl_of(load_app(SHOP), "U") == "curl -X POST U/stock/item/create/3"
+    assert curl_of(load_app(bank), "U") == "curl -X POST U/call/Account/account-1/create"
