@@ -29,9 +29,15 @@ EPOCHS_MAX: Final = 600
 
 RATE_OVER_S: Final = 5.0
 
+_STATES: Final = {
+    psutil.STATUS_STOPPED: "stopped",
+    psutil.STATUS_TRACING_STOP: "held by a debugger",
+    psutil.STATUS_ZOMBIE: "ended",
+}
+
 
 class Process(msgspec.Struct, frozen=True):
-    """One process of the application; `state` is the operating system's word for what it does."""
+    """One process of the application; `state` is `running`, or why it does nothing."""
 
     pid: int
     role: str
@@ -181,7 +187,7 @@ def _described(one: Presence) -> Process:
         started_s=one.started_s,
         uptime_s=max(0.0, time.time() - one.started_s),
         memory_bytes=_memory_of(process),
-        state=process.status(),
+        state=_STATES.get(process.status(), "running"),
         details={name: value for name, value in one.details.items() if name != "socket"},
     )
 

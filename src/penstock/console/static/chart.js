@@ -11,13 +11,13 @@ const TOP = 12;
 const BOTTOM = 26;
 const BAR_MAX = 44;
 
-/** Return rounded positions between 0 (or the least) and at least the greatest value. */
-export function ticks(least, greatest, wanted = 4) {
+/** Return rounded positions between 0 (or the least) and at least the greatest, `finest` apart or more. */
+export function ticks(least, greatest, finest = 0, wanted = 4) {
   const low = Math.min(0, least);
   const span = greatest - low || 1;
   const rough = span / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((one) => one * power >= rough);
+  const step = Math.max(finest, power * [1, 2, 5, 10].find((one) => one * power >= rough));
   const found = [];
   for (let at = Math.floor(low / step) * step; at < greatest + step * 0.999 || found.length < 2; at += step) found.push(Number(at.toPrecision(12)));
   return found;
@@ -40,8 +40,8 @@ export class Chart {
   #key = el("ul", { class: "chart-key" });
   #table = el("details", { class: "as-table" }, el("summary", {}, "As a table"));
 
-  constructor({ title, unit = "", kind = "line", x = "time", format = short, height = 190, note = "", nothing = "Nothing to show yet." }) {
-    this.#options = { title, unit, kind, x, format, height, nothing };
+  constructor({ title, unit = "", finest = 0, kind = "line", x = "time", format = short, height = 190, note = "", nothing = "Nothing to show yet." }) {
+    this.#options = { title, finest, kind, x, format, height, nothing };
     this.element = el("figure", { class: "chart" },
       el("figcaption", {}, el("h2", {}, title), unit ? el("span", { class: "unit" }, unit) : null, note ? el("p", { class: "hint" }, note) : null),
       this.#key, el("div", { class: "canvas-frame" }, this.#canvas, this.#tip), this.#spoken, this.#table);
@@ -130,7 +130,7 @@ export class Chart {
     const values = this.#options.kind === "stack"
       ? points.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0))
       : series.flatMap((one) => one.values.filter((value) => value !== null));
-    const marks = ticks(Math.min(0, ...values), Math.max(0, ...values) || 1);
+    const marks = ticks(Math.min(0, ...values), Math.max(0, ...values) || 1, this.#options.finest);
     const room = this.#options.height - TOP - BOTTOM;
     const [low, high] = [marks[0], marks.at(-1)];
     return { marks, y: (value) => TOP + room * (1 - (value - low) / (high - low)) };
@@ -149,10 +149,11 @@ export class Chart {
     ]);
     const { points } = this.#data;
     const longest = Math.max(...points.map((point) => this.#xText(point).length));
-    const fit = Math.max(2, Math.floor(this.#plotWidth() / (Math.min(longest, 14) * 8 + 18)));
-    const step = Math.max(1, Math.ceil((points.length - 1) / (fit - 1)));
+    const room = Math.min(longest, 14) * 8 + 18;
+    let free = 0;
     const below = points.flatMap((point, index) => {
-      if (index % step) return [];
+      if (this.#x(index) < free) return [];
+      free = this.#x(index) + room * (index ? 1 : 1.5);
       const text = this.#xText(point);
       const shown = text.length > 14 ? `${text.slice(0, 13)}…` : text;
       const anchor = this.#share(index) > 0.97 ? "end" : this.#share(index) < 0.03 ? "start" : "middle";
@@ -220,7 +221,7 @@ export class Chart {
     if (!this.#table.open) return;
     const { series, points } = this.#data;
     const { x, title, format } = this.#options;
-    const columns = [{ name: x === "time" ? "Time" : "" }, ...series.map((one) => ({ name: one.name, type: "double", cell: (value) => (value === null ? "–" : format(value)) }))];
+    const columns = [{ name: x === "time" ? "Time" : "" }, ...series.map((one) => ({ name: one.name, numeric: true, cell: (value) => (value === null ? "–" : format(value)) }))];
     const rows = points.map((point, at) => [this.#xText(point), ...series.map((one) => one.values[at])]);
     const focused = this.#table.contains(document.activeElement) && document.activeElement.classList.contains("table-scroll");
     const table = dataTable({ columns, rows: rows.slice(-200).reverse(), caption: title, sortable: false, rowHead: true });

@@ -34,7 +34,7 @@ function typesOf(operator) {
 
 function list(body, classes, operator, search, type, names) {
   let offset = Number(search.get("from")) || 0;
-  const result = el("div", { id: "entities", "aria-live": "polite" });
+  const result = el("div", { id: "entities", "aria-live": "polite" }, el("p", { class: "waiting" }, "Asking the SQL view …"));
   const find = el("input", { type: "search", value: search.get("find") ?? "", autocomplete: "off", spellcheck: "false" });
   const how = el("select", {}, el("option", { value: "contains" }, "contains"), el("option", { value: "starts_with" }, "starts with"));
   if (search.get("how") === "starts_with") how.value = "starts_with";
@@ -48,7 +48,7 @@ function list(body, classes, operator, search, type, names) {
   how.addEventListener("change", again);
   show(body,
     el("nav", { class: "tabs", "aria-label": "Entity classes" }, el("ul", {}, classes.map((one) => el("li", {}, el("a", { href: `#/entities/${encodeURIComponent(one.name)}`, "aria-current": one === operator ? "page" : null }, one.name))))),
-    el("form", { class: "row filters", role: "search", onsubmit: (event) => event.preventDefault() }, field("Key", how), field(`Find by ${operator.key.name}`, find)),
+    el("form", { class: "row filters", role: "search", onsubmit: (event) => event.preventDefault() }, narrow(field("Key", how)), field(`Find by ${operator.key.name}`, find)),
     result);
 
   let asked = 0;
@@ -73,6 +73,11 @@ function list(body, classes, operator, search, type, names) {
   load();
   return null;
 }
+
+const narrow = (one) => {
+  one.classList.add("narrow");
+  return one;
+};
 
 async function page(operator, how, wanted, offset) {
   const table = quoted(operator.name);

@@ -149,8 +149,8 @@ export class Graph {
     } else {
       const points = [start, ...ways.get(`${link.from}>${link.to}`), end];
       path = `M${start.x} ${start.y}${points.slice(1).map((point, index) => bend(points[index], point)).join("")}`;
-      const last = points.at(-2);
-      label = { x: (last.x + end.x) / 2, y: (last.y + end.y) / 2 - 6 };
+      const [one, other] = longest(points);
+      label = { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2 - 6 };
     }
     const line = {
       link,
@@ -206,6 +206,12 @@ function outside(node, x, y) {
     svg("rect", { class: "box", width: node.width, height: node.height, rx: 2 }),
     svg("text", { class: "name middle", x: node.width / 2, y: 25 }, "Log"),
     svg("text", { class: "key middle", x: node.width / 2, y: 42 }, "requests in"));
+}
+
+/** Return the two neighbouring points that lie farthest apart: where there is room for a number. */
+function longest(points) {
+  const pairs = points.slice(1).map((point, index) => [points[index], point]);
+  return pairs.reduce((best, pair) => (pair[1].x - pair[0].x > best[1].x - best[0].x ? pair : best));
 }
 
 const bend = (from, to) => {

@@ -37,7 +37,8 @@ export class Latency {
   points = [];
   #before = null;
 
-  async look() {
+  /** Look now; `time` is that of the server, in milliseconds. */
+  async look(time) {
     const response = await send("/metrics").catch(() => null);
     if (!response?.ok) return;
     const text = await response.text();
@@ -47,7 +48,7 @@ export class Latency {
     this.#before = now;
     const between = now.map(([bound, reached]) => [bound, reached - (before.get(bound) ?? 0)]);
     if (between.some(([, reached]) => reached < 0)) return; // another gateway, or begun anew
-    const point = { time: Date.now() };
+    const point = { time };
     for (const [name, share] of Object.entries(PERCENTILES)) point[name] = percentile(between, share);
     this.points = [...this.points, point].slice(-KEPT);
   }

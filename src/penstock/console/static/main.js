@@ -67,7 +67,7 @@ function strip() {
   if (!status) return;
   at("app-name").textContent = status.app;
   const driver = live.driver();
-  const state = driver ? (status.lag ? "processing" : "idle") : "absent";
+  const state = driver ? (status.lag || status.requests_per_s ? "processing" : "idle") : "absent";
   const entries = [
     ["driver", "Driver", el("span", { class: `state ${state}` }, driver ? state : "not running")],
     ["epoch", "Epoch", status.epoch < 0 ? "none yet" : count(status.epoch)],

@@ -56,9 +56,9 @@ function processTable(status) {
     rowHead: true,
     columns: [
       { name: "Role" },
-      { name: "Process", type: "int", cell: String },
-      { name: "Up for", type: "int", cell: age },
-      { name: "Memory", type: "int", cell: bytes },
+      { name: "Process", numeric: true, cell: String },
+      { name: "Up for", numeric: true, cell: age },
+      { name: "Memory", numeric: true, cell: bytes },
       { name: "State", cell: (state) => el("span", { class: `state ${state}` }, state) },
       { name: "Details" },
     ],

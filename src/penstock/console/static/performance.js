@@ -8,12 +8,12 @@ import { live } from "./live.js";
 
 const WINDOWS = [[60, "1 minute"], [300, "5 minutes"], [1_800, "30 minutes"]];
 const SLOTS = 90;
+const latency = new Latency();
 
 /** Show the page; it follows until it is closed. */
 export async function open(body, { search }) {
   let seconds = Number(search.get("window")) || WINDOWS[0][0];
   const charts = chartsOf();
-  const latency = new Latency();
   const figures = el("dl", { class: "figures" });
   const nothing = el("div", {});
   const choice = el("fieldset", { class: "choice" }, el("legend", {}, "Show the last"), WINDOWS.map(([length, name]) => {
@@ -37,13 +37,13 @@ export async function open(body, { search }) {
     charts.latency.update({ points: samples.map((one) => one.time), series: ["p50", "p95", "p99"].map((name) => ({ name, values: samples.map((one) => one[name]) })) });
     const lags = live.samples.filter((one) => one.time > until - seconds * 1_000);
     charts.lag.update({ points: lags.map((one) => one.time), series: [{ name: "lag", values: lags.map((one) => one.lag) }] });
-    charts.rounds.update(byEpoch(epochs, [["rounds", (one) => one.rounds]], Math.max));
+    charts.rounds.update(byEpoch(epochs, [["rounds", (one) => one.rounds]], mean));
     charts.size.update(byEpoch(epochs, [["requests", (one) => one.records - one.aborts], ["undone", (one) => one.aborts]], mean));
     charts.phases.update(byEpoch(epochs, phasesOf(epochs), mean));
   }
   const change = async () => {
     update();
-    await latency.look();
+    await latency.look(live.status?.now_us / 1_000 || Date.now());
   };
   live.addEventListener("change", change);
   change();
@@ -51,14 +51,14 @@ export async function open(body, { search }) {
 }
 
 function chartsOf() {
-  const whole = { format: count };
+  const whole = { format: count, finest: 1 };
   return {
     throughput: new Chart({ title: "Throughput", unit: "requests per second" }),
     latency: new Chart({ title: "Latency", unit: "from request to answer, at this gateway", format: duration, nothing: "Measured while this page is open: waiting for requests." }),
     phases: new Chart({ title: "Phases of an epoch", unit: "milliseconds in the driver", kind: "stack", format: (value) => duration(value), x: "number" }),
     lag: new Chart({ title: "Lag", unit: "requests in the log, not yet processed", ...whole, nothing: "Measured while the console is open." }),
-    rounds: new Chart({ title: "Rounds", unit: "per epoch; 1 where nothing was in conflict", kind: "bar", ...whole, x: "number" }),
-    size: new Chart({ title: "Requests in an epoch", unit: "requests, and those undone", kind: "stack", x: "number" }),
+    rounds: new Chart({ title: "Rounds", unit: "per epoch; 1 where nothing was in conflict", kind: "bar", x: "number", finest: 0.5 }),
+    size: new Chart({ title: "Requests in an epoch", unit: "requests, and those undone", kind: "stack", x: "number", finest: 1 }),
   };
 }
 
@@ -111,6 +111,7 @@ function phasesOf(epochs) {
   const later = rounds.slice(2);
   const series = known.map((name) => [name, (one) => one.phases_ms[name] ?? 0]);
   if (later.length) series.push(["later rounds", (one) => later.reduce((sum, name) => sum + (one.phases_ms[name] ?? 0), 0)]);
-  for (const name of names) if (!rounds.includes(name) && name !== "read") series.push([name, (one) => one.phases_ms[name] ?? 0]);
+  const last = names.filter((name) => !rounds.includes(name) && name !== "read").sort().reverse(); // write, then commit
+  for (const name of last) series.push([name, (one) => one.phases_ms[name] ?? 0]);
   return series;
 }

@@ -5,7 +5,7 @@ import { el, empty, field, problem, show } from "./dom.js";
 import { count, plural } from "./format.js";
 import { dataTable } from "./table.js";
 
-const RECENT = 50;
+const RECENT = 25;
 const WAIT_S = 20;
 const WORDS = {
   answered: "Answered: its epoch is committed, and it never runs again.",

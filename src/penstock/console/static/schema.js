@@ -105,7 +105,7 @@ function inputOf(kind, schema, required) {
 }
 
 function hintOf(kind, schema, whole, nullable) {
-  const type = kind === "json" ? `JSON: ${sketch(schema)}` : kind === "choice" ? "" : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "text" }[kind];
+  const type = kind === "json" ? `JSON: ${sketch(schema)}` : kind === "choice" ? "" : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "" }[kind];
   const told = schema.description ?? whole.description ?? "";
   return [told, type, nullable ? "or null" : ""].filter(Boolean).join(" · ");
 }

@@ -27,7 +27,7 @@ export function compare(one, other) {
 /**
  * Return a table.
  *
- * `columns`: `{name, type, cell}`, where `cell(value, row)` may return a node; `rows`: arrays.
+ * `columns`: `{name, type, numeric, cell}`, where `cell(value, row)` may return a node; `rows`: arrays.
  * With `sortable`, the heads are buttons.
  */
 export function dataTable({ columns, rows, caption, sortable = true, rowHead = false }) {
@@ -53,7 +53,7 @@ export function dataTable({ columns, rows, caption, sortable = true, rowHead = f
 
 function head(column, index, sort) {
   const type = column.type ? el("span", { class: "type" }, shortType(column.type)) : null;
-  const properties = { scope: "col", class: isNumeric(column.type) ? "number" : null };
+  const properties = { scope: "col", class: (column.numeric ?? isNumeric(column.type)) ? "number" : null };
   if (!sort) return el("th", properties, column.name, type);
   return el("th", { ...properties, "aria-sort": "none" }, el("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name, type));
 }
@@ -63,7 +63,7 @@ const shortType = (type) => (type.length > 28 ? `${type.slice(0, 26)}…` : type
 function cell(column, row, index, rowHead) {
   const value = row[index];
   const shown = column.cell ? column.cell(value, row) : valueText(value);
-  const numeric = isNumeric(column.type);
+  const numeric = column.numeric ?? isNumeric(column.type);
   return el(rowHead && index === 0 ? "th" : "td", { class: numeric ? "number" : null, scope: rowHead && index === 0 ? "row" : null }, shown);
 }
 

@@ -55,19 +55,22 @@ function operationsOf(document) {
   return found.sort((one, other) => rank(one) - rank(other));
 }
 
+/** Return a parameter's schema with what the document says of the parameter. */
+const described = (one) => ({ ...(one.schema ?? one.content?.["application/json"]?.schema), ...(one.description ? { description: one.description } : {}) });
+
 function form(operation, document, search) {
   const media = resolve(operation.told.requestBody, document).content ?? {};
   const schema = media["application/json"]?.schema;
   const wanted = schema ? objectOf(schema, document) : null;
   const places = operation.parameters.filter((one) => one.in === "path" || one.in === "query").map((one) => ({
     place: one.in,
-    input: new Input(one.name, one.schema, document, { required: one.required ?? one.in === "path", initial: search.get(one.name) ?? "" }),
+    input: new Input(one.name, described(one), document, { required: one.required ?? one.in === "path", initial: search.get(one.name) ?? "" }),
   }));
   const fields = Object.entries(wanted?.properties ?? {}).map(([name, one]) => new Input(name, one, document, { required: wanted.required?.includes(name) ?? false }));
   const raw = schema && !wanted ? new Input("body", schema, document, { required: resolve(operation.told.requestBody, document).required ?? false }) : null;
   const id = el("input", { class: "code", autocomplete: "off", spellcheck: "false", id: "idempotency-key", value: newRequestId() });
   const changes = operation.verb !== "get" && operation.path !== "/sql";
-  const answer = el("div", { id: "answer", "aria-live": "polite" });
+  const answer = el("div", { id: "answer", "aria-live": "polite" }, el("p", { class: "hint" }, "The answer will be shown here, with its headers and the same request for a terminal."));
   const first = places.filter((one) => one.place === "path");
   const rest = places.filter((one) => one.place === "query");
 
@@ -91,15 +94,14 @@ function form(operation, document, search) {
   }
 
   return [
-    operation.told.description ? el("p", { class: "description" }, operation.told.description) : null,
-    el("form", { class: "panel try", onsubmit: submit },
+    el("p", { class: "description" }, operation.told.summary ?? "", " ", operation.told.description ?? ""),
+    el("div", { class: "trying" }, el("form", { class: "panel try", onsubmit: submit },
       first.map((one) => one.input.element), fields.map((one) => one.element), raw?.element,
       rest.length ? el("details", {}, el("summary", {}, "More"), rest.map((one) => one.input.element)) : null,
       changes ? el("div", { class: "row filters" }, field("Request id", id, "Sent as Idempotency-Key: the same id gives the same answer, and runs once."), el("button", { type: "button", class: "quiet-button", onclick: () => {
         id.value = newRequestId();
       } }, "New id")) : null,
-      el("p", {}, el("button", { type: "submit", class: "main-button", id: "send" }, "Send"))),
-    answer,
+      el("p", {}, el("button", { type: "submit", class: "main-button", id: "send" }, "Send"))), answer),
   ];
 }
 
