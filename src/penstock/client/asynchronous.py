@@ -30,6 +30,7 @@ from penstock.client.carrier import (
     times,
 )
 from penstock.client.conversation import Conversation, Sent
+from penstock.client.lanes import AsyncLanes
 from penstock.client.talk import Answer, Lost, Pause, Send, Talk
 from penstock.errors import PenstockError
 from penstock.model.application import App
@@ -88,7 +89,8 @@ class AsyncClient:
         self._address = Address(url, key)
         self._connections = connections
         self._conversation = settings.conversation(app)
-        self._http = httpx.AsyncClient(**settings.options(self._address))
+        options = settings.options(self._address)
+        self._lanes = AsyncLanes(lambda: httpx.AsyncClient(**options), connections)
         self.call = Calling(app, self._perform)
         self.prepare = Calling(app, prepared)
 
@@ -113,7 +115,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """End the connections."""
-        await self._http.aclose()
+        await self._lanes.close()
 
     async def send(self, call: Call, *, delay_s: float = 0.0) -> "AsyncPending":
         """Have a prepared call performed once, `delay_s` from now; return when that is durable.
@@ -225,13 +227,14 @@ class AsyncClient:
     async def _sent(self, step: Send) -> Answer | Lost:
         asked = step.question
         try:
-            response = await self._http.request(
-                asked.verb,
-                f"{self._address.url}{step.path}",
-                content=asked.content,
-                headers=asked.headers,
-                timeout=times(step),
-            )
+            async with self._lanes.lane(step.timeout_s) as http:
+                response = await http.request(
+                    asked.verb,
+                    f"{self._address.url}{step.path}",
+                    content=asked.content,
+                    headers=asked.headers,
+                    timeout=times(step),
+                )
         except (httpx.TransportError, httpx.DecodingError) as error:
             return lost_by(error)
         return answer_of(response)

@@ -55,7 +55,7 @@ class Settings:
             raise ConfigError(f"connections = {self.connections}: must be at least 1")
 
     def options(self, address: Address) -> Mapping[str, Any]:
-        """Return what an httpx client is built with.
+        """Return what the httpx client of each lane is built with.
 
         Raises:
             ConfigError: The file of authorities cannot be used.
@@ -63,9 +63,7 @@ class Settings:
         return {
             "headers": {"User-Agent": "penstock", **address.headers},
             "verify": _trust(self.verify),
-            "limits": httpx.Limits(
-                max_connections=self.connections, max_keepalive_connections=self.connections
-            ),
+            "limits": httpx.Limits(max_connections=1),
             "follow_redirects": False,  # a key goes to the gateway that was named, nowhere else
         }
 
@@ -109,9 +107,11 @@ def _distrusts(error: BaseException | None) -> bool:
     return False
 
 
-def _trust(verify: Verify) -> bool | ssl.SSLContext:
-    if isinstance(verify, bool | ssl.SSLContext):
+def _trust(verify: Verify) -> ssl.SSLContext:
+    if isinstance(verify, ssl.SSLContext):
         return verify
+    if isinstance(verify, bool):
+        return httpx.create_ssl_context(verify)
     try:
         return ssl.create_default_context(cafile=verify)
     except OSError as error:  # of which ssl.SSLError is one

@@ -31,6 +31,7 @@ from penstock.client.carrier import (
     times,
 )
 from penstock.client.conversation import Conversation, Sent
+from penstock.client.lanes import Lanes
 from penstock.client.talk import Answer, Lost, Pause, Send, Talk
 from penstock.errors import PenstockError
 from penstock.model.application import App
@@ -94,7 +95,8 @@ class Client:
         self._address = Address(url, key)
         self._connections = connections
         self._conversation = settings.conversation(app)
-        self._http = httpx.Client(**settings.options(self._address))
+        options = settings.options(self._address)
+        self._lanes = Lanes(lambda: httpx.Client(**options), connections)
         self.call = Calling(app, self._perform)
         self.prepare = Calling(app, prepared)
 
@@ -119,7 +121,7 @@ class Client:
 
     def close(self) -> None:
         """End the connections."""
-        self._http.close()
+        self._lanes.close()
 
     def send(self, call: Call, *, delay_s: float = 0.0) -> "Pending":
         """Have a prepared call performed once, `delay_s` from now; return when that is durable.
@@ -223,13 +225,14 @@ class Client:
     def _sent(self, step: Send) -> Answer | Lost:
         asked = step.question
         try:
-            response = self._http.request(
-                asked.verb,
-                f"{self._address.url}{step.path}",
-                content=asked.content,
-                headers=asked.headers,
-                timeout=times(step),
-            )
+            with self._lanes.lane(step.timeout_s) as http:
+                response = http.request(
+                    asked.verb,
+                    f"{self._address.url}{step.path}",
+                    content=asked.content,
+                    headers=asked.headers,
+                    timeout=times(step),
+                )
         except (httpx.TransportError, httpx.DecodingError) as error:
             return lost_by(error)
         return answer_of(response)
