@@ -1,8 +1,10 @@
 """API keys, and the way from headers to a principal."""
 
 import hashlib
+import json
 import logging
 import multiprocessing
+import os
 import stat
 import time
 from collections.abc import Callable
@@ -10,12 +12,22 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt.algorithms import OKPAlgorithm
 
 from penstock import App, entity, key
-from penstock.errors import ConfigError, Corrupt, Forbidden, PenstockError, Unauthenticated
+from penstock.errors import (
+    ConfigError,
+    Corrupt,
+    Forbidden,
+    OperationalError,
+    PenstockError,
+    Unauthenticated,
+)
 from penstock.gateway.authentication import CREDENTIAL_BYTES_MAX, Authenticator, credential_of
 from penstock.gateway.keys import ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
 from penstock.gateway.principal import ANONYMOUS, Principal, Scope
@@ -248,6 +260,56 @@ def test_refusals_and_logs_hold_no_credential(
     eventually(lambda: not lets_in(door, bearer(secret)))
     assert secret[20:] not in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_keys_and_tokens_work_side_by_side(tmp_path: Path) -> None:
+    """With both configured either lets its holder in, and nobody is anonymous."""
+    signer = Ed25519PrivateKey.generate()
+    jwks = tmp_path / "jwks.json"
+    jwks.write_text(json.dumps({"keys": [OKPAlgorithm.to_jwk(signer.public_key(), as_dict=True)]}))
+    door = authenticator(tmp_path, jwks=jwks)
+    token = jwt.encode({"sub": "mia", "exp": time.time() + 60, "scope": "sql"}, signer, "EdDSA")
+    assert door.identify(bearer(token)) == Principal("mia", frozenset({Scope("sql")}))
+    assert not lets_in(door, [])
+    secret = new_key(tmp_path)
+    eventually(lambda: lets_in(door, bearer(secret)))
+    assert door.identify(bearer(token)).name == "mia"
+
+
+def test_file_out_of_reach_is_an_error(tmp_path: Path) -> None:
+    """What cannot be read or written is said to be so, and nobody gets in meanwhile."""
+    secret = new_key(tmp_path)
+    door = authenticator(tmp_path)
+    path = KeyStore(tmp_path).path
+    path.unlink()
+    path.mkdir()
+    for attempt in (
+        lambda: authenticator(tmp_path),
+        KeyStore(tmp_path).read,
+        lambda: new_key(tmp_path, "another"),
+    ):
+        with pytest.raises(OperationalError, match=r"keys\.json"):
+            attempt()
+    eventually(lambda: not lets_in(door, bearer(secret)))
+    with pytest.raises(Corrupt):
+        door.identify([])
+
+
+def test_failed_write_leaves_the_keys_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails costs the new key only, and leaves nothing behind."""
+    new_key(tmp_path)
+    before = KeyStore(tmp_path).read()
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OperationalError, match="No space left"):
+        new_key(tmp_path, "another")
+    assert KeyStore(tmp_path).read() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json", "keys.lock"]
 
 
 def test_outgrown_scopes_are_named_in_the_log(
