@@ -1,8 +1,8 @@
 """`penstock dev`: an application in the foreground, restarted whenever its source changes.
 
 A change is first checked in a process of its own: what is wrong is shown, and what runs keeps
-running until it is right. The data stay, so that an attribute added with a default is there in
-every entity; a change that they do not fit is refused by the core, in its own words.
+running until it is right. The data stay: what is stored must fit the classes as they are now, or
+requests that touch it are undone, and say so.
 """
 
 import subprocess
@@ -28,7 +28,8 @@ HELP: Final = """Run an application while you write it: log, Spark, SQL view, ga
 
 It starts again whenever a source file of the application changes; a mistake is shown and what runs
 keeps running. The console has a button that kills the driver, to watch it come back with nothing
-lost. Data stay in .penstock/<app name> between two runs; remove that folder to begin anew.
+lost. Data stay in .penstock/<app name> between two runs; remove that folder to begin anew, which
+a change of an entity's attributes asks for.
 
 \b
 Examples:
