@@ -64,6 +64,12 @@ class Forbidden(UserError):
     code: ClassVar[str] = "forbidden"
 
 
+class QueryError(UserError):
+    """A query is wrong, asks for what it may not, or for more than it may."""
+
+    code: ClassVar[str] = "query"
+
+
 class RequestConflict(UserError):
     """A request id was used before, with another body."""
 
@@ -140,6 +146,12 @@ class StateUnavailable(OperationalError):
     """Local state could not be written; it is a cache and loses nothing."""
 
     code: ClassVar[str] = "state-unavailable"
+
+
+class ViewUnavailable(OperationalError):
+    """The SQL view does not run, or has not reached what was asked for; it catches up by itself."""
+
+    code: ClassVar[str] = "view-unavailable"
 
 
 class TimedOut(OperationalError):

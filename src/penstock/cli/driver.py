@@ -23,6 +23,7 @@ from penstock.log.api import Log
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
+from penstock.runtime.measures import DriverMeasures
 from penstock.runtime.report import EpochReport
 from penstock.runtime.reports import ReportWriter
 
@@ -111,6 +112,7 @@ def serve(runtime: Served, app: str, settings: Config, stop: Stop, console: Cons
     """
     data = settings.data
     runtime.on_epoch.append(ReportWriter(data).take)
+    runtime.on_epoch.append(DriverMeasures(data).take)
     try:
         runtime.start()
         stop.listen()  # Spark has put a handler of its own in place

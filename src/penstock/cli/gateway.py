@@ -60,6 +60,6 @@ def gateway(  # noqa: PLR0913 -- one parameter for each flag
             *([f"gateway.port={port}"] if port is not None else ()),
         ],
     )
-    check_exposure(settings, KeyStore(settings.data).exists())
+    check_exposure(settings, KeyStore(settings.data).exists)
     more = console_routes(application, settings, dev=dev)
     serve_gateway(application, app, settings, more=more, supervised=supervised)

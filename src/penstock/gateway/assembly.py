@@ -7,6 +7,7 @@ await gateway.close()
 ```
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,9 @@ from penstock.gateway.routing import Routing
 from penstock.gateway.showing import Showing
 from penstock.gateway.sql import SqlForwarding
 from penstock.gateway.submission import Submission
+from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.runtime import presence
@@ -96,7 +99,8 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     calls = Calls(app, config, submission, following)
     showing = Showing(app, config, entities, following)
     _serve_calls(routing, app, calls, showing)
-    _serve_pages(routing, app, metrics, Health(data, following, lambda: gateway.draining))
+    _serve_pages(routing, app, Health(data, following, lambda: gateway.draining))
+    _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
     return Assembly(gateway, following, submission, entities, sql, log, journal)
 
@@ -112,7 +116,7 @@ def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> 
         routing.add(route.verb, route.path, serve, "route")
 
 
-def _serve_pages(routing: Routing, app: App, metrics: Metrics, health: Health) -> None:
+def _serve_pages(routing: Routing, app: App, health: Health) -> None:
     document = json_of(openapi_document(app))
     page = docs_page(app).encode()
 
@@ -122,16 +126,19 @@ def _serve_pages(routing: Routing, app: App, metrics: Metrics, health: Health) -
     async def docs(exchange: Exchange) -> Response:
         return Response(page, 200, PAGE_HEADERS, "text/html; charset=utf-8")
 
-    async def exposition(exchange: Exchange) -> Response:
-        exchange.principal.require_admin()
-        text, content_type = metrics.exposition()
-        return Response(text, 200, None, content_type)
-
     routing.add("GET", "/healthz", health.alive, "health")
     routing.add("GET", "/readyz", health.ready, "health")
-    routing.add("GET", "/metrics", exposition, "metrics")
     routing.add("GET", "/openapi.json", openapi, "docs")
     routing.add("GET", "/docs", docs, "docs")
+
+
+def _serve_metrics(routing: Routing, metrics: Metrics, journal: Journal, log: Log) -> None:
+    async def exposition(exchange: Exchange) -> Response:
+        exchange.principal.require_admin()
+        text, content_type = await asyncio.to_thread(metrics.exposition, journal, log)
+        return Response(text, 200, None, content_type)
+
+    routing.add("GET", "/metrics", exposition, "metrics")
 
 
 def _partitions(data: Path, config: Config) -> int:

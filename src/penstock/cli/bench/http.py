@@ -1,0 +1,270 @@
+"""`penstock bench http`: checkouts over HTTP, with everything on this machine.
+
+Starts what `penstock run` starts, fills the shop, and checks out orders through the gateway, each
+order once, as a crowd of clients would: every connection has one request under way. Afterwards the
+journal tells whether money and stock agree with what the clients were told. What the gateway costs
+for each request is put beside an empty Starlette route, served by the same server to the same load.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.base.ids import BEFORE_FIRST
+from penstock.cli.samples import sample_path
+from penstock.errors import OperationalError
+from penstock.gateway.serving import free_port
+from penstock.journal.api import PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.runtime import presence
+from penstock.runtime.loading import load_app
+from penstock.testing.load import Answer, Load, Request
+
+HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
+
+Every checkout is of another order, so that each one moves stock and money. The seconds end early
+where the orders do. The exit code is 1 when an answer is not 200, or money or stock is missing.
+
+\b
+Examples:
+  penstock bench http --json
+  penstock bench http --connections 1000 --seconds 30
+"""
+
+HOST: Final = "127.0.0.1"
+START_S: Final = 120.0
+STOP_S: Final = 90.0
+AMOUNT: Final = 1_000_000
+_PERCENTILES: Final = (50, 90, 99)
+_OK: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFigures:
+    """What was measured.
+
+    Attributes:
+        answers: Of the measured seconds.
+        seconds: From the first request to the last answer.
+        gateway_us: Processor time of the gateways for each request, in microseconds.
+        empty_us: The same of a server whose route does nothing.
+        empty_per_s: How many of those a second the same load generator gets through.
+        complaints: What the journal does not agree with.
+    """
+
+    answers: list[Answer]
+    seconds: float
+    gateway_us: float
+    empty_us: float
+    empty_per_s: float
+    complaints: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints. Keys are stable."""
+        failed = [one for one in self.answers if one.status != _OK]
+        took_ms = np.array([one.took_s for one in self.answers]) * 1_000
+        return {
+            "requests_per_s": round((len(self.answers) - len(failed)) / self.seconds, 1),
+            "latency_ms": {
+                f"p{one}": round(float(np.percentile(took_ms, one)), 2) for one in _PERCENTILES
+            },
+            "errors": len(failed),
+            "error_examples": sorted({f"{one.status} {one.body[:200]!r}" for one in failed})[:3],
+            "requests": len(self.answers),
+            "seconds": round(self.seconds, 2),
+            "conserved": not self.complaints,
+            "complaints": self.complaints,
+            "gateway_us_per_request": round(self.gateway_us, 1),
+            "empty_route_us_per_request": round(self.empty_us, 1),
+            "empty_route_per_s": round(self.empty_per_s, 1),
+        }
+
+
+def http(
+    connections: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 500,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
+    orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
+    gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the order in which orders are checked out.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 -- a flag
+) -> None:
+    """Measure checkouts over HTTP; see `HTTP_HELP`."""
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        data = Path(folder)
+        with console.status("starting Spark and gateways …") as status:
+            with running(data, gateways) as port:
+                status.update("filling the shop …")
+                fill(port, orders)
+                status.update("warming up …")
+                numbers = np.random.default_rng(seed).permutation(orders).tolist()
+                warm = checkouts(port, connections, numbers[: orders // 10], seconds=5.0)
+                status.update("checking out …")
+                before_s = cpu_seconds(data)
+                measured = checkouts(port, connections, numbers[len(warm) :], seconds)
+                gateway_s = cpu_seconds(data) - before_s
+            status.update("asking the journal …")
+            complaints = complaints_of(data, [*warm, *measured])
+            status.update("measuring an empty route …")
+            empty_us, empty_per_s = empty_route(connections)
+    figures = HttpFigures(
+        measured,
+        max(one.sent_s + one.took_s for one in measured) - min(one.sent_s for one in measured),
+        gateway_s / len(measured) * 1e6,
+        empty_us,
+        empty_per_s,
+        complaints,
+    )
+    told = figures.as_json()
+    if as_json:
+        sys.stdout.write(f"{json.dumps(told)}\n")
+    else:
+        _show(told)
+    if told["errors"] or complaints:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def running(data: Path, gateways: int = 1) -> Iterator[int]:
+    """Run the shop as `penstock run` does; give the port.
+
+    Raises:
+        OperationalError: It did not start in time, or ended; the message holds its last words.
+    """
+    port = free_port(HOST)
+    shop = str(sample_path("shop"))
+    command = [sys.executable, "-P", "-m", "penstock", "run", shop, "--port", str(port)]
+    command += ["--data", str(data), "--gateways", str(gateways)]
+    words = data / "run.log"
+    data.mkdir(parents=True, exist_ok=True)
+    with words.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:  # noqa: S603 -- this very program
+        try:
+            _await_ready(data, gateways, process, words)
+            yield port
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _await_ready(data: Path, gateways: int, process: subprocess.Popen[bytes], words: Path) -> None:
+    wanted = {"driver": 1, "gateway": gateways}
+    deadline = time.monotonic() + START_S
+    while any(len(presence.find(data, role)) < count for role, count in wanted.items()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            last = words.read_text(errors="replace")[-2_000:]
+            raise OperationalError(f"the shop did not start:\n{last}")
+        time.sleep(0.05)
+
+
+def fill(port: int, count: int) -> None:
+    """Fill the shop by its own bulk routes, one request each.
+
+    Raises:
+        OperationalError: An answer was not 200.
+    """
+    paths = [
+        f"/stock/batch_init/{count}/{AMOUNT}/1",
+        f"/payment/batch_init/{count}/{AMOUNT}",
+        f"/orders/batch_init/{count}/{count}/{count}/1",
+    ]
+    for answer in Load(HOST, port, 1).run(iter([Request("POST", path) for path in paths])):
+        if answer.status != _OK:
+            raise OperationalError(f"{answer.request.path}: {answer.status} {answer.body[:500]!r}")
+
+
+def checkouts(
+    port: int, connections: int, numbers: list[int], seconds: float = float("inf")
+) -> list[Answer]:
+    """Check out orders of these numbers, until they or the seconds are used up."""
+    requests = (Request("POST", f"/orders/checkout/{number}") for number in numbers)
+    return Load(HOST, port, connections).run(requests, seconds)
+
+
+def cpu_seconds(data: Path) -> float:
+    """Return the processor time that the gateways have used so far."""
+    times = [psutil.Process(one.pid).cpu_times() for one in presence.find(data, "gateway")]
+    return float(sum(one.user + one.system for one in times))
+
+
+def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
+    """Compare what clients were told with the fold of the journal's changes."""
+    app = load_app(str(sample_path("shop")))
+    state: dict[tuple[str, str], list[Any]] = {}
+    journal = DeltaJournal(data / "journal", app.name)
+    for commit in journal.commits(BEFORE_FIRST):
+        for part in commit.parts_of(PartKind.CHANGES):
+            rows = journal.read(part)
+            for entity, key, encoded in zip(
+                *(rows[name].to_pylist() for name in ("entity", "key", "state")), strict=True
+            ):
+                state[entity, key] = msgspec.msgpack.decode(encoded)
+    journal.close()
+
+    def total(entity: str, attribute: str) -> int:
+        at = list(app.entities[entity].attributes).index(attribute)
+        return sum(int(values[at]) for (name, _), values in state.items() if name == entity)
+
+    count = sum(entity == "Item" for entity, _ in state)
+    told = sum(one.status == _OK for one in answers)
+    facts = {
+        "orders are paid": total("Order", "paid"),
+        "pairs of items are missing from stock": (count * AMOUNT - total("Item", "stock")) / 2,
+        "orders' costs are missing from credit": (count * AMOUNT - total("User", "credit")) / 2,
+    }
+    return [
+        f"{found:g} {what}, {told} were told so" for what, found in facts.items() if found != told
+    ]
+
+
+def empty_route(connections: int, seconds: float = 4.0) -> tuple[float, float]:
+    """Return processor time and rate of a route that does nothing: microseconds, and a second."""
+    port = free_port(HOST)
+    command = [sys.executable, "-P", "-m", "penstock.cli.bench.empty_route", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603 -- this program
+        try:
+            endless = iter(lambda: Request("POST", "/orders/checkout/1", request_id="x"), None)
+            load = Load(HOST, port, connections)
+            load.run(endless, 1.0)  # until it listens, and is warm
+            times = psutil.Process(process.pid).cpu_times
+            before = times()
+            answers = load.run(endless, seconds)
+            after = times()
+        finally:
+            process.kill()
+    spent_s = after.user + after.system - before.user - before.system
+    return spent_s / len(answers) * 1e6, len(answers) / seconds
+
+
+def _show(told: dict[str, Any]) -> None:
+    table = Table(title="checkouts over HTTP", show_header=False)
+    latencies = told["latency_ms"]
+    table.add_row("requests per second", f"{told['requests_per_s']:,.0f}")
+    for name, value in latencies.items():
+        table.add_row(f"latency {name}", f"{value:,.1f} ms")
+    table.add_row("errors", str(told["errors"]))
+    table.add_row("money and stock", "conserved" if told["conserved"] else "NOT conserved")
+    table.add_row("gateway, processor time", f"{told['gateway_us_per_request']:.0f} µs per request")
+    table.add_row(
+        "empty route, the same", f"{told['empty_route_us_per_request']:.0f} µs per request"
+    )
+    console = Console()
+    console.print(table)
+    for complaint in (*told["complaints"], *told["error_examples"]):
+        console.print(f"[red]{complaint}")

@@ -1,0 +1,99 @@
+"""Metrics of all processes of one application, added up when somebody asks.
+
+Every process writes its numbers into files of its own below `DATA/run/metrics` (the multiprocess
+mode of `prometheus_client`), and whichever gateway is scraped answers for all of them; so it does
+not matter which one a scrape reaches, and what a killed process has counted is not lost.
+
+Labels are few by construction: kinds of routes, classes of statuses, phases; never keys or ids.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from penstock.runtime.presence import FOLDER
+from penstock.runtime.report import EpochReport
+
+DIRECTORY: Final = "metrics"
+_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75)
+LATENCY_S_LONG: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+APPEND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+EPOCH_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+RECORDS: Final = (1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+ROUNDS: Final = (1, 2, 3, 4, 6, 10)
+
+
+def clear(data: Path) -> None:
+    """Forget what former processes have counted; for who is about to start all of them."""
+    shutil.rmtree(data / FOLDER / DIRECTORY, ignore_errors=True)
+
+
+def measure_into(data: Path) -> Path:
+    """Have this process's metrics written below a data directory, and return where.
+
+    `prometheus_client` reads this once, so it must come before its first import; a process serves
+    one application.
+    """
+    path = data.absolute() / FOLDER / DIRECTORY
+    path.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault(_VARIABLE, str(path))
+    return path
+
+
+class DriverMeasures:
+    """What a driver counts: one call of `take` for each epoch."""
+
+    def __init__(self, data: Path) -> None:
+        """Write below a data directory; one for each process."""
+        measure_into(data)
+        from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415
+
+        registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "penstock_epoch_seconds",
+            "Time that an epoch took in the driver, from its records to its commit.",
+            buckets=EPOCH_S,
+            registry=registry,
+        )
+        self._phases = Histogram(
+            "penstock_epoch_phase_seconds",
+            "Time of one phase of an epoch: read, round1, round2, validate, write, commit.",
+            ["phase"],
+            buckets=EPOCH_S,
+            registry=registry,
+        )
+        self._records = Histogram(
+            "penstock_epoch_records",
+            "Requests that an epoch processed.",
+            buckets=RECORDS,
+            registry=registry,
+        )
+        self._rounds = Histogram(
+            "penstock_epoch_rounds",
+            "How often tasks executed in an epoch; 1 where nothing was in conflict.",
+            buckets=ROUNDS,
+            registry=registry,
+        )
+        self._reran = Counter(
+            "penstock_reran_total",
+            "Transactions that ran more than once because of a conflict between tasks.",
+            registry=registry,
+        )
+        self._aborts = Counter(
+            "penstock_aborts_total",
+            "Transactions that were undone because their handler raised.",
+            registry=registry,
+        )
+
+    def take(self, report: EpochReport) -> None:
+        """Count a committed epoch."""
+        self._seconds.observe(sum(report.phases_ms.values()) / 1_000)
+        for phase, milliseconds in report.phases_ms.items():
+            self._phases.labels(phase).observe(milliseconds / 1_000)
+        self._records.observe(report.records)
+        self._rounds.observe(report.rounds)
+        self._reran.inc(report.reran)
+        self._aborts.inc(report.aborts)
