@@ -270,6 +270,21 @@ def test_threads_share_a_client(client: Client) -> None:
     assert sorted(seen) == list(range(1, 201))
 
 
+def test_calls_wait_for_a_free_connection(meddler: Meddler) -> None:
+    """More threads than connections take turns, and who finds none in time is told so."""
+    with Client(meddler.url, app, connections=1) as client:
+        number = new_coat(client)
+        with ThreadPoolExecutor(8) as threads:
+            seen = list(threads.map(lambda _: client.Coat(number).wear(), range(16)))
+        assert sorted(seen) == list(range(1, 17))
+    with Client(meddler.url, app, connections=1, timeout_s=0.3) as client:
+        meddler.then.append(Meddling.SILENCE)
+        with ThreadPoolExecutor(2) as threads:
+            late = [threads.submit(client.Coat(number).wear, 0) for _ in range(2)]
+        assert [type(one.exception()) for one in late] == [TimedOut, TimedOut]
+        assert client.Coat(number).wear(0) == 16
+
+
 def test_async_client_does_the_same(gateway: RunningGateway, meddler: Meddler) -> None:
     """Awaited, everything is as it is without: results, errors, retries, bulk, pending, reads."""
 
