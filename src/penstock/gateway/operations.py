@@ -26,6 +26,12 @@ MSGPACK: Final = "application/msgpack"
 _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
 _BODILESS: Final = frozenset({"GET", "DELETE"})
+SHOWN: Final = ("Penstock-Epoch",)
+"""Headers of an answer that was read."""
+
+CALLED: Final = ("Penstock-Epoch", "Penstock-Request-Id")
+"""Headers of an answer to a request."""
+
 _KEY_MADE: Final = "The new entity's key; `-` derives one from the request."
 
 ID: Final = {
@@ -121,7 +127,7 @@ class Operations:
         call = _operation(f"call.{label}", kind, *_texts(kind, method, signature))
         call["parameters"] = [*path, ID, TIMEOUT]
         call |= body
-        call["responses"] = _answers(200, "The result, committed.", told)
+        call["responses"] = _answers(200, "The result, committed.", told, CALLED)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/call/{target}", call)
         summary, _ = _texts(kind, method, signature)
@@ -129,7 +135,7 @@ class Operations:
         send["parameters"] = [*map(dict, path), ID, DELAY]
         send |= body
         sent = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockSent"}}}
-        send["responses"] = _answers(202, "The request is durable.", sent, "Location")
+        send["responses"] = _answers(202, "The request is durable.", sent, (*CALLED, "Location"))
         send["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/send/{target}", send)
 
@@ -157,7 +163,7 @@ class Operations:
         shown = _operation(f"show.{kind.name}", kind, f"Show {a(kind.name)}.", _SHOWN)
         shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH]
         told = {JSON: {"schema": self._schemas.entity(kind)}}
-        shown["responses"] = _answers(200, "All attributes, the key among them.", told)
+        shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
         shown["responses"] |= error_references((*ALWAYS, *AWAITED))
         self._paths.add("GET", f"/entities/{kind.name}/{{key}}", shown)
 
@@ -182,7 +188,9 @@ class Operations:
             statuses += (*WITH_BODY, *APPENDED)
         self.refusals.add(route.refused)
         described["responses"] = error_references(statuses)
-        described["responses"] |= _answers(route.status, "Took effect.", self._media(route, kind))
+        text, headers = ("Its attributes.", SHOWN) if shows else ("Took effect.", CALLED)
+        media = self._media(route, kind)
+        described["responses"] |= _answers(route.status, text, media, headers)
         described["responses"] = dict(sorted(described["responses"].items()))
         self._paths.add(route.verb, route.path, described)
 
@@ -290,13 +298,12 @@ def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
 
 
 def _answers(
-    status: int, description: str, content: dict[str, Any], *headers: str
+    status: int, description: str, content: dict[str, Any], headers: Iterable[str]
 ) -> dict[str, Any]:
-    names: Iterable[str] = ("Penstock-Epoch", "Penstock-Request-Id", *headers)
     return {
         str(status): {
             "description": description,
-            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in names},
+            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
             "content": content,
         }
     }
