@@ -26,13 +26,20 @@ HOST = "127.0.0.1"
 
 
 class RunningGateway:
-    """An application's gateway and driver, until the `with` block ends."""
+    """An application's gateway, and its driver unless it has one, until the `with` block ends."""
 
-    def __init__(self, spec: str, data: Path, settings: GatewayConfig | None = None) -> None:
+    def __init__(
+        self,
+        spec: str,
+        data: Path,
+        settings: GatewayConfig | None = None,
+        *,
+        drives: bool = True,
+    ) -> None:
         chosen = replace(settings or GatewayConfig(), port=serving.free_port(HOST))
         self.config = Config(data=data, cores=1, gateway=chosen)
         self.url = serving.url_of(chosen)
-        self.driver = SerialDriver(spec, self.config)
+        self.driver = SerialDriver(spec, self.config) if drives else None
         self._app = load_app(spec)
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -41,7 +48,8 @@ class RunningGateway:
         self._thread = threading.Thread(target=self._run, name="gateway")
 
     def __enter__(self) -> Self:
-        self.driver.start()
+        if self.driver is not None:
+            self.driver.start()
         self._thread.start()
         assert self._ready.wait(30), "the gateway does not start"
         if self._failure is not None:
@@ -53,7 +61,8 @@ class RunningGateway:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        self.driver.stop()
+        if self.driver is not None:
+            self.driver.stop()
 
     def _run(self) -> None:
         try:
@@ -88,12 +97,15 @@ class Meddling(Enum):
 
 
 class Meddler:
-    """Passes HTTP messages on; `then` says what happens to the next ones."""
+    """Passes HTTP messages on; `then` says what happens to the next ones.
+
+    New connections go to the port `target`.
+    """
 
     def __init__(self, target: int) -> None:
         self.then: deque[Meddling] = deque()
         self.requests = 0
-        self._target = target
+        self.target = target
         self._listener = socket.create_server((HOST, 0))
         self._closed = threading.Event()
         self._open: list[socket.socket] = []
@@ -122,7 +134,7 @@ class Meddler:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            gateway = socket.create_connection((HOST, self._target))
+            gateway = socket.create_connection((HOST, self.target))
             self._open += [client, gateway]
             thread = threading.Thread(target=self._carry, args=(client, gateway))
             self._threads.append(thread)

@@ -189,6 +189,20 @@ def test_request_takes_effect_once_through_a_bad_network(
         assert client.Coat(number).wear(0) == 5
 
 
+def test_answer_comes_from_another_gateway(gateway: RunningGateway, meddler: Meddler) -> None:
+    """When the gateway that took a request goes, another one gives the answer, to one effect."""
+    data = gateway.config.data
+    with (
+        RunningGateway("tests.unit.wardrobe:app", data, drives=False) as other,
+        Client(meddler.url, app) as client,
+    ):
+        number = new_coat(client)
+        meddler.then.append(Meddling.CUT_AFTER)
+        meddler.target = urlsplit(other.url).port or 0
+        assert client.Coat(number).wear(5) == 5
+        assert client.Coat(number).wear(0) == 5
+
+
 def test_time_out_names_a_request_that_can_be_asked_again(meddler: Meddler) -> None:
     """Who hears nothing is told the request id, and with it learns what came of the request."""
     with Client(meddler.url, app, timeout_s=0.5) as client:
