@@ -15,6 +15,8 @@ from penstock.cli.driver import HELP as DRIVER_HELP
 from penstock.cli.driver import driver
 from penstock.cli.explain import HELP as EXPLAIN_HELP
 from penstock.cli.explain import explain
+from penstock.cli.gateway import HELP as GATEWAY_HELP
+from penstock.cli.gateway import gateway
 from penstock.cli.keys import keys
 from penstock.cli.new import HELP as NEW_HELP
 from penstock.cli.new import new
@@ -63,6 +65,7 @@ application.command(help=DEV_HELP)(dev)
 application.command(help=RUN_HELP)(run)
 application.command(help=STATUS_HELP)(status)
 application.command(help=DRIVER_HELP)(driver)
+application.command(help=GATEWAY_HELP)(gateway)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command(help=DEMO_HELP)(demo)

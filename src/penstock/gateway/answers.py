@@ -13,6 +13,7 @@ from penstock.runtime.api import Reply
 
 EPOCH: Final = "Penstock-Epoch"
 REQUEST_ID: Final = "Penstock-Request-Id"
+MIN_EPOCH: Final = "Penstock-Min-Epoch"
 
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
-from penstock.gateway.answers import json_of
+from penstock.gateway.answers import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
 from penstock.gateway.application import Gateway
 from penstock.gateway.authentication import Authenticator
 from penstock.gateway.calls import Calls
@@ -37,6 +39,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.model.route import VERBS
 from penstock.runtime import presence
 from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config
@@ -49,11 +52,13 @@ class Assembly:
     """A gateway and what it holds open.
 
     Attributes:
-        gateway: The ASGI application.
+        gateway: Who answers.
+        served: The ASGI application: the gateway, or what asks browsers' questions before it.
         following: Where it stands in the journal.
     """
 
     gateway: Gateway
+    served: ASGIApp
     following: Following
     _submission: Submission
     _entities: Entities
@@ -102,7 +107,23 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     _serve_pages(routing, app, Health(data, following, lambda: gateway.draining))
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
-    return Assembly(gateway, following, submission, entities, sql, log, journal)
+    return Assembly(
+        gateway, _with_cors(gateway, config), following, submission, entities, sql, log, journal
+    )
+
+
+def _with_cors(gateway: Gateway, config: Config) -> ASGIApp:
+    """Answer what browsers ask before a page of a named origin may call."""
+    origins = [one.strip() for one in config.gateway.cors_origins.split(",") if one.strip()]
+    if not origins:
+        return gateway
+    return CORSMiddleware(
+        gateway,
+        allow_origins=origins,
+        allow_methods=VERBS,
+        allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", MIN_EPOCH],
+        expose_headers=[EPOCH, REQUEST_ID, "Retry-After"],
+    )
 
 
 def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> None:

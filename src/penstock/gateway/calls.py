@@ -20,9 +20,10 @@ from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.submission import ONLY, Submission
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
-from penstock.model.request import decode_failure
+from penstock.model.request import decode_failure, decode_request
 from penstock.runtime.api import Reply
 from penstock.runtime.config import Config
+from penstock.runtime.replies import Place
 
 DERIVED: Final = "-"
 """In the place of a key: a creation shall derive it."""
@@ -49,15 +50,16 @@ class Calls:
     async def call(self, exchange: Exchange) -> Response:
         """Serve `POST /call/…`: append, wait for the epoch, answer."""
         target = self._target(exchange)
-        arguments = await self._arguments(exchange, *target)
+        exchange.principal.require_call(target[0], target[2])
+        arguments = await self._arguments(exchange, target[0], target[2])
         reply = await self.process(exchange, *target, arguments)
         return answer(reply, exchange.headers.get("accept", ""))
 
     async def send(self, exchange: Exchange) -> Response:
         """Serve `POST /send/…`: append, or schedule with `?delay=`, and answer at once."""
         entity, key, method = self._target(exchange)
-        arguments = await self._arguments(exchange, entity, key, method)
         exchange.principal.require_call(entity, method)
+        arguments = await self._arguments(exchange, entity, method)
         delay_s = exchange.seconds("delay", 0.0, DELAY_MAX_S)
         request_id = self._id_of(exchange)
         body, touches = self._encoded(entity, key, method, arguments)
@@ -84,6 +86,7 @@ class Calls:
             raise Refused(
                 404, "not-found", f"no request has the id {request_id}, or it is known no longer"
             )
+        await self._check_asker(exchange, place)
         try:
             if wait_s == 0 and not self._following.is_committed(place):
                 raise TimedOut("nobody waits")
@@ -107,12 +110,11 @@ class Calls:
     async def process(
         self, exchange: Exchange, entity: str, key: object, method: str, arguments: Arguments
     ) -> Reply:
-        """Append a request and return its reply, whatever that is.
+        """Append a request that the principal may make, and return its reply, whatever that is.
 
         Raises:
             PenstockError: It was not appended, or its reply did not come in time.
         """
-        exchange.principal.require_call(entity, method)
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         if b"timeout" in exchange.scope["query_string"]:
             timeout_s = exchange.seconds("timeout", timeout_s, timeout_s)
@@ -122,6 +124,19 @@ class Calls:
         lsn = await self._submission.append(request_id, body, touches)
         self._note(lsn)
         return await self._following.reply((ONLY, lsn), timeout_s)
+
+    async def _check_asker(self, exchange: Exchange, place: Place) -> None:
+        """Let those ask for a reply who may make the request.
+
+        Raises:
+            Forbidden: The principal may not.
+        """
+        body = await self._submission.body_of(place)
+        if body is None:  # forgotten by the log
+            exchange.principal.require_admin()
+        else:
+            asked = decode_request(body)
+            exchange.principal.require_call(asked.entity, asked.method)
 
     def _target(self, exchange: Exchange) -> tuple[str, str | None, str]:
         """Return entity class, key and method that a path names."""
@@ -133,9 +148,7 @@ class Calls:
             key = None
         return path["entity"], key, path["method"]
 
-    async def _arguments(
-        self, exchange: Exchange, entity: str, key: str | None, method: str
-    ) -> Arguments:
+    async def _arguments(self, exchange: Exchange, entity: str, method: str) -> Arguments:
         signature = self._app.signature(entity, method)
         if exchange.media_type != MSGPACK:
             return signature.of_json(await exchange.json())

@@ -58,6 +58,7 @@ class _Called:
 
     async def serve(self, exchange: Exchange) -> Response:
         route, path = self._route, exchange.path
+        exchange.principal.require_call(route.entity, route.method)
         given = {name: self._signature.of_text(name, path[name]) for name in self._names}
         given |= await self._more(exchange)
         reply = await self._calls.process(

@@ -65,7 +65,7 @@ async def _serve(
     watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
     settings = config.gateway
     assembly = await assemble(app, config, more=more)
-    server = _server(assembly.gateway, settings)
+    server = _server(assembly.served, settings)
     serving = asyncio.create_task(server.serve())
     stopped = asyncio.create_task(stop.wait())
     try:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.errors import PenstockError, UserError
+from penstock.errors import PenstockError, Truncated, UserError
 from penstock.gateway.metrics import Metrics
 from penstock.log.api import Entry, Log
 
@@ -58,6 +58,10 @@ class Submission:
         """Return where a request id was appended, while its retention lasts."""
         return await self._in_thread(self._log.find, request_id)
 
+    async def body_of(self, place: tuple[LogPartition, Lsn]) -> bytes | None:
+        """Return the body of an appended request; None where the log has forgotten it."""
+        return await self._in_thread(self._body, *place)
+
     async def due_of(self, request_id: RequestId) -> int | None:
         """Return when a scheduled request is due, in microseconds since the Unix epoch."""
         return await self._in_thread(self._log.scheduled, request_id)
@@ -87,6 +91,12 @@ class Submission:
                 else:
                     future.set_result(outcome)
         self._writer = None
+
+    def _body(self, partition: LogPartition, lsn: Lsn) -> bytes | None:
+        try:
+            return self._log.read(lsn, Lsn(lsn + 1), partition)[0].body
+        except Truncated:
+            return None
 
     def _append(self, entries: Sequence[Entry]) -> Sequence[Lsn | PenstockError]:
         try:

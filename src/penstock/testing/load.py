@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import uvloop
+
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length:"
 RECONNECT_S: Final = 0.05
@@ -83,7 +85,7 @@ class Load:
         What is under way at the end is waited for.
         """
         first = len(self.answers)
-        asyncio.run(self._run(requests, seconds))
+        uvloop.run(self._run(requests, seconds))
         return self.answers[first:]
 
     async def _run(self, requests: Iterator[Request], seconds: float) -> None:
