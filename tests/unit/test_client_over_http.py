@@ -327,6 +327,25 @@ def test_async_client_does_the_same(gateway: RunningGateway, meddler: Meddler) -
     asyncio.run(story())
 
 
+def test_closed_client_opens_nothing(gateway: RunningGateway) -> None:
+    """After its end a client makes no connection, whether it had one or not."""
+    for calls in (0, 1):
+        client = Client(gateway.url, app)
+        for _ in range(calls):
+            client.Coat.exists(1)
+        client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            client.Coat.exists(1)
+
+    async def story() -> None:
+        client = AsyncClient(gateway.url, app)
+        await client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.Coat.exists(1)
+
+    asyncio.run(story())
+
+
 def test_name_that_the_client_has_itself_is_reached_through_call(client: Client) -> None:
     """`client.call` reaches what the client's own methods hide."""
     with pytest.raises(RequestError, match="no function 'get'"):

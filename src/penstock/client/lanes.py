@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 
 _BUSY = "all connections of this client are busy"
+_CLOSED = "this client is closed"
 
 
 class Lanes:
@@ -26,6 +27,7 @@ class Lanes:
         self._free = threading.Semaphore(most)
         self._idle: deque[httpx.Client] = deque()
         self._made: list[httpx.Client] = []
+        self._closed = False
 
     @contextmanager
     def lane(self, timeout_s: float) -> Iterator[httpx.Client]:
@@ -33,7 +35,10 @@ class Lanes:
 
         Raises:
             PoolTimeout: None became free in time.
+            RuntimeError: The client was closed.
         """
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         if not self._free.acquire(timeout=timeout_s):
             raise httpx.PoolTimeout(_BUSY)
         try:
@@ -50,7 +55,8 @@ class Lanes:
             self._free.release()
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections; no lane is given any more."""
+        self._closed = True
         for client in self._made:
             client.close()
 
@@ -64,6 +70,7 @@ class AsyncLanes:
         self._free = asyncio.Semaphore(most)
         self._idle: deque[httpx.AsyncClient] = deque()
         self._made: list[httpx.AsyncClient] = []
+        self._closed = False
 
     @asynccontextmanager
     async def lane(self, timeout_s: float) -> AsyncIterator[httpx.AsyncClient]:
@@ -71,7 +78,10 @@ class AsyncLanes:
 
         Raises:
             PoolTimeout: None became free in time.
+            RuntimeError: The client was closed.
         """
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._free.acquire()
@@ -91,6 +101,7 @@ class AsyncLanes:
             self._free.release()
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections; no lane is given any more."""
+        self._closed = True
         for client in self._made:
             await client.aclose()
