@@ -15,6 +15,7 @@ import msgspec
 from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import refuse
+from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import ANYTHING, Escape, exceeded, failure_of
 from penstock.errors import LimitExceeded, RequestError, Unencodable
 from penstock.model.application import App
@@ -41,7 +42,7 @@ class Limits:
         entities: Entities that one transaction may touch.
     """
 
-    time_ms: int = 5_000
+    time_ms: int = 15_000
     memory_bytes: int = 1 << 30
     depth: int = 900
     reply_bytes: int = 4 << 20
@@ -77,6 +78,8 @@ class Executor:
         known: After an escape, all references that the run held: what it will touch, most likely.
         running: Whether a handler runs now; `runs` counts them.
         raised: What left the last run's handler, for who wants to see its traceback.
+        sampler: Looks at who calls whom, where it is set; no outcome depends on it.
+        root: What the last run called, as the sampler names it; None where it called nothing.
     """
 
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
@@ -90,6 +93,8 @@ class Executor:
         self.running = False
         self.runs = 0
         self.raised: BaseException | None = None
+        self.sampler: CallSampler | None = None
+        self.root: str | None = None
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end.
@@ -113,6 +118,8 @@ class Executor:
                 self.escaped = raised.key
             failure = failure_of(raised, self._limits.memory_bytes, self._limits.depth)
         finally:
+            if self.sampler is not None and self.sampler.running is not None:
+                self.sampler.end()
             self.running = False
             self.touched = tuple(txn.before)
             if self.escaped is not None:
@@ -128,12 +135,16 @@ class Executor:
         return Outcome(None, reply, self.touched, writes)
 
     def _forget(self) -> None:
-        self.interrupted = self.escaped = self.raised = None
+        self.interrupted = self.escaped = self.raised = self.root = None
 
     def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
         request = decode_request(body)
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(request.positional, request.named)
+        if (sampler := self.sampler) is not None:
+            self.root = sampler.settled.get(signature)
+            if self.root is None or self.runs % SAMPLED_EVERY < SAMPLED_RUN:
+                self.root = sampler.begin(request.entity, request.method, signature, self.runs)
         if request.entity:
             kind = self._app.entities[request.entity]
             if request.method in CREATIONS:
