@@ -70,7 +70,7 @@ def call(
     settings.data.mkdir(parents=True, exist_ok=True)
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
     lsn = _append(settings, entry)
-    if not presence.find(settings.data, "driver"):
+    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
         messages.print(
             f"No penstock run seems to be running in {settings.data}. The request is durable "
             f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",

@@ -43,6 +43,7 @@ Examples:
 
 RATE_OVER_S: Final = 10.0
 _VIEW_TIMEOUT_S: Final = 2.0
+_BELOW: Final = {"jvm": "java", "worker": "python"}
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -160,7 +161,9 @@ def _below(driver: psutil.Process) -> Iterator[Process]:
     """Yield what the driver has started: Spark's JVM, and the Python workers below that."""
     for one in driver.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            yield _process("jvm" if one.name().startswith("java") else "worker", one)
+            for role, program in _BELOW.items():
+                if one.name().startswith(program):
+                    yield _process(role, one)
 
 
 def _process(

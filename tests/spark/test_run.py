@@ -1,0 +1,143 @@
+"""`penstock run` as a whole, with Spark: it survives kills, and leaves nobody behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.runtime import presence
+from tests.faults.driver_process import wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TOP = Path(__file__).parents[2]
+SHOP = str(TOP / "examples" / "shop")
+RUN = """
+    import sys
+    from pathlib import Path
+    from rich.console import Console
+    from penstock.cli.foreground import Foreground
+    from penstock.cli.processes import Given, children_of
+    from penstock.runtime.config import Config, GatewayConfig
+    from penstock.runtime.loading import load_app
+
+    def driver(given, settings):
+        return [one for one in children_of(given, settings) if one.role == "driver"]
+
+    app, data = sys.argv[1:]
+    settings = Config(Path(data), cores=2, gateway=GatewayConfig(port=0))
+    given = Given(app, None, ["cores=2"])
+    Foreground(load_app(app), given, settings, Console(), driver).run()
+"""
+
+
+class Running:
+    """`penstock run` in a process of its own, with the driver as its only child."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.output = data.with_suffix(".out")
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(RUN), SHOP, str(data)],
+                stdout=output,
+                stderr=output,
+                cwd=TOP,
+            )
+        self._below: dict[int, psutil.Process] = {}
+
+    def is_announced(self) -> bool:
+        assert self.process.poll() is None, self.output.read_text()
+        return "try  " in self.output.read_text()
+
+    def note_below(self) -> None:
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            self._below[one.pid] = one
+
+    def left(self) -> list[psutil.Process]:
+        """Return who still runs of all that was ever noted."""
+        return [one for one in self._below.values() if is_running(one)]
+
+    def driver_other_than(self, pid: int) -> int:
+        for one in presence.find(self.data, "driver"):
+            if one.pid != pid:
+                return one.pid
+        return 0
+
+    def penstock(self, command: str, *words: str) -> tuple[int, str]:
+        arguments = [sys.executable, "-m", "penstock", command, *words, "--data", str(self.data)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=TOP)
+        return done.returncode, done.stdout
+
+    def status(self) -> dict[str, Any]:
+        code, out = self.penstock("status", "--json")
+        found: dict[str, Any] = json.loads(out)
+        assert found["running"] == (code == 0)
+        return found
+
+    def call(self, request_id: str, *words: str) -> Any:
+        code, out = self.penstock(
+            "call", SHOP, *words, "--request-id", request_id, "--timeout", "120"
+        )
+        assert code == 0, self.output.read_text()
+        return json.loads(out)
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    found = Running(tmp_path / "data")
+    try:
+        wait_for(found.is_announced, "the start")
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+        wait_for(lambda: not found.left(), f"the end of {found.left()}")
+
+
+def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
+    """What was asked before and while the driver is dead is answered; SIGTERM ends all with 0."""
+    assert running.call("a", "Item", "i1", "create", "price=3", "stock=4") == "i1"
+    before = running.status()
+    roles = {one["role"] for one in before["processes"]}
+    assert roles >= {"supervisor", "driver", "jvm", "worker"}
+    assert (before["app"], before["log_end"], before["lag"]) == ("shop", 1, 0)
+
+    killed = running.driver_other_than(0)
+    running.note_below()
+    os.kill(killed, signal.SIGKILL)
+    assert running.call("b", "Item", "i1", "add", "5") == "Item: i1 stock updated to: 9"
+    assert running.call("b", "Item", "i1", "add", "5") == "Item: i1 stock updated to: 9"
+    assert running.driver_other_than(killed)
+    assert "driver ended with SIGKILL" in running.output.read_text()
+
+    running.note_below()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(120) == 0
+    assert running.output.read_text().splitlines()[-1] == "stopped"
+    wait_for(lambda: not running.left(), "the end of all below")
+    after = running.status()
+    assert (after["running"], after["processes"], after["log_end"]) == (False, [], 2)
+
+
+def test_killed_supervisor_leaves_nobody(running: Running) -> None:
+    """The driver, its JVM and its workers end by themselves when their supervisor is gone."""
+    running.note_below()
+    running.process.kill()
+    running.process.wait()
+    wait_for(lambda: not running.left(), "the end of all below")
