@@ -1,12 +1,13 @@
 """The Spark runtime in good days: requests in, replies out, and rest when there are none."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from penstock.base.ids import Lsn
+from penstock.base.ids import Lsn, RequestId
 from penstock.errors import (
     Aborted,
     AlreadyExists,
@@ -14,6 +15,7 @@ from penstock.errors import (
     RequestConflict,
     RequestError,
 )
+from penstock.log.api import Entry
 from penstock.runtime.config import Config
 from penstock.runtime.report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
@@ -95,6 +97,38 @@ def test_epochs_keep_the_admission_limit(bank: SparkRuntime) -> None:
     wait_for(lambda: sum(report.records for report in seen) == total, "the last report")
     bank.on_epoch.remove(seen.append)
     assert max(report.records for report in seen) <= EPOCH
+    for report in seen:  # whatever ran twice, each request counts once
+        roots = [count for edge, count in report.calls.items() if edge.startswith(">")]
+        assert sum(roots) == report.records
+
+
+def test_epoch_says_who_called_whom(bank: SparkRuntime) -> None:
+    """The report of an epoch counts the request as a call from outside, and the calls that it made."""
+    for name in ("payer", "payee", "fees"):
+        bank.call.Account.create(name, balance=100)
+    account = bank.app.entities["Account"].of_text
+    seen: list[EpochReport] = []
+    bank.on_epoch.append(seen.append)
+    assert bank.call.Account("payer").pay(account("payee"), 20, account("fees"), 1) == 79
+    wait_for(lambda: any(">Account.pay" in report.calls for report in seen), "the report")
+    bank.on_epoch.remove(seen.append)
+    assert seen[-1].calls == {
+        ">Account.pay": 1,
+        "Account.pay>Account.transfer": 2,
+        "Account.transfer>Account.withdraw": 2,
+        "Account.transfer>Account.deposit": 2,
+    }
+
+
+def test_due_request_is_processed(bank: SparkRuntime) -> None:
+    """A request that was scheduled is answered once it is due, without anybody appending it."""
+    body, touches = bank.app.request("Account", "scheduled", "create", (), {"balance": 3})
+    end = bank.log.end()
+    bank.log.schedule(Entry(RequestId("later"), body, touches, 0), time.time_ns() // 1_000)
+    wait_for(lambda: bank.log.scheduled(RequestId("later")) is None, "the promotion")
+    assert bank.log.find(RequestId("later")) == (0, end)
+    assert bank.wait_until(bank.log.end(), DEADLINE_MS)
+    assert bank.call.Account("scheduled").deposit(1) == 4
 
 
 def test_idle_runtime_rests(bank: SparkRuntime) -> None:

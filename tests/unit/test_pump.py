@@ -100,7 +100,7 @@ def test_damage_is_told(clock: Clock) -> None:
 
 def test_pump_that_never_began_stops() -> None:
     """Stopping is allowed at any time, and twice."""
-    pump = Pump(MemoryLog(), [].append)
+    pump = Pump(MemoryLog(), list[Exception]().append)
     pump.stop()
     pump.stop()
 

@@ -7,6 +7,7 @@ is a plain Python object: attributes and methods cost what they cost in Python, 
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
 from penstock.base.ids import EntityKey
@@ -81,10 +82,10 @@ def entity(cls: T) -> T:
         "__copy__": _same,
         "__deepcopy__": _same,
         "__reduce__": _reduce,
-        "create": classmethod(_create),
-        "upsert": classmethod(_upsert),
-        "exists": classmethod(_exists),
-        "delete": _delete,
+        "create": classmethod(_own(_create, cls)),
+        "upsert": classmethod(_own(_upsert, cls)),
+        "exists": classmethod(_own(_exists, cls)),
+        "delete": _own(_delete, cls),
     }
     for name, value in behaviour.items():
         if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
@@ -105,6 +106,16 @@ def entity(cls: T) -> T:
         },
     )
     return cls
+
+
+def _own(function: Callable[..., Any], cls: type) -> FunctionType:
+    """Return a copy of a function for one class, so that a profile says whose it is."""
+    assert isinstance(function, FunctionType), "only functions have code to copy"
+    name = function.__name__.removeprefix("_")
+    code = function.__code__.replace(co_name=name, co_qualname=f"{cls.__qualname__}.{name}")
+    made = FunctionType(code, function.__globals__, name)
+    made.__doc__, made.__qualname__ = function.__doc__, code.co_qualname
+    return made
 
 
 def is_intact(cls: type) -> bool:

@@ -6,12 +6,13 @@ told earlier. It holds hashes and counts only. Supervision and Spark's query are
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.engine.calls import Sample, estimate
 from penstock.engine.order import spread
 from penstock.engine.step import EpochRun
 from penstock.errors import Diverged, PenstockError, Truncated
@@ -131,7 +132,10 @@ class EpochDriver:
         self._wait_applied()
         clock.lap("apply")
         self._fault.reached("log-read")
-        reports = self._rounds(epoch, ranges, run, tasks, clock)
+        samples: list[Mapping[str, Sample]] = []
+        reports: list[Report] = []
+        for reports in self._rounds(epoch, ranges, run, tasks, clock):
+            samples += [report.samples for report in reports]
         self._commit(epoch, ranges, count, reports)
         clock.lap("commit")
         self._pacing.learn(count, tasks, run.reran)
@@ -145,6 +149,7 @@ class EpochDriver:
                 run.reran,
                 tasks,
                 clock.phases_ms,
+                estimate([report.roots for report in reports], samples),
             )
         )
         self._idle_since = time.perf_counter()
@@ -165,10 +170,9 @@ class EpochDriver:
 
     def _rounds(
         self, epoch: Epoch, ranges: list[Range], run: EpochRun, tasks: int, clock: "_Stopwatch"
-    ) -> list[Report]:
-        """Run rounds until all is finished; the reports returned name the parts that stand."""
+    ) -> Iterator[list[Report]]:
+        """Run rounds until all is finished; the last reports yielded name the parts that stand."""
         drafts: list[tuple[int, int, str]] = []  # round, task, path
-        reports: list[Report] = []
         while (now := run.next_round()) is not None:
             publish = tasks == 1 or now.number > 1
             reports = self._jobs.run(
@@ -194,8 +198,9 @@ class EpochDriver:
             drafts += [
                 (now.number, task, one.draft) for task, one in enumerate(reports) if one.draft
             ]
+            yield reports
         if run.rounds == 1 and tasks > 1:  # nothing was in conflict, so nothing was published yet
-            reports = self._jobs.run(
+            yield self._jobs.run(
                 [
                     Execute(
                         epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
@@ -205,7 +210,6 @@ class EpochDriver:
                 ]
             )  # fmt: skip
             clock.lap("write")
-        return reports
 
     def _commit(self, epoch: Epoch, ranges: list[Range], count: int, reports: list[Report]) -> None:
         """Commit the parts that stand; on return the epoch is history."""

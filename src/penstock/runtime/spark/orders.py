@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.engine.calls import Sample
 from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Limits
 from penstock.engine.step import Finding
@@ -65,7 +66,11 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did; `touched`, `entities` and `wrote` are the columns of `Touches`."""
+    """What a task did; `touched`, `entities` and `wrote` are the columns of `Touches`.
+
+    `samples` is what this run saw of who calls whom; `roots` is what the transactions in the
+    parts called, and how often.
+    """
 
     touched: bytes = b""
     entities: bytes = b""
@@ -74,6 +79,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     draft: str = ""
     parts: list[Written] = []
     aborts: int = 0
+    roots: dict[str, int] = {}
+    samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}
     failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
 

@@ -20,9 +20,10 @@ from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 
 _POSITION: Final = pa.field("position", pa.uint32())
+_ROOT: Final = pa.field("root", pa.string())  # what the transaction called, for the report
 
 Tables = dict[PartKind, pa.Table]
-"""Rows by kind, with a column `position`."""
+"""Rows by kind, with a column `position`; those of transactions with a column `root`."""
 
 
 class Rows:
@@ -31,12 +32,19 @@ class Rows:
     def __init__(self, epoch: Epoch) -> None:
         """Begin with none."""
         self._epoch = epoch
-        self._rows: list[tuple[int, LogPartition, Record, Outcome]] = []
+        self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
         self._writers: dict[EntityKey, int] = {}
 
-    def add(self, position: int, partition: LogPartition, record: Record, outcome: Outcome) -> None:
+    def add(
+        self,
+        position: int,
+        partition: LogPartition,
+        record: Record,
+        outcome: Outcome,
+        root: str | None,
+    ) -> None:
         """Add a transaction's row, and note what it changed."""
-        self._rows.append((position, partition, record, outcome))
+        self._rows.append((position, partition, record, outcome, root))
         self._writers.update(dict.fromkeys(outcome.writes, position))
 
     def tables(self, written: dict[EntityKey, bytes | None]) -> Tables:
@@ -48,8 +56,8 @@ class Rows:
 
     def _transactions(self) -> pa.Table:
         count = len(self._rows)
-        columns = zip(*self._rows, strict=True) if count else ((), (), (), ())
-        positions, partitions, records, outcomes = columns
+        columns = zip(*self._rows, strict=True) if count else ((), (), (), (), ())
+        positions, partitions, records, outcomes, roots = columns
         return pa.table(
             [
                 pa.array(np.full(count, self._epoch, np.int64)),
@@ -61,8 +69,9 @@ class Rows:
                 pa.array([one.error for one in outcomes], pa.string()),
                 pa.array([one.reply for one in outcomes], pa.binary()),
                 pa.array(np.array(positions, np.uint32)),
+                pa.array(roots, pa.string()),
             ],
-            schema=SCHEMAS[PartKind.TRANSACTIONS].append(_POSITION),
+            schema=SCHEMAS[PartKind.TRANSACTIONS].append(_POSITION).append(_ROOT),
         )
 
     def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
@@ -105,7 +114,7 @@ def read_draft(path: Path, superseded: Positions) -> Tables:
 
 
 def merge(several: Iterable[Tables]) -> Tables:
-    """Return the rows of a part: of all given tables, in log order, without positions."""
+    """Return the rows of a part: of all given tables, in log order, without the rest."""
     every = list(several)
     return {kind: _part(kind, [tables[kind] for tables in every]) for kind in PartKind}
 
@@ -114,4 +123,14 @@ def _part(kind: PartKind, tables: list[pa.Table]) -> pa.Table:
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
     if kind is PartKind.TRANSACTIONS and len(tables) > 1:
         table = table.sort_by("position")
-    return table.drop_columns(["position"])
+    return table.select(SCHEMAS[kind].names)
+
+
+def roots_of(several: Iterable[Tables]) -> dict[str, int]:
+    """Return how often each root was called by the transactions of all given tables."""
+    roots = pa.chunked_array(
+        [chunk for one in several for chunk in one[PartKind.TRANSACTIONS]["root"].chunks],
+        pa.string(),
+    )
+    counts = pc.value_counts(roots.drop_null())
+    return {str(one["values"]): int(one["counts"].as_py()) for one in counts}

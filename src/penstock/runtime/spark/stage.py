@@ -13,10 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
+from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Outcome
 from penstock.engine.step import Finding
@@ -34,7 +36,7 @@ from penstock.runtime.loading import load_app
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Written
 from penstock.runtime.spark.quarantine import Quarantine
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, write_draft
+from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
 from penstock.state.stores import Stores
 
 _PHASES: Final = ("log", "state", "run", "files")
@@ -86,6 +88,7 @@ class Worker:
         data = Path(settings.data)
         self._settings = settings
         self._app = load_app(settings.spec)
+        self._members = members_of(self._app)
         self._log = SqliteLog(
             data / "log.sqlite",
             record_bytes_max=settings.record_bytes_max,
@@ -125,12 +128,14 @@ class Worker:
         clock.append(time.perf_counter())
         name = f"e{order.epoch}-r{order.round}-t{order.task}"
         own: Tables | None = None
+        sampler = CallSampler(self._members)
         finding = Finding(Touches.none(), np.empty(0, np.uint32))
         if positions:
             rows = Rows(order.epoch)
             with self._stores.at(Epoch(order.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
                 task = Task(self._app, stores.get, self._settings.limits, tracked=order.tracked)
+                task.executor.sampler = sampler
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
                     self._run(task, records, positions, quarantine, rows)
             own = rows.tables(task.written)
@@ -143,16 +148,16 @@ class Worker:
         draft = str(self._scratch / unique) if order.keep and own else ""
         if own and draft:
             write_draft(own, Path(draft))
-        parts, aborts = self._publish(order, own, unique) if order.publish else ([], 0)
+        published = self._publish(order, own, unique) if order.publish else Report()
         clock.append(time.perf_counter())
-        return Report(
+        return msgspec.structs.replace(
+            published,
             touched=finding.touches.position.tobytes(),
             entities=finding.touches.entity.tobytes(),
             wrote=finding.touches.wrote.tobytes(),
             escaped=finding.escaped.tobytes(),
             draft=draft,
-            parts=parts,
-            aborts=aborts,
+            samples=sampler.samples(),
             phases_ms={
                 phase: (end - begin) * 1e3
                 for phase, begin, end in zip(_PHASES, clock, clock[1:], strict=False)
@@ -200,10 +205,10 @@ class Worker:
                     else task.run(position, record.request_id, record.body, record.time_us)
                 )
                 if outcome is not None:
-                    rows.add(position, partition, record, outcome)
+                    rows.add(position, partition, record, outcome, task.executor.root)
 
-    def _publish(self, order: Execute, own: Tables | None, name: str) -> tuple[list[Written], int]:
-        """Write the parts of what stands: of earlier drafts, and of this run; count its aborts."""
+    def _publish(self, order: Execute, own: Tables | None, name: str) -> Report:
+        """Write the parts of what stands: of earlier drafts, and of this run; report of them."""
         several = [
             read_draft(Path(draft.path), _positions(draft.superseded)) for draft in order.drafts
         ]
@@ -211,7 +216,7 @@ class Worker:
             several.append(own)
         parts: list[Written] = []
         if not several:
-            return parts, 0
+            return Report()
         merged = merge(several)
         errors = merged[PartKind.TRANSACTIONS]["error"]
         for kind, table in merged.items():
@@ -219,7 +224,8 @@ class Worker:
                 part = self._journal.write(PartKind(kind), table, name)
                 parts.append(Written(part.kind, part.path, part.rows, part.size, part.checksum))
                 self._fault.reached("between-parts")
-        return parts, len(errors) - errors.null_count
+        aborts = len(errors) - errors.null_count
+        return Report(parts=parts, aborts=aborts, roots=roots_of(several))
 
 
 def _positions(packed: bytes) -> Positions:

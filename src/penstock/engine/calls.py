@@ -1,0 +1,232 @@
+"""Who calls whom: the edges of the dataflow graph, counted while it runs.
+
+Inside a transaction entities are plain Python objects and a call of theirs is a plain call: there is
+nothing in its way that could count. So a sample of the transactions runs under CPython's own call
+counter (`_lsprof`, which is written in C: it adds no frame, touches no variable and raises
+nothing, so no handler can come out otherwise for it), and what it saw is scaled by how often each
+root ran. Of each root the first `SAMPLED_RUN` transactions of a task are in the sample, so that
+small epochs are counted exactly, and of all every so often as many in a row: the interpreter has to
+warm up again after each look, which costs more than the look.
+
+Names are those of the plan: `Order.checkout`, or a function's name. Calls through what is no method
+(nested functions, code that classes share by `super()`) count for the method that made them. A
+method which several entity classes inherit from one plain class is counted for none of them, because
+code alone does not say whose it is.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from cProfile import Profile
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.model.application import App
+from penstock.model.declaration import RESERVED
+from penstock.model.entity_type import EntityType
+from penstock.model.signature import Signature
+
+SAMPLED_RUN: Final = 8
+SAMPLED_EVERY: Final = 4_093
+"""From one run of looks to the next; a prime, so that no rhythm of the requests is sampled at one beat only."""
+
+Site = tuple[str, int, str]
+"""File, first line and qualified name of a function's code: code itself is equal to its copies."""
+
+
+class Member(NamedTuple):
+    """What a function is in the plan: as the source of edges, and as their target."""
+
+    source: str
+    target: str
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """How often the transactions of one root that were looked at called whom, all together."""
+
+    transactions: int
+    calls: dict[str, float]
+
+
+_NOBODY: Final = Member("", "")
+
+
+def members_of(app: App) -> dict[Site, Member]:
+    """Return the code of all that the plan knows as methods and functions."""
+    found: dict[Site, Member] = {}
+    for kind in app.entities.values():
+        for name, function in _methods_of(kind):
+            site = _site_of(function.__code__)
+            member = Member(f"{kind.name}.{name}", f"{kind.name}.{name}")
+            if name == "upsert":  # what it runs of the class is what `create` runs
+                member = Member(f"{kind.name}.create", member.target)
+            found[site] = member if site not in found else _NOBODY
+    for name, signature in app.functions.items():
+        function = inspect.unwrap(signature.function)
+        found[_site_of(function.__code__)] = Member(name, name)
+    return found
+
+
+def _methods_of(kind: EntityType) -> Iterator[tuple[str, FunctionType]]:
+    for name, member in inspect.getmembers_static(kind.cls):
+        special = name.startswith("__") and name.endswith("__")
+        thing = member.fget if isinstance(member, property) else member
+        if isinstance(thing, classmethod) and name in RESERVED:
+            thing = thing.__func__
+        if isinstance(thing, FunctionType) and not special:
+            yield name, inspect.unwrap(thing)
+
+
+class CallSampler:
+    """Looks at some of the transactions of one task.
+
+    Attributes:
+        settled: The roots of which enough is known, so that only one in `SAMPLED_EVERY` transactions
+            needs `begin`. A creation's signature is that of two roots, so it is never here.
+        running: What looks now, if anything does.
+    """
+
+    def __init__(self, members: Mapping[Site, Member]) -> None:
+        """Begin; `members` are those of the application."""
+        self.settled: dict[Signature, str] = {}
+        self.running: Profile | None = None
+        self._members = members
+        self._looks: dict[tuple[str, str], _Look] = {}
+
+    def begin(self, entity: str, method: str, signature: Signature, number: int) -> str:
+        """Look at the handler that starts now if it is in the sample; return its root's name."""
+        look = self._looks.get((entity, method))
+        if look is None:
+            look = self._looks[entity, method] = _Look(f"{entity}.{method}" if entity else method)
+        if look.transactions < SAMPLED_RUN or number % SAMPLED_EVERY < SAMPLED_RUN:
+            self._look_at(look)
+        elif method not in RESERVED:
+            self.settled[signature] = look.root
+        return look.root
+
+    def end(self) -> None:
+        """Stop looking: the handler is over, however it ended."""
+        if self.running is not None:
+            self.running.disable()
+            self.running = None
+
+    def samples(self) -> dict[str, Sample]:
+        """Return for each root what was seen."""
+        return {
+            look.root: Sample(look.transactions, _edges(look.profile, self._members))
+            for look in self._looks.values()
+            if look.transactions
+        }
+
+    def _look_at(self, look: "_Look") -> None:
+        if sys.getprofile() is None:  # else somebody profiles the application: not to be disturbed
+            look.transactions += 1
+            self.running = look.profile
+            look.profile.enable()
+
+
+class _Look:
+    """What is looked at of one root."""
+
+    __slots__ = ("profile", "root", "transactions")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.transactions = 0
+        self.profile = Profile(subcalls=True, builtins=False)
+
+
+def estimate(
+    roots: Iterable[Mapping[str, int]], samples: Iterable[Mapping[str, Sample]]
+) -> dict[str, int]:
+    """Return how often each edge was used: `Order.checkout>Item.subtract`, from outside `>…`.
+
+    Args:
+        roots: How often each root ran, as its transactions stand; for each task.
+        samples: What each task saw, at every run of its transactions.
+    """
+    times: dict[str, int] = {}
+    for some in roots:
+        for root, count in some.items():
+            times[root] = times.get(root, 0) + count
+    looked: dict[str, int] = {}
+    seen: dict[tuple[str, str], float] = {}
+    for task in samples:
+        for root, sample in task.items():
+            looked[root] = looked.get(root, 0) + sample.transactions
+            for edge, calls in sample.calls.items():
+                seen[root, edge] = seen.get((root, edge), 0.0) + calls
+    inner: dict[str, float] = {}
+    for (root, edge), calls in seen.items():
+        inner[edge] = inner.get(edge, 0.0) + calls * times.get(root, 0) / looked[root]
+    found = {f">{root}": count for root, count in times.items()}
+    return found | {edge: round(calls) for edge, calls in inner.items() if round(calls)}
+
+
+def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]:
+    """Return the calls between members, with those through other functions put together."""
+    entries: list[Any] = [one for one in profile.getstats() if isinstance(one.code, CodeType)]
+    total = {_site_of(one.code): one.callcount for one in entries}
+    ahead = {
+        _site_of(one.code): {_site_of(call.code): call.callcount for call in one.calls or ()}
+        for one in entries
+    }
+    helpers = _helpers(members, ahead)
+    shares = _shares(helpers, ahead, total)
+    found: dict[str, float] = {}
+    for site in ahead.keys() & members.keys():
+        source = members[site].source
+        made = {target: float(calls) for target, calls in ahead[site].items()}
+        for index, helper in enumerate(helpers):
+            visits = sum(shares[step, index] * made.get(by, 0.0) for step, by in enumerate(helpers))
+            for target, calls in ahead[helper].items() if visits else ():
+                if target in members:
+                    made[target] = made.get(target, 0.0) + visits * calls / total[helper]
+        for target, calls in made.items():
+            if source and members.get(target, _NOBODY).target:
+                edge = f"{source}>{members[target].target}"
+                found[edge] = found.get(edge, 0.0) + float(calls)
+    return found
+
+
+def _shares(
+    helpers: Sequence[Site], ahead: Mapping[Site, Mapping[Site, int]], total: Mapping[Site, int]
+) -> npt.NDArray[np.floating[Any]]:
+    """Return how often the second helper runs, on average, for each call of the first.
+
+    Helpers that call each other are an absorbing Markov chain: this is its fundamental matrix
+    (Kemeny & Snell, *Finite Markov Chains*, 1960, chapter 3).
+    """
+    index = {site: number for number, site in enumerate(helpers)}
+    steps: npt.NDArray[np.float64] = np.eye(len(helpers))
+    for site in helpers:
+        for target, calls in ahead[site].items():
+            if target in index:
+                steps[index[site], index[target]] -= calls / total[site]
+    return np.linalg.inv(steps)
+
+
+def _helpers(
+    members: Mapping[Site, Member], ahead: Mapping[Site, Mapping[Site, int]]
+) -> list[Site]:
+    """Return the functions that are no members and have called one, directly or not."""
+    behind: dict[Site, list[Site]] = {}
+    for site, calls in ahead.items():
+        if site not in members:
+            for target in calls:
+                behind.setdefault(target, []).append(site)
+    found: dict[Site, None] = {}
+    pending = [site for site in behind if site in members]
+    while pending:
+        fresh = [site for site in behind.get(pending.pop(), ()) if site not in found]
+        found.update(dict.fromkeys(fresh))
+        pending += fresh
+    return list(found)
+
+
+def _site_of(code: CodeType) -> Site:
+    return code.co_filename, code.co_firstlineno, code.co_qualname
