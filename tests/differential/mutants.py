@@ -30,6 +30,9 @@ EPOCHS = "tests/differential/test_epoch_twins.py"
 CONFLICTS = "tests/unit/test_engine_conflicts.py"
 ESCAPES = "tests/unit/test_engine_task.py::test_escape_leaves_nothing_behind"
 IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
+SCHEDULE = "tests/conformance/test_log_schedule.py"
+WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
+DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
 
 @dataclass(frozen=True)
@@ -174,9 +177,23 @@ MUTANTS = (
     Mutant(
         "the log takes a request twice",
         "log/sqlite.py",
-        "Admission(self._index.seen(connection, marks, now_s), end, now_s)",
-        "Admission({}, end, now_s)",
+        "                    self._index.seen(connection, marks, now_s),\n",
+        "                    {},\n",
         IDS,
+    ),
+    Mutant(
+        "a request that waits is appended all the same",
+        "log/sqlite.py",
+        "                    schedule.find(connection, marks, str(self._path)),\n",
+        "                    {},\n",
+        WAITING,
+    ),
+    Mutant(
+        "what was promoted still waits",
+        "log/schedule.py",
+        "[(row.number,) for row in taken]",
+        "[(row.number,) for row in taken[1:]]",
+        DUE,
     ),
     Mutant(
         "superseded rows are kept",
