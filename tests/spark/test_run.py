@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -29,18 +30,18 @@ RUN = """
     from penstock.runtime.config import Config, GatewayConfig
     from penstock.runtime.loading import load_app
 
-    def driver(given, settings):
-        return [one for one in children_of(given, settings) if one.role == "driver"]
+    def without_view(given, settings):
+        return [one for one in children_of(given, settings) if one.role != "view"]
 
     app, data = sys.argv[1:]
     settings = Config(Path(data), cores=2, gateway=GatewayConfig(port=0))
     given = Given(app, None, ["cores=2"])
-    Foreground(load_app(app), given, settings, Console(), driver).run()
+    Foreground(load_app(app), given, settings, Console(), without_view).run()
 """
 
 
 class Running:
-    """`penstock run` in a process of its own, with the driver as its only child."""
+    """A supervisor in a process of its own, with a driver and a gateway."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -83,12 +84,13 @@ class Running:
         assert found["running"] == (code == 0)
         return found
 
-    def call(self, request_id: str, *words: str) -> Any:
-        code, out = self.penstock(
-            "call", SHOP, *words, "--request-id", request_id, "--timeout", "120"
-        )
-        assert code == 0, self.output.read_text()
-        return json.loads(out)
+    def ask(self, path: str, request_id: str) -> str:
+        """Send a request over HTTP and wait for its answer."""
+        (supervisor,) = presence.find(self.data, "supervisor")
+        headers = {"Idempotency-Key": request_id}
+        answer = httpx.post(f"{supervisor.details['url']}{path}", headers=headers, timeout=120)
+        assert answer.status_code == 200, (answer.text, self.output.read_text())
+        return answer.text
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -112,17 +114,18 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
     """What was asked before and while the driver is dead is answered; SIGTERM ends all with 0."""
-    assert running.call("a", "Item", "i1", "create", "price=3", "stock=4") == "i1"
+    item = json.loads(running.ask("/stock/item/create/3", "a"))["item_id"]
     before = running.status()
     roles = {one["role"] for one in before["processes"]}
-    assert roles >= {"supervisor", "driver", "jvm", "worker"}
+    assert roles == {"supervisor", "driver", "jvm", "worker", "gateway"}
     assert (before["app"], before["log_end"], before["lag"]) == ("shop", 1, 0)
 
     killed = running.driver_other_than(0)
     running.note_below()
     os.kill(killed, signal.SIGKILL)
-    assert running.call("b", "Item", "i1", "add", "5") == "Item: i1 stock updated to: 9"
-    assert running.call("b", "Item", "i1", "add", "5") == "Item: i1 stock updated to: 9"
+    for _ in range(2):
+        answer = running.ask(f"/stock/add/{item}/5", "b")
+        assert answer == f"Item: {item} stock updated to: 5"
     assert running.driver_other_than(killed)
     assert "driver ended with SIGKILL" in running.output.read_text()
 
@@ -136,7 +139,7 @@ def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> 
 
 
 def test_killed_supervisor_leaves_nobody(running: Running) -> None:
-    """The driver, its JVM and its workers end by themselves when their supervisor is gone."""
+    """The gateway, the driver, its JVM and its workers end by themselves when their supervisor is gone."""
     running.note_below()
     running.process.kill()
     running.process.wait()
