@@ -75,7 +75,7 @@ class RunningGateway:
 
     async def _serve(self) -> None:
         assembly = await assemble(self._app, self.config)
-        server = serving._server(assembly.gateway, self.config.gateway)
+        server = serving._server(assembly.served, self.config.gateway)
         task = asyncio.create_task(server.serve())
         try:
             await serving._until_listening(self.config.gateway, task)
