@@ -38,7 +38,10 @@ PRESENT = """
     from pathlib import Path
     from penstock.runtime.presence import present
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with present(Path(sys.argv[1]), sys.argv[2], "app"):
+    data = Path(sys.argv[1])
+    if data.with_name("refused").exists():
+        sys.exit(2)
+    with present(data, sys.argv[2], "app"):
         print("here", flush=True)
         sys.stdin.read()
 """
@@ -55,7 +58,7 @@ APP = """
 
 
 def small_children(given: Given, settings: Config) -> Sequence[Child]:
-    """Return children that do nothing but to be there."""
+    """Return children that do nothing but to be there, unless a file says that they may not."""
     commands = {
         child.role: [sys.executable, "-c", textwrap.dedent(PRESENT), str(settings.data), child.role]
         for child in children_of(given, settings)
@@ -256,6 +259,35 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
     assert kept == first
     assert not set(restarted) & set(first)
     assert "nonsense" in output.getvalue()
+
+
+def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) -> None:
+    """A process that refuses to run ends nothing: the next change of the source is tried."""
+    path, refused, output = tmp_path / "refusing.py", tmp_path / "refused", StringIO()
+    write_app(path, "0")
+    refused.touch()
+    shown = foreground(str(path), tmp_path / "data", output)
+    restarting = Restarting(shown, Sources(locate(str(path))))
+
+    def look(supervisor: Supervisor) -> None:
+        restarting.look(supervisor)
+        if "waits for a change" in output.getvalue() and refused.exists():
+            refused.unlink()
+            write_app(path, "1234")
+        if supervisor.ready:
+            signal.raise_signal(signal.SIGINT)
+
+    shown.run(look)
+    assert not refused.exists()
+    assert "the source has changed: it starts again" in output.getvalue()
+
+
+def test_run_gives_up_where_a_process_refuses(tmp_path: Path) -> None:
+    """Outside of development, what cannot run as it is ends the whole, which then is an error."""
+    (tmp_path / "refused").touch()
+    with pytest.raises(ConfigError, match="cannot run as it is"):
+        foreground(SHOP, tmp_path / "data", StringIO()).run()
+    assert presence.find(tmp_path / "data", "supervisor") == []
 
 
 def test_first_request_fits_the_application() -> None:
