@@ -24,6 +24,10 @@ _UNENCODABLE: Final = (
     RecursionError,
     AttributeError,
 )
+_UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencodable)
+"""What decoding bytes from outside may raise; msgspec's own errors are `ValueError`s."""
+
+_ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 _NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
@@ -108,7 +112,10 @@ class Signature:
         if positional == _NONE_BY_POSITION and named == _NONE_BY_NAME and self._least == 0:
             return (), {}
         try:
-            arguments = self._decoder_of(positional).decode(positional)
+            if self._rest is None:
+                arguments = self._decoder_of(positional).decode(positional)
+            else:
+                arguments = self._decode_open(positional)
             if named == _NONE_BY_NAME:
                 if not self._least <= len(arguments) <= len(self._positional):
                     self._shape.bind(*arguments)  # says what is wrong, if anything
@@ -118,7 +125,7 @@ class Signature:
             self._shape.bind(*arguments, **more)
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
-        except (TypeError, Unencodable, msgspec.DecodeError, IndexError) as error:
+        except _UNREADABLE as error:
             raise RequestError(f"{self.name}: {error}") from error
         return arguments, more
 
@@ -161,7 +168,7 @@ class Signature:
         except (msgspec.ValidationError, Unencodable) as error:
             try:
                 return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
-            except (msgspec.MsgspecError, Unencodable, RecursionError):
+            except _UNREADABLE:
                 raise RequestError(f"{self.name}: {name}: {error}") from error
 
     def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
@@ -174,7 +181,7 @@ class Signature:
             return [], {}
         try:
             given = msgspec.json.decode(text, type=_ARGUMENTS)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             raise RequestError(
                 f"{self.name}: the body is neither a JSON array nor an object: {error}"
             ) from error
@@ -190,14 +197,19 @@ class Signature:
         """
         try:
             positional, named = _BOTH.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise RequestError(f"{self.name}: the body holds no arguments: {error}") from error
         return self.decode(positional, named)
 
-    def _of_raw(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
+    def _of_raw(
+        self,
+        parameter: inspect.Parameter,
+        raw: msgspec.Raw,
+        decode: Callable[..., Any] = msgspec.json.decode,
+    ) -> Any:
         try:
-            return msgspec.json.decode(raw, type=parameter.annotation, dec_hook=decode_reference)
-        except (msgspec.MsgspecError, Unencodable, RecursionError) as error:
+            return decode(raw, type=parameter.annotation, dec_hook=decode_reference)
+        except _UNREADABLE as error:
             raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
@@ -239,6 +251,16 @@ class Signature:
             return msgspec.Raw(_ENCODER.encode(lower(value) if lower else value))
         except _UNENCODABLE as error:
             raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
+
+    def _decode_open(self, positional: msgspec.Raw) -> list[Any]:
+        """Decode arguments one by one where there may be any number of them.
+
+        A decoder for each number would be a cache that callers from outside can grow.
+        """
+        return [
+            self._of_raw(self._at(index), raw, msgspec.msgpack.decode)
+            for index, raw in enumerate(_ROW.decode(positional))
+        ]
 
     def _decoder_of(self, positional: msgspec.Raw) -> msgspec.msgpack.Decoder[Any]:
         count = _array_length(memoryview(positional))
