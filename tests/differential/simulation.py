@@ -23,6 +23,7 @@ from penstock.base.ids import (
     entity_key,
     fingerprint_of,
 )
+from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.conflicts import Positions
 from penstock.engine.execute import Limits
 from penstock.engine.order import Hosts, spread
@@ -31,7 +32,7 @@ from penstock.engine.task import Task
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, write_draft
+from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
 
 _KNOWN = 30  # entities that a history can name, generously
 
@@ -91,6 +92,7 @@ class Simulation:
 
     def __init__(self, app: App, layout: Layout, state: dict[EntityKey, bytes]) -> None:
         self._app = app
+        self._members = members_of(app)
         self._layout = layout
         self._hosts = layout.of_hosts()
         self._epoch = Epoch(-1)
@@ -114,7 +116,9 @@ class Simulation:
                     drafts.append((now.number, path))
                     names |= {fingerprint_of(key): key for key in task.wanted}
                 run.absorb([task.finding() for task in tasks])
-            standing = merge([read_draft(path, run.superseded(number)) for number, path in drafts])
+            several = [read_draft(path, run.superseded(number)) for number, path in drafts]
+            standing, roots = merge(several), roots_of(several)
+        assert sum(roots.values()) == len(records), "each request counts once, however often it ran"
         self.rounds = run.rounds
         return self._commit(standing, records)
 
@@ -141,11 +145,12 @@ class Simulation:
 
     def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> Rows:
         rows = Rows(self._epoch)
+        task.executor.sampler = CallSampler(self._members)  # which must not show in any outcome
         for position in positions.tolist():
             record = records[position]
             outcome = task.run(position, record.request_id, record.body, record.time_us)
             if outcome is not None:
-                rows.add(position, LogPartition(0), record, outcome)
+                rows.add(position, LogPartition(0), record, outcome, task.executor.root)
         return rows
 
     def _commit(self, standing: Tables, records: Sequence[Record]) -> list[Answer]:
