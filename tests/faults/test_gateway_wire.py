@@ -403,6 +403,13 @@ def test_truncated_messagepack_is_refused(gateway: RunningGateway, size: int) ->
 @example(b"\x92\x91" + b"\x91" * 490 + b"\x01\x80")
 @example(b"\x92\x91" + b"\x91" * 900 + b"\x01\x80")
 @example(b"\x92\x91\xc7\xff\x05" + b"\x00" * 255 + b"\x80")  # an extension nobody knows
+@example(b"\x92\x91\xc7\x02\x05ab\x80")
+@example(b"\x92\x91\x81\xc4\x01\xff\x01\x80")  # bytes as a key
+@example(b"\x92\x91\x82\x01\x01\xa11\x02\x80")  # 1 and "1" as keys
+@example(b"\x92\x91\x81\x91\x01\x01\x80")  # an array as a key
+@example(b"\x92\x91\x81\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00\x01\x80")  # NaN as a key
+@example(b"\x92\x91\x81\xd6\xff\x00\x00\x00\x00\x01\x80")  # an instant as a key
+@example(b"\x92\x91\x81\xc7\x02\x05ab\x01\x80")  # an extension as a key
 @example(b"\x92\x91\xd6\xff\xff\xff\xff\xff\x80")
 @example(b"\x92\x91\xd9\x02\xff\xfe\x80")
 @example(b"\x92\x91\xc0\x81\xc0\xc0")
@@ -410,8 +417,9 @@ def test_truncated_messagepack_is_refused(gateway: RunningGateway, size: int) ->
 @hurried
 def test_messagepack_noise_ends_well(gateway: RunningGateway, data: bytes) -> None:
     """Bytes that say they are MessagePack end in an answer below 500."""
-    headers = ("Content-Type: application/msgpack", "Accept: application/msgpack")
-    assert statuses(exchange(gateway, request(data, *headers))) != []
+    for accept in ("application/msgpack", "application/json"):
+        headers = ("Content-Type: application/msgpack", f"Accept: {accept}")
+        assert statuses(exchange(gateway, request(data, *headers))) != []
 
 
 @given(value=st.text() | st.binary(max_size=50), text=st.text(max_size=60))

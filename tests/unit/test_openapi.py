@@ -124,6 +124,12 @@ SCALARS = [
 KEYS = [one for one in SCALARS if one.annotation in (int, str, date, UUID, Colour, Size, float)]
 
 
+KEYS += [
+    Typed(bool, st.booleans()),
+    Typed(tuple[int, str], st.tuples(st.integers(0, 9), st.text(max_size=3))),
+]
+
+
 def several(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
     def lists(one: Typed) -> Typed:
         return Typed(list[one.annotation], st.lists(one.values, max_size=3))  # type: ignore[name-defined]

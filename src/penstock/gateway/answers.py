@@ -18,7 +18,15 @@ MIN_EPOCH: Final = "Penstock-Min-Epoch"
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"
 
-_encode: Final = msgspec.json.Encoder(decimal_format="string").encode
+
+def _in_text(value: object) -> object:
+    """Return what JSON cannot say otherwise: a MessagePack extension, as its bytes."""
+    if isinstance(value, msgspec.msgpack.Ext):
+        return value.data
+    raise TypeError(f"{type(value).__qualname__} is no value of a reply")
+
+
+_encode: Final = msgspec.json.Encoder(decimal_format="string", enc_hook=_in_text).encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 
 
@@ -26,9 +34,26 @@ def json_of(value: Any) -> bytes:
     """Return a value that was decoded from MessagePack as JSON.
 
     What JSON has no word for is a string: bytes (base64), dates, decimals, UUIDs. NaN and
-    infinities are null; keys that are no strings are written as ones.
+    infinities are null; a key that is no string is its own JSON, as a string.
     """
-    return _encode(value)
+    try:
+        return _encode(value)
+    except TypeError:  # a key that is a tuple, a truth value, null: seldom, so not looked for
+        return _encode(_with_text_keys(value))
+
+
+def _with_text_keys(value: Any) -> Any:
+    match value:
+        case dict():
+            return {_key_text(key): _with_text_keys(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_with_text_keys(one) for one in value]
+        case _:
+            return value
+
+
+def _key_text(key: Any) -> str:
+    return key if isinstance(key, str) else _encode(key).decode().strip('"')
 
 
 def headers_of(epoch: Epoch, request_id: RequestId | str = "") -> dict[str, str]:
