@@ -10,7 +10,14 @@ import pytest
 from penstock import App, entity, key, readonly, transactional
 from penstock.base.ids import EntityKey, RequestId
 from penstock.compiler.compile import compile_app
-from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler, estimate, members_of
+from penstock.engine.calls import (
+    HEAVY,
+    SAMPLED_EVERY,
+    SAMPLED_RUN,
+    CallSampler,
+    estimate,
+    members_of,
+)
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.plan.graph import Plan
 from penstock.runtime.loading import load_app
@@ -265,3 +272,19 @@ def test_shop_is_counted() -> None:
         "Order.checkout>User.pay": 5,
         "User.pay>User.add_funds": 5,
     }
+
+
+def test_heavy_roots_are_looked_at_once() -> None:
+    """A root that touches very many entities is not slowed down again, in no task of the process."""
+    heavy: set[str] = set()
+    body = SHOP.request("", None, "init_items", (HEAVY + 1, 5, 1))[0]
+    looked = []
+    for _ in range(2):
+        sampler = CallSampler(members_of(SHOP), heavy)
+        executor = Executor(SHOP, lambda _: None, Limits())
+        executor.sampler = sampler
+        for _ in range(3):
+            executor.run(RequestId("r"), body, 0)
+            assert executor.root == "init_items"
+        looked.append({root: one.transactions for root, one in sampler.samples().items()})
+    assert looked == [{"init_items": 1}, {}]

@@ -31,6 +31,10 @@ from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
 SAMPLED_RUN: Final = 8
+HEAVY: Final = 200
+"""A root that has touched so many entities at once is not looked at again: looking doubles the time
+of a handler, which nobody notices in a small one."""
+
 SAMPLED_EVERY: Final = 4_093
 """From one run of looks to the next; a prime, so that no rhythm of the requests is sampled at one beat only."""
 
@@ -90,8 +94,15 @@ class CallSampler:
         running: What looks now, if anything does.
     """
 
-    def __init__(self, members: Mapping[Site, Member]) -> None:
-        """Begin; `members` are those of the application."""
+    def __init__(self, members: Mapping[Site, Member], heavy: set[str] | None = None) -> None:
+        """Begin.
+
+        Args:
+            members: Those of the application.
+            heavy: The roots that are not to be looked at, for all tasks of a process to share.
+        """
+        self._heavy = set() if heavy is None else heavy
+        self._root = ""
         self.settled: dict[Signature, str] = {}
         self.running: Profile | None = None
         self._members = members
@@ -102,17 +113,21 @@ class CallSampler:
         look = self._looks.get((entity, method))
         if look is None:
             look = self._looks[entity, method] = _Look(f"{entity}.{method}" if entity else method)
-        if look.transactions < SAMPLED_RUN or number % SAMPLED_EVERY < SAMPLED_RUN:
+        if look.root in self._heavy:
+            pass
+        elif look.transactions < SAMPLED_RUN or number % SAMPLED_EVERY < SAMPLED_RUN:
             self._look_at(look)
         elif method not in RESERVED:
             self.settled[signature] = look.root
         return look.root
 
-    def end(self) -> None:
-        """Stop looking: the handler is over, however it ended."""
+    def end(self, touched: int) -> None:
+        """Stop looking: the handler is over, however it ended, and has touched so many entities."""
         if self.running is not None:
             self.running.disable()
             self.running = None
+            if touched > HEAVY:
+                self._heavy.add(self._root)
 
     def samples(self) -> dict[str, Sample]:
         """Return for each root what was seen."""
@@ -125,6 +140,7 @@ class CallSampler:
     def _look_at(self, look: "_Look") -> None:
         if sys.getprofile() is None:  # else somebody profiles the application: not to be disturbed
             look.transactions += 1
+            self._root = look.root
             self.running = look.profile
             look.profile.enable()
 

@@ -119,7 +119,7 @@ class Executor:
             failure = failure_of(raised, self._limits.memory_bytes, self._limits.depth)
         finally:
             if self.sampler is not None and self.sampler.running is not None:
-                self.sampler.end()
+                self.sampler.end(len(txn.before))
             self.running = False
             self.touched = tuple(txn.before)
             if self.escaped is not None:

@@ -98,6 +98,7 @@ class Worker:
         self._stores = Stores(data / "state", self._journal, settings.partitions, boot_id=boot_id())
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
+        self._heavy: set[str] = set()
         self._records: tuple[list[Range], list[tuple[LogPartition, Record]]] = ([], [])
 
     def perform(self, order: orders.Order) -> Report:
@@ -128,7 +129,7 @@ class Worker:
         clock.append(time.perf_counter())
         name = f"e{order.epoch}-r{order.round}-t{order.task}"
         own: Tables | None = None
-        sampler = CallSampler(self._members)
+        sampler = CallSampler(self._members, self._heavy)
         finding = Finding(Touches.none(), np.empty(0, np.uint32))
         if positions:
             rows = Rows(order.epoch)
