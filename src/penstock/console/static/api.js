@@ -10,8 +10,11 @@ export class Failure extends Error {
     this.status = status;
     this.code = code;
     this.where = where;
-    this.title = TITLES[code] ?? (status === 0 ? "The gateway does not answer" : "This did not work");
-    this.next = NEXT[code] ?? (status === 0 ? "It is asked again every two seconds; see that penstock still runs." : "");
+    this.title =
+      TITLES[code] ?? (status === 0 ? "The gateway does not answer" : "This did not work");
+    this.next =
+      NEXT[code] ??
+      (status === 0 ? "It is asked again every two seconds; see that penstock still runs." : "");
   }
 }
 
@@ -49,7 +52,8 @@ export const address = (path) => new URL(path.replace(/^\//, ""), ROOT);
 export async function send(path, { method = "GET", headers = {}, body } = {}) {
   const given = new Headers(headers);
   if (key.get()) given.set("Authorization", `Bearer ${key.get()}`);
-  if (body !== undefined && !given.has("Content-Type")) given.set("Content-Type", "application/json");
+  if (body !== undefined && !given.has("Content-Type"))
+    given.set("Content-Type", "application/json");
   let response;
   try {
     response = await fetch(address(path), { method, headers: given, body, cache: "no-store" });
@@ -60,7 +64,7 @@ export async function send(path, { method = "GET", headers = {}, body } = {}) {
   return response;
 }
 
-/** Send a request; return the decoded answer with its headers. Throws a `Failure` for every other. */
+/** Send a request; return the decoded answer with its headers, or throw a `Failure`. */
 export async function ask(path, options = {}) {
   const response = await send(path, options);
   const text = await response.text();
@@ -74,7 +78,12 @@ export function failureOf(status, text, where) {
     const { code, message } = JSON.parse(text).error;
     return new Failure(status, code, message, where);
   } catch {
-    return new Failure(status, `http-${status}`, `The gateway answered with status ${status}.`, where);
+    return new Failure(
+      status,
+      `http-${status}`,
+      `The gateway answered with status ${status}.`,
+      where,
+    );
   }
 }
 
@@ -82,7 +91,9 @@ export function failureOf(status, text, where) {
 export function decode(text) {
   if (text === "") return null;
   return JSON.parse(text, (name, value, context) =>
-    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
+    typeof value === "number" &&
+    !Number.isSafeInteger(value) &&
+    /^-?\d+$/.test(context?.source ?? "")
       ? BigInt(context.source)
       : value,
   );

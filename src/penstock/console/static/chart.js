@@ -11,7 +11,7 @@ const TOP = 12;
 const BOTTOM = 26;
 const BAR_MAX = 44;
 
-/** Return rounded positions between 0 (or the least) and at least the greatest, `finest` apart or more. */
+/** Return rounded positions from 0 (or the least) to the greatest or more, `finest` apart or more. */
 export function ticks(least, greatest, finest = 0, wanted = 4) {
   const low = Math.min(0, least);
   const span = greatest - low || 1;
@@ -19,7 +19,12 @@ export function ticks(least, greatest, finest = 0, wanted = 4) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = Math.max(finest, power * [1, 2, 5, 10].find((one) => one * power >= rough));
   const found = [];
-  for (let at = Math.floor(low / step) * step; at < greatest + step * 0.999 || found.length < 2; at += step) found.push(Number(at.toPrecision(12)));
+  for (
+    let at = Math.floor(low / step) * step;
+    at < greatest + step * 0.999 || found.length < 2;
+    at += step
+  )
+    found.push(Number(at.toPrecision(12)));
   return found;
 }
 
@@ -40,11 +45,33 @@ export class Chart {
   #key = el("ul", { class: "chart-key" });
   #table = el("details", { class: "as-table" }, el("summary", {}, "As a table"));
 
-  constructor({ title, unit = "", finest = 0, kind = "line", x = "time", format = short, height = 190, note = "", nothing = "Nothing to show yet." }) {
+  constructor({
+    title,
+    unit = "",
+    finest = 0,
+    kind = "line",
+    x = "time",
+    format = short,
+    height = 190,
+    note = "",
+    nothing = "Nothing to show yet.",
+  }) {
     this.#options = { title, finest, kind, x, format, height, nothing };
-    this.element = el("figure", { class: "chart" },
-      el("figcaption", {}, el("h2", {}, title), unit ? el("span", { class: "unit" }, unit) : null, note ? el("p", { class: "hint" }, note) : null),
-      this.#key, el("div", { class: "canvas-frame" }, this.#canvas, this.#tip), this.#spoken, this.#table);
+    this.element = el(
+      "figure",
+      { class: "chart" },
+      el(
+        "figcaption",
+        {},
+        el("h2", {}, title),
+        unit ? el("span", { class: "unit" }, unit) : null,
+        note ? el("p", { class: "hint" }, note) : null,
+      ),
+      this.#key,
+      el("div", { class: "canvas-frame" }, this.#canvas, this.#tip),
+      this.#spoken,
+      this.#table,
+    );
     this.#canvas.addEventListener("pointermove", (event) => this.#point(this.#nearest(event)));
     this.#canvas.addEventListener("pointerleave", () => this.#point(-1));
     this.#canvas.addEventListener("blur", () => this.#point(-1));
@@ -71,11 +98,13 @@ export class Chart {
   }
 
   #nearest(event) {
-    const place = (event.clientX - this.#canvas.getBoundingClientRect().left - LEFT) / this.#plotWidth();
+    const place =
+      (event.clientX - this.#canvas.getBoundingClientRect().left - LEFT) / this.#plotWidth();
     const { points } = this.#data;
     let best = -1;
     points.forEach((point, index) => {
-      if (best < 0 || Math.abs(this.#share(index) - place) < Math.abs(this.#share(best) - place)) best = index;
+      if (best < 0 || Math.abs(this.#share(index) - place) < Math.abs(this.#share(best) - place))
+        best = index;
     });
     return best;
   }
@@ -83,7 +112,9 @@ export class Chart {
   #steer(event) {
     const last = this.#data.points.length - 1;
     const at = this.#at < 0 ? last : this.#at;
-    const to = { ArrowLeft: at - (this.#at < 0 ? 0 : 1), ArrowRight: at + 1, Home: 0, End: last }[event.key];
+    const to = { ArrowLeft: at - (this.#at < 0 ? 0 : 1), ArrowRight: at + 1, Home: 0, End: last }[
+      event.key
+    ];
     if (to === undefined || last < 0) return;
     event.preventDefault();
     this.#point(Math.max(0, Math.min(last, to)));
@@ -93,7 +124,12 @@ export class Chart {
   #words(index) {
     const { points, series } = this.#data;
     const { format } = this.#options;
-    return [this.#xText(points[index]), ...series.map((one) => `${one.name} ${one.values[index] === null ? "–" : format(one.values[index])}`)];
+    return [
+      this.#xText(points[index]),
+      ...series.map(
+        (one) => `${one.name} ${one.values[index] === null ? "–" : format(one.values[index])}`,
+      ),
+    ];
   }
 
   #plotWidth() {
@@ -104,7 +140,8 @@ export class Chart {
   #share(index) {
     const { points } = this.#data;
     if (this.#options.kind !== "line") return (index + 0.5) / points.length;
-    if (this.#options.x === "category") return points.length < 2 ? 0.5 : index / (points.length - 1);
+    if (this.#options.x === "category")
+      return points.length < 2 ? 0.5 : index / (points.length - 1);
     const [first, last] = [points[0], points.at(-1)];
     return last === first ? 0.5 : (points[index] - first) / (last - first);
   }
@@ -112,24 +149,41 @@ export class Chart {
   #draw() {
     const { points, series } = this.#data;
     const { height, title, nothing } = this.#options;
-    this.#canvas.setAttribute("aria-label", `${title}: ${points.length ? "use the arrow keys to read values" : nothing}`);
+    this.#canvas.setAttribute(
+      "aria-label",
+      `${title}: ${points.length ? "use the arrow keys to read values" : nothing}`,
+    );
     if (!points.length) {
       show(this.#key);
       show(this.#canvas, el("p", { class: "nothing" }, nothing));
       return;
     }
-    const drawing = svg("svg", { viewBox: `0 0 ${this.#width} ${height}`, width: this.#width, height, "aria-hidden": true });
-    drawing.append(...this.#axes(), ...(this.#options.kind === "line" ? this.#lines() : this.#bars()));
+    const drawing = svg("svg", {
+      viewBox: `0 0 ${this.#width} ${height}`,
+      width: this.#width,
+      height,
+      "aria-hidden": true,
+    });
+    drawing.append(
+      ...this.#axes(),
+      ...(this.#options.kind === "line" ? this.#lines() : this.#bars()),
+    );
     show(this.#canvas, drawing);
-    show(this.#key, series.length > 1 ? series.map((one, index) => el("li", {}, swatch(index, this.#options.kind), one.name)) : null);
+    show(
+      this.#key,
+      series.length > 1
+        ? series.map((one, index) => el("li", {}, swatch(index, this.#options.kind), one.name))
+        : null,
+    );
     if (this.#at >= 0) this.#point(Math.min(this.#at, points.length - 1));
   }
 
   #scale() {
     const { points, series } = this.#data;
-    const values = this.#options.kind === "stack"
-      ? points.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0))
-      : series.flatMap((one) => one.values.filter((value) => value !== null));
+    const values =
+      this.#options.kind === "stack"
+        ? points.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0))
+        : series.flatMap((one) => one.values.filter((value) => value !== null));
     const marks = ticks(Math.min(0, ...values), Math.max(0, ...values) || 1, this.#options.finest);
     const room = this.#options.height - TOP - BOTTOM;
     const [low, high] = [marks[0], marks.at(-1)];
@@ -144,8 +198,18 @@ export class Chart {
     const { marks, y } = this.#scale();
     const { format, height } = this.#options;
     const across = marks.flatMap((mark) => [
-      svg("line", { class: mark === 0 ? "base" : "grid", x1: LEFT, x2: this.#width - RIGHT, y1: y(mark), y2: y(mark) }),
-      svg("text", { class: "tick", x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, format(mark)),
+      svg("line", {
+        class: mark === 0 ? "base" : "grid",
+        x1: LEFT,
+        x2: this.#width - RIGHT,
+        y1: y(mark),
+        y2: y(mark),
+      }),
+      svg(
+        "text",
+        { class: "tick", x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" },
+        format(mark),
+      ),
     ]);
     const { points } = this.#data;
     const longest = Math.max(...points.map((point) => this.#xText(point).length));
@@ -156,8 +220,15 @@ export class Chart {
       free = this.#x(index) + room * (index ? 1 : 1.5);
       const text = this.#xText(point);
       const shown = text.length > 14 ? `${text.slice(0, 13)}…` : text;
-      const anchor = this.#share(index) > 0.97 ? "end" : this.#share(index) < 0.03 ? "start" : "middle";
-      return [svg("text", { class: "tick", x: this.#x(index), y: height - 7, "text-anchor": anchor }, shown)];
+      const anchor =
+        this.#share(index) > 0.97 ? "end" : this.#share(index) < 0.03 ? "start" : "middle";
+      return [
+        svg(
+          "text",
+          { class: "tick", x: this.#x(index), y: height - 7, "text-anchor": anchor },
+          shown,
+        ),
+      ];
     });
     return [...across, ...below];
   }
@@ -166,17 +237,32 @@ export class Chart {
     const { y } = this.#scale();
     return this.#data.series.flatMap((one, index) => {
       let pen = "M";
-      const path = one.values.map((value, at) => {
-        if (value === null) {
-          pen = "M";
-          return "";
-        }
-        const step = `${pen}${this.#x(at).toFixed(1)} ${y(value).toFixed(1)}`;
-        pen = "L";
-        return step;
-      }).join("");
-      const dots = one.values.filter((value) => value !== null).length <= 24
-        ? one.values.flatMap((value, at) => (value === null ? [] : [svg("circle", { class: `series-${index} dot`, cx: this.#x(at), cy: y(value), r: 2.6 })])) : [];
+      const path = one.values
+        .map((value, at) => {
+          if (value === null) {
+            pen = "M";
+            return "";
+          }
+          const step = `${pen}${this.#x(at).toFixed(1)} ${y(value).toFixed(1)}`;
+          pen = "L";
+          return step;
+        })
+        .join("");
+      const dots =
+        one.values.filter((value) => value !== null).length <= 24
+          ? one.values.flatMap((value, at) =>
+              value === null
+                ? []
+                : [
+                    svg("circle", {
+                      class: `series-${index} dot`,
+                      cx: this.#x(at),
+                      cy: y(value),
+                      r: 2.6,
+                    }),
+                  ],
+            )
+          : [];
       return [svg("path", { class: `series-${index} line`, d: path }), ...dots];
     });
   }
@@ -195,7 +281,13 @@ export class Chart {
         if (stacked) level = to;
         const each = stacked ? wide : wide / series.length;
         const x = this.#x(at) - wide / 2 + (stacked ? 0 : index * each);
-        return svg("rect", { class: `series-${index} bar`, x: x.toFixed(2), width: each.toFixed(2), y: Math.min(y(from), y(to)).toFixed(2), height: Math.abs(y(from) - y(to)).toFixed(2) });
+        return svg("rect", {
+          class: `series-${index} bar`,
+          x: x.toFixed(2),
+          width: each.toFixed(2),
+          y: Math.min(y(from), y(to)).toFixed(2),
+          height: Math.abs(y(from) - y(to)).toFixed(2),
+        });
       });
     });
   }
@@ -207,10 +299,29 @@ export class Chart {
     this.#tip.hidden = index < 0 || index >= this.#data.points.length;
     if (this.#tip.hidden) return;
     const x = this.#x(index);
-    this.#canvas.querySelector("svg")?.append(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: this.#options.height - BOTTOM }));
+    this.#canvas
+      .querySelector("svg")
+      ?.append(
+        svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: this.#options.height - BOTTOM }),
+      );
     const { format, kind } = this.#options;
-    show(this.#tip, el("p", { class: "tip-x" }, this.#xText(this.#data.points[index])),
-      el("ul", {}, this.#data.series.map((one, at) => el("li", {}, swatch(at, kind), `${one.name} `, el("b", {}, one.values[index] === null ? "–" : format(one.values[index]))))));
+    show(
+      this.#tip,
+      el("p", { class: "tip-x" }, this.#xText(this.#data.points[index])),
+      el(
+        "ul",
+        {},
+        this.#data.series.map((one, at) =>
+          el(
+            "li",
+            {},
+            swatch(at, kind),
+            `${one.name} `,
+            el("b", {}, one.values[index] === null ? "–" : format(one.values[index])),
+          ),
+        ),
+      ),
+    );
     const right = x > this.#width / 2;
     this.#tip.style.left = right ? "auto" : `${x + 12}px`;
     this.#tip.style.right = right ? `${this.#width - x + 12}px` : "auto";
@@ -221,14 +332,38 @@ export class Chart {
     if (!this.#table.open) return;
     const { series, points } = this.#data;
     const { x, title, format } = this.#options;
-    const columns = [{ name: x === "time" ? "Time" : "" }, ...series.map((one) => ({ name: one.name, numeric: true, cell: (value) => (value === null ? "–" : format(value)) }))];
-    const rows = points.map((point, at) => [this.#xText(point), ...series.map((one) => one.values[at])]);
-    const focused = this.#table.contains(document.activeElement) && document.activeElement.classList.contains("table-scroll");
-    const table = dataTable({ columns, rows: rows.slice(-200).reverse(), caption: title, sortable: false, rowHead: true });
+    const columns = [
+      { name: x === "time" ? "Time" : "" },
+      ...series.map((one) => ({
+        name: one.name,
+        numeric: true,
+        cell: (value) => (value === null ? "–" : format(value)),
+      })),
+    ];
+    const rows = points.map((point, at) => [
+      this.#xText(point),
+      ...series.map((one) => one.values[at]),
+    ]);
+    const focused =
+      this.#table.contains(document.activeElement) &&
+      document.activeElement.classList.contains("table-scroll");
+    const table = dataTable({
+      columns,
+      rows: rows.slice(-200).reverse(),
+      caption: title,
+      sortable: false,
+      rowHead: true,
+    });
     show(this.#table, this.#table.firstElementChild, table);
     if (focused) table.focus();
   }
 }
 
-const swatch = (index, kind) => svg("svg", { width: 18, height: 10, "aria-hidden": true },
-  kind === "line" ? svg("path", { class: `series-${index} line`, d: "M0 5 H18" }) : svg("rect", { class: `series-${index} bar`, width: 12, height: 10, x: 3 }));
+const swatch = (index, kind) =>
+  svg(
+    "svg",
+    { width: 18, height: 10, "aria-hidden": true },
+    kind === "line"
+      ? svg("path", { class: `series-${index} line`, d: "M0 5 H18" })
+      : svg("rect", { class: `series-${index} bar`, width: 12, height: 10, x: 3 }),
+  );

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Return an HTML element. `properties`: attributes; `on…` are listeners; false and null are left out. */
+/** Return an HTML element. `on…` are listeners; attributes that are false or null are left out. */
 export function el(tag, properties = {}, ...children) {
   return fill(document.createElement(tag), properties, children);
 }
@@ -19,13 +19,17 @@ function fill(element, properties, children) {
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  element.append(
+    ...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false),
+  );
   return element;
 }
 
 /** Replace what an element holds. */
 export function show(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  element.replaceChildren(
+    ...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false),
+  );
 }
 
 let made = 0;

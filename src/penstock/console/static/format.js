@@ -4,7 +4,8 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 /** Return a whole number with separators. */
-export const count = (value) => (typeof value === "number" || typeof value === "bigint" ? whole.format(value) : "–");
+export const count = (value) =>
+  typeof value === "number" || typeof value === "bigint" ? whole.format(value) : "–";
 
 /** Return a number in three digits or so. */
 export function short(value) {
@@ -51,4 +52,5 @@ export function clock(milliseconds) {
 }
 
 /** Return a noun with its number. */
-export const plural = (number, noun, nouns = `${noun}s`) => `${count(number)} ${number === 1 ? noun : nouns}`;
+export const plural = (number, noun, nouns = `${noun}s`) =>
+  `${count(number)} ${number === 1 ? noun : nouns}`;

@@ -3,39 +3,12 @@
 import { el, svg, show } from "./dom.js";
 import { rate } from "./format.js";
 import { layered } from "./layout.js";
+import { entriesOf, linksOf, OUTSIDE } from "./links.js";
 
 const HEADER = 46;
 const ROW = 26;
 const LETTER = 7.4;
 const MARGIN = 14;
-const OUTSIDE = "";
-const VERBS = { call: "calls", read: "reads", write: "writes", create: "creates", delete: "deletes", exists: "asks for" };
-const KINDS = { call: "call", read: "read", write: "read", create: "change", delete: "change", exists: "read" };
-
-const textOf = ({ operator, member }) => (operator === member ? member : `${operator}.${member}`);
-
-/** Return what a reader takes for one line of the graph: same source, same target, same kind. */
-function linksOf(plan) {
-  const links = new Map();
-  for (const edge of plan.edges) {
-    const own = edge.source.operator === edge.target.operator && edge.origin === "self";
-    if (own) continue;
-    const kind = KINDS[edge.action];
-    const member = kind === "call" ? edge.target.member : edge.action;
-    const name = `${textOf(edge.source)}>${textOf({ operator: edge.target.operator, member })}`;
-    const link = links.get(name) ?? {
-      name, kind, from: edge.source.operator, to: edge.target.operator,
-      fromRow: edge.source.member, toRow: kind === "call" ? edge.target.member : null, says: [],
-    };
-    const how = [edge.dynamic ? "known only by the run" : "", edge.looped ? "in a loop" : "", edge.conditional ? "perhaps" : ""];
-    const target = kind === "read" ? textOf(edge.target) : textOf({ operator: edge.target.operator, member });
-    const line = [`${textOf(edge.source)} ${VERBS[edge.action]} ${target}`, ...how.filter(Boolean)].join(", ");
-    link.says.push(`${line} (${edge.where.file}:${edge.where.line})`);
-    links.set(name, link);
-  }
-  return [...links.values()];
-}
-
 /** Draws a plan once; `update` then changes numbers and motion only. */
 export class Graph {
   #plan;
@@ -66,7 +39,8 @@ export class Graph {
 
   #into(wanted) {
     let sum = 0;
-    for (const [call, perSecond] of this.#rates) if (wanted(call.slice(call.indexOf(">") + 1))) sum += perSecond;
+    for (const [call, perSecond] of this.#rates)
+      if (wanted(call.slice(call.indexOf(">") + 1))) sum += perSecond;
     return sum;
   }
 
@@ -83,32 +57,73 @@ export class Graph {
       const rows = operator.key ? operator.methods.filter((one) => !one.name.startsWith("_")) : [];
       const longest = Math.max(operator.name.length + 4, ...rows.map((row) => row.name.length));
       const width = Math.min(300, Math.max(176, longest * LETTER + 96));
-      return { id: operator.name, operator, rows, width, height: HEADER + rows.length * ROW + (rows.length ? 6 : 0) };
+      return {
+        id: operator.name,
+        operator,
+        rows,
+        width,
+        height: HEADER + rows.length * ROW + (rows.length ? 6 : 0),
+      };
     });
     if (this.#links.some((link) => link.to === "?"))
-      nodes.push({ id: "?", operator: { name: "?", key: null, attributes: [] }, rows: [], width: 90, height: HEADER });
+      nodes.push({
+        id: "?",
+        operator: { name: "?", key: null, attributes: [] },
+        rows: [],
+        width: 90,
+        height: HEADER,
+      });
     return [{ id: OUTSIDE, rows: [], width: 92, height: 56 }, ...nodes];
   }
 
   #drawing() {
     const nodes = this.#nodes();
-    const called = new Set(this.#links.filter((link) => link.from !== link.to).map((link) => link.to));
-    const entries = nodes.filter((node) => node.id && node.id !== "?").map((node) => ({
-      name: `>${node.id}`, kind: "call", from: OUTSIDE, to: node.id, fromRow: null, toRow: null,
-      says: [`Requests from outside to ${node.id}`], quiet: called.has(node.id),
-    }));
-    const all = [...entries, ...this.#links];
-    const pairs = new Map(all.filter((link) => link.from !== link.to).map((link) => [`${link.from}>${link.to}`, { from: link.from, to: link.to }]));
+    const all = [...entriesOf(this.#plan, this.#links), ...this.#links];
+    const pairs = new Map(
+      all
+        .filter((link) => link.from !== link.to)
+        .map((link) => [`${link.from}>${link.to}`, { from: link.from, to: link.to }]),
+    );
     const placed = layered(nodes, [...pairs.values()]);
     const size = [placed.width + 2 * MARGIN + 40, placed.height + 2 * MARGIN];
     const drawing = svg(
       "svg",
-      { viewBox: `${-MARGIN} ${-MARGIN} ${size.join(" ")}`, width: size[0], role: "group", "aria-label": `Dataflow graph of ${this.#plan.app}` },
-      svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0.6 L7.4 4 L0 7.4 z" }))),
+      {
+        viewBox: `${-MARGIN} ${-MARGIN} ${size.join(" ")}`,
+        width: size[0],
+        role: "group",
+        "aria-label": `Dataflow graph of ${this.#plan.app}`,
+      },
+      svg(
+        "defs",
+        {},
+        svg(
+          "marker",
+          {
+            id: "arrow",
+            viewBox: "0 0 8 8",
+            refX: 7,
+            refY: 4,
+            markerWidth: 7,
+            markerHeight: 7,
+            orient: "auto",
+          },
+          svg("path", { d: "M0 0.6 L7.4 4 L0 7.4 z" }),
+        ),
+      ),
       all.map((link) => this.#line(link, placed)),
       nodes.map((node) => this.#node(node, placed.places.get(node.id))),
     );
-    return el("div", { class: "graph-scroll", tabindex: 0, role: "region", "aria-label": "Dataflow graph, scrollable" }, drawing);
+    return el(
+      "div",
+      {
+        class: "graph-scroll",
+        tabindex: 0,
+        role: "region",
+        "aria-label": "Dataflow graph, scrollable",
+      },
+      drawing,
+    );
   }
 
   #node(node, { x, y }) {
@@ -121,24 +136,56 @@ export class Graph {
       const level = HEADER + index * ROW + 17;
       const text = svg("text", { class: "rate", x: node.width - 12, y: level });
       this.#texts.set(`${operator.name}.${row.name}`, text);
-      return svg("g", { "data-method": `${operator.name}.${row.name}` },
-        svg("title", {}, `${row.name}(${row.parameters.map((one) => `${one.name}: ${one.type}`).join(", ")}) -> ${row.returns}`),
-        svg("text", { class: "method", x: 14, y: level }, cut(row.name, node.width - 96)), text);
+      return svg(
+        "g",
+        { "data-method": `${operator.name}.${row.name}` },
+        svg(
+          "title",
+          {},
+          `${row.name}(${row.parameters.map((one) => `${one.name}: ${one.type}`).join(", ")}) -> ${row.returns}`,
+        ),
+        svg("text", { class: "method", x: 14, y: level }, cut(row.name, node.width - 96)),
+        text,
+      );
     });
-    const box = svg("g", { class: isEntity ? "node entity" : "node function", transform: `translate(${x} ${y})`, "data-node": operator.name },
+    const box = svg(
+      "g",
+      {
+        class: isEntity ? "node entity" : "node function",
+        transform: `translate(${x} ${y})`,
+        "data-node": operator.name,
+      },
       svg("rect", { class: "box", width: node.width, height: node.height, rx: isEntity ? 5 : 22 }),
       svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, node.width - 70)),
-      svg("text", { class: "key", x: 14, y: 36 }, operator.key ? `key ${operator.key.name}: ${operator.key.type}` : "function"),
-      node.rows.length ? svg("line", { class: "rule", x1: 0, x2: node.width, y1: HEADER - 2, y2: HEADER - 2 }) : null, total, rows);
+      svg(
+        "text",
+        { class: "key", x: 14, y: 36 },
+        operator.key ? `key ${operator.key.name}: ${operator.key.type}` : "function",
+      ),
+      node.rows.length
+        ? svg("line", { class: "rule", x1: 0, x2: node.width, y1: HEADER - 2, y2: HEADER - 2 })
+        : null,
+      total,
+      rows,
+    );
     if (operator.name === "?") return box;
-    const href = isEntity ? `#/entities/${encodeURIComponent(operator.name)}` : `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
-    return svg("a", { href, "aria-label": isEntity ? `Browse ${operator.name}` : `Try ${operator.name}` }, box);
+    const href = isEntity
+      ? `#/entities/${encodeURIComponent(operator.name)}`
+      : `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
+    return svg(
+      "a",
+      { href, "aria-label": isEntity ? `Browse ${operator.name}` : `Try ${operator.name}` },
+      box,
+    );
   }
 
   #line(link, { places, ways }) {
     const from = places.get(link.from);
     const to = places.get(link.to);
-    const start = { x: from.x + from.width, y: from.y + this.#level(link.from, link.fromRow, from) };
+    const start = {
+      x: from.x + from.width,
+      y: from.y + this.#level(link.from, link.fromRow, from),
+    };
     const end = { x: to.x, y: to.y + this.#level(link.to, link.toRow, to) };
     let path;
     let label;
@@ -148,14 +195,22 @@ export class Graph {
       label = { x: start.x + 44, y: (start.y + end.y) / 2 };
     } else {
       const points = [start, ...ways.get(`${link.from}>${link.to}`), end];
-      path = `M${start.x} ${start.y}${points.slice(1).map((point, index) => bend(points[index], point)).join("")}`;
+      path = `M${start.x} ${start.y}${points
+        .slice(1)
+        .map((point, index) => bend(points[index], point))
+        .join("")}`;
       const [one, other] = longest(points);
       label = { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2 - 6 };
     }
     const line = {
       link,
-      group: svg("g", { class: `link ${link.kind}${link.quiet ? " quiet" : ""}`, "data-edge": link.name },
-        svg("title", {}, link.says.join("\n")), svg("path", { class: "course", d: path, "marker-end": "url(#arrow)" }), svg("path", { class: "flow", d: path })),
+      group: svg(
+        "g",
+        { class: `link ${link.kind}${link.quiet ? " quiet" : ""}`, "data-edge": link.name },
+        svg("title", {}, link.says.join("\n")),
+        svg("path", { class: "course", d: path, "marker-end": "url(#arrow)" }),
+        svg("path", { class: "flow", d: path }),
+      ),
       text: svg("text", { class: "flow-rate", x: label.x, y: label.y }),
     };
     line.group.append(line.text);
@@ -166,23 +221,59 @@ export class Graph {
   #level(id, row, place) {
     const operator = this.#plan.operators.find((one) => one.name === id);
     if (!operator?.key) return place.height / 2;
-    const index = operator.methods.filter((one) => !one.name.startsWith("_")).findIndex((one) => one.name === row);
+    const index = operator.methods
+      .filter((one) => !one.name.startsWith("_"))
+      .findIndex((one) => one.name === row);
     return index < 0 ? 20 : HEADER + index * ROW + 13;
   }
 
   #asTable() {
-    return el("details", { class: "as-table" }, el("summary", {}, "Calls as a table"),
-      el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Calls per second" },
-        el("table", {}, el("caption", { class: "hidden" }, "Calls in the last five seconds"),
-          el("thead", {}, el("tr", {}, ["Caller", "Callee", "Calls per second"].map((name, at) => el("th", { scope: "col", class: at === 2 ? "number" : null }, name)))), this.#table)));
+    return el(
+      "details",
+      { class: "as-table" },
+      el("summary", {}, "Calls as a table"),
+      el(
+        "div",
+        { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Calls per second" },
+        el(
+          "table",
+          {},
+          el("caption", { class: "hidden" }, "Calls in the last five seconds"),
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              ["Caller", "Callee", "Calls per second"].map((name, at) =>
+                el("th", { scope: "col", class: at === 2 ? "number" : null }, name),
+              ),
+            ),
+          ),
+          this.#table,
+        ),
+      ),
+    );
   }
 
   #fillTable() {
-    const names = new Set([...this.#links.filter((link) => link.kind === "call").map((link) => link.name), ...this.#rates.keys()]);
-    show(this.#table, [...names].sort().map((name) => {
-      const [caller, callee] = name.split(">");
-      return el("tr", {}, el("td", {}, caller || "a request"), el("td", {}, callee), el("td", { class: "number" }, rate(this.#rates.get(name) ?? 0)));
-    }));
+    const names = new Set([
+      ...this.#links.filter((link) => link.kind === "call").map((link) => link.name),
+      ...this.#rates.keys(),
+    ]);
+    show(
+      this.#table,
+      [...names].sort().map((name) => {
+        const [caller, callee] = name.split(">");
+        return el(
+          "tr",
+          {},
+          el("td", {}, caller || "a request"),
+          el("td", {}, callee),
+          el("td", { class: "number" }, rate(this.#rates.get(name) ?? 0)),
+        );
+      }),
+    );
   }
 }
 
@@ -202,16 +293,21 @@ function moveLine({ group, text, link }, perSecond) {
 }
 
 function outside(node, x, y) {
-  return svg("g", { class: "node outside", transform: `translate(${x} ${y})` },
+  return svg(
+    "g",
+    { class: "node outside", transform: `translate(${x} ${y})` },
     svg("rect", { class: "box", width: node.width, height: node.height, rx: 2 }),
     svg("text", { class: "name middle", x: node.width / 2, y: 25 }, "Log"),
-    svg("text", { class: "key middle", x: node.width / 2, y: 42 }, "requests in"));
+    svg("text", { class: "key middle", x: node.width / 2, y: 42 }, "requests in"),
+  );
 }
 
 /** Return the two neighbouring points that lie farthest apart: where there is room for a number. */
 function longest(points) {
   const pairs = points.slice(1).map((point, index) => [points[index], point]);
-  return pairs.reduce((best, pair) => (pair[1].x - pair[0].x > best[1].x - best[0].x ? pair : best));
+  return pairs.reduce((best, pair) =>
+    pair[1].x - pair[0].x > best[1].x - best[0].x ? pair : best,
+  );
 }
 
 const bend = (from, to) => {
@@ -225,7 +321,19 @@ function cut(text, width) {
 }
 
 function legend() {
-  const sample = (kind) => svg("svg", { width: 34, height: 10, "aria-hidden": true, class: `link ${kind}` }, svg("path", { class: "course", d: "M0 5 H34" }));
+  const sample = (kind) =>
+    svg(
+      "svg",
+      { width: 34, height: 10, "aria-hidden": true, class: `link ${kind}` },
+      svg("path", { class: "course", d: "M0 5 H34" }),
+    );
   const entry = (kind, words) => el("li", {}, sample(kind), words);
-  return el("ul", { class: "legend" }, entry("call", "calls"), entry("change", "creates or deletes"), entry("read", "reads"), el("li", { class: "hint" }, "rates over the last 5 s"));
+  return el(
+    "ul",
+    { class: "legend" },
+    entry("call", "calls"),
+    entry("change", "creates or deletes"),
+    entry("read", "reads"),
+    el("li", { class: "hint" }, "rates over the last 5 s"),
+  );
 }

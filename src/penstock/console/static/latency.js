@@ -4,12 +4,14 @@ import { send } from "./api.js";
 
 const NAME = "penstock_request_seconds_bucket";
 const KEPT = 900;
-const PERCENTILES = { p50: 0.5, p95: 0.95, p99: 0.99 };
+export const PERCENTILES = { p50: 0.5, p95: 0.95, p99: 0.99 };
 
 /** Return cumulative counts by upper bound in seconds, summed over all labels. */
 export function bucketsOf(text) {
   const sums = new Map();
-  for (const [, labels, value] of text.matchAll(/^penstock_request_seconds_bucket\{([^}]*)\} (\S+)$/gm)) {
+  for (const [, labels, value] of text.matchAll(
+    /^penstock_request_seconds_bucket\{([^}]*)\} (\S+)$/gm,
+  )) {
     if (/kind="(other|docs|health|metrics|sql)"/.test(labels)) continue;
     const bound = Number(/le="([^"]+)"/.exec(labels)?.[1].replace("+Inf", "Infinity"));
     sums.set(bound, (sums.get(bound) ?? 0) + Number(value));
@@ -49,7 +51,8 @@ export class Latency {
     const between = now.map(([bound, reached]) => [bound, reached - (before.get(bound) ?? 0)]);
     if (between.some(([, reached]) => reached < 0)) return; // another gateway, or begun anew
     const point = { time };
-    for (const [name, share] of Object.entries(PERCENTILES)) point[name] = percentile(between, share);
+    for (const [name, share] of Object.entries(PERCENTILES))
+      point[name] = percentile(between, share);
     this.points = [...this.points, point].slice(-KEPT);
   }
 }

@@ -1,5 +1,5 @@
 // Layered layout of a directed graph: ranks from left to right, few crossings, straight long edges.
-// After Sugiyama, Tagawa & Toda, 1981: break circles, rank, put dummies on long edges, order, place.
+// After Sugiyama, Tagawa & Toda, 1981: break circles, rank, part long edges, order, place.
 
 const SWEEPS = 12;
 
@@ -94,7 +94,11 @@ function order(layers, links) {
     const beside = down ? before : after;
     for (const layer of down ? layers.slice(1) : layers.slice(0, -1).reverse()) {
       const weight = new Map(layer.map((node) => [node.id, mean(beside.get(node.id), position)]));
-      layer.sort((one, other) => weight.get(one.id) - weight.get(other.id) || position.get(one.id) - position.get(other.id));
+      layer.sort(
+        (one, other) =>
+          weight.get(one.id) - weight.get(other.id) ||
+          position.get(one.id) - position.get(other.id),
+      );
       number(layer);
     }
   }
@@ -115,7 +119,13 @@ function place(layers, links, { columnGap, rowGap, edges, forward, dummies }) {
     const width = Math.max(...layer.map((node) => node.width));
     for (const node of layer) {
       const y = middles.get(node.id) - node.height / 2 - top;
-      places.set(node.id, { x: left + (width - node.width) / 2, y, width: node.width, height: node.height, column: { left, width } });
+      places.set(node.id, {
+        x: left + (width - node.width) / 2,
+        y,
+        width: node.width,
+        height: node.height,
+        column: { left, width },
+      });
       height = Math.max(height, y + node.height);
     }
     left += width + columnGap;
@@ -125,7 +135,10 @@ function place(layers, links, { columnGap, rowGap, edges, forward, dummies }) {
     const points = dummies.get(edge.name).flatMap((id) => {
       const { y, height: tall, column } = places.get(id);
       const level = y + tall / 2;
-      return [{ x: column.left - 12, y: level }, { x: column.left + column.width + 12, y: level }];
+      return [
+        { x: column.left - 12, y: level },
+        { x: column.left + column.width + 12, y: level },
+      ];
     });
     ways.set(`${edges[index].from}>${edges[index].to}`, edge.turned ? points.reverse() : points);
   });
@@ -159,8 +172,10 @@ function middlesOf(layers, links, rowGap) {
 function apart(layer, wanted, rowGap) {
   const room = (index) => (layer[index].height + layer[index + 1].height) / 2 + rowGap;
   const pushed = [...wanted];
-  for (let i = 1; i < pushed.length; i += 1) pushed[i] = Math.max(pushed[i], pushed[i - 1] + room(i - 1));
+  for (let i = 1; i < pushed.length; i += 1)
+    pushed[i] = Math.max(pushed[i], pushed[i - 1] + room(i - 1));
   const pulled = [...wanted];
-  for (let i = pulled.length - 2; i >= 0; i -= 1) pulled[i] = Math.min(pulled[i], pulled[i + 1] - room(i));
+  for (let i = pulled.length - 2; i >= 0; i -= 1)
+    pulled[i] = Math.min(pulled[i], pulled[i + 1] - room(i));
   return pushed.map((y, index) => (y + pulled[index]) / 2);
 }

@@ -6,6 +6,7 @@ const PERIOD_MS = 1_000;
 const AFTER_FAILURE_MS = 2_000;
 const EPOCHS_KEPT = 1_800;
 const SAMPLES_KEPT = 900;
+const REORDERED_MAX = 100;
 const RECENT_US = 5_000_000;
 
 class Live extends EventTarget {
@@ -25,7 +26,8 @@ class Live extends EventTarget {
 
   /** Return the plan when it is known. */
   async ready() {
-    while (this.plan === null) await new Promise((go) => this.addEventListener("change", go, { once: true }));
+    while (this.plan === null)
+      await new Promise((go) => this.addEventListener("change", go, { once: true }));
     return this.plan;
   }
 
@@ -54,9 +56,12 @@ class Live extends EventTarget {
 
   #take(status, epochs) {
     this.status = status;
-    if (this.epochs.length && status.epoch < this.epochs.at(-1).epoch - 1_000) this.epochs = []; // begun anew
+    const newest = this.epochs.at(-1)?.epoch ?? -1;
+    if (status.epoch < newest - REORDERED_MAX) this.epochs = []; // the journal was begun anew
     this.epochs = [...this.epochs, ...epochs].slice(-EPOCHS_KEPT);
-    this.samples = [...this.samples, { time: status.now_us / 1_000, lag: status.lag }].slice(-SAMPLES_KEPT);
+    this.samples = [...this.samples, { time: status.now_us / 1_000, lag: status.lag }].slice(
+      -SAMPLES_KEPT,
+    );
   }
 
   /** Return the epochs of the last seconds, by the server's clock. */

@@ -29,7 +29,11 @@ let shown = "";
 function route() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: name || "overview", rest: rest.filter(Boolean).map(decodeURIComponent), search: new URLSearchParams(search) };
+  return {
+    name: name || "overview",
+    rest: rest.filter(Boolean).map(decodeURIComponent),
+    search: new URLSearchParams(search),
+  };
 }
 
 async function open() {
@@ -74,12 +78,19 @@ function strip() {
     ["lag", "Lag", count(status.lag)],
     ["rate", "Requests", rate(status.requests_per_s)],
   ];
-  show(at("strip"), entries.map(([id, name, value]) => el("div", { id: `now-${id}` }, el("dt", {}, name), el("dd", {}, value))));
+  show(
+    at("strip"),
+    entries.map(([id, name, value]) =>
+      el("div", { id: `now-${id}` }, el("dt", {}, name), el("dd", {}, value)),
+    ),
+  );
 }
 
 function theme() {
   const root = document.documentElement;
-  const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const dark = () =>
+    (root.dataset.theme ??
+      (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const button = at("theme");
   const name = () => {
     button.textContent = dark() ? "Light theme" : "Dark theme";
@@ -121,7 +132,12 @@ function signIn() {
   if (key.get()) ask();
 }
 
-show(at("pages"), PAGES.map(([name, title]) => el("li", {}, el("a", { href: `#/${name}`, "data-page": name }, title))));
+show(
+  at("pages"),
+  PAGES.map(([name, title]) =>
+    el("li", {}, el("a", { href: `#/${name}`, "data-page": name }, title)),
+  ),
+);
 at("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

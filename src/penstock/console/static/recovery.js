@@ -1,17 +1,25 @@
-// What happened since the driver was killed, as a list that grows: gone, back, working, nothing lost.
+// What happened since the driver was killed: a list that grows until nothing can have been lost.
 
 import { el, show } from "./dom.js";
 import { age, count, plural } from "./format.js";
+import { figures } from "./widgets.js";
 
 /** Follows one kill of the driver at a time. */
 export class Recovery {
   #events = el("ol", { class: "timeline", "aria-live": "polite" });
-  #counts = el("dl", { class: "counts" });
+  #counts = el("div", {});
   #killed = null;
   #seen = new Set();
 
   constructor() {
-    this.element = el("div", { class: "recovery", id: "recovery", hidden: true }, el("h3", {}, "Since the driver was killed"), this.#counts, this.#events);
+    const title = el("h3", {}, "Since the driver was killed");
+    this.element = el(
+      "div",
+      { class: "recovery", hidden: true },
+      title,
+      this.#counts,
+      this.#events,
+    );
   }
 
   /** Start: `killed` is what the gateway answered, `{pid, epoch, accepted, answered, now_us}`. */
@@ -20,7 +28,11 @@ export class Recovery {
     this.#seen = new Set();
     this.element.hidden = false;
     show(this.#events);
-    this.#say("killed", killed.now_us, `Driver ${killed.pid} got SIGKILL after epoch ${count(killed.epoch)}.`);
+    this.#say(
+      "killed",
+      killed.now_us,
+      `Driver ${killed.pid} got SIGKILL after epoch ${count(killed.epoch)}.`,
+    );
   }
 
   /** Note what has changed. */
@@ -28,25 +40,52 @@ export class Recovery {
     if (!this.#killed || !live.status) return;
     const { status } = live;
     const driver = live.driver();
-    const now = status.now_us;
-    if (!driver) this.#say("gone", now, "No driver runs. The gateway goes on taking requests.");
-    if (driver && driver.pid !== this.#killed.pid) {
-      this.#say("back", driver.started_s * 1e6, `A new driver, ${driver.pid}, started; it takes up where the journal ends.`);
-      if (status.epoch > this.#killed.epoch) {
-        const first = live.epochs.find((one) => one.epoch > this.#killed.epoch);
-        this.#say("working", first?.time_us ?? now, `Processing again: epoch ${count(first?.epoch ?? status.epoch)} is committed.`);
-      }
-      if (status.answered >= this.#killed.accepted && (status.epoch > this.#killed.epoch || status.lag === 0))
-        this.#say("whole", now, `Nothing lost: each of the ${plural(this.#killed.accepted, "request")} that had been taken is processed.`);
-    }
-    const waiting = status.accepted - status.answered;
-    show(this.#counts, [["Taken", status.accepted], ["Processed", status.answered], ["Waiting", waiting]].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, count(value)))));
+    if (!driver)
+      this.#say("gone", status.now_us, "No driver runs. The gateway goes on taking requests.");
+    else if (driver.pid !== this.#killed.pid) this.#back(driver, live);
+    const entries = [
+      ["Taken", status.accepted],
+      ["Processed", status.answered],
+      ["Waiting", status.lag],
+    ];
+    show(
+      this.#counts,
+      figures(
+        entries.map(([name, value]) => [name, count(value)]),
+        "counts",
+      ),
+    );
+  }
+
+  #back(driver, { status, epochs }) {
+    const killed = this.#killed;
+    this.#say(
+      "back",
+      driver.started_s * 1e6,
+      `Driver ${driver.pid} started; it takes up where the journal ends.`,
+    );
+    const first = epochs.find((one) => one.epoch > killed.epoch);
+    if (first)
+      this.#say(
+        "working",
+        first.time_us,
+        `Processing again: epoch ${count(first.epoch)} is committed.`,
+      );
+    const whole = status.answered >= killed.accepted && (first || status.lag === 0);
+    if (whole)
+      this.#say(
+        "whole",
+        status.now_us,
+        `Nothing lost: ${plural(killed.accepted, "request")} had been taken, and each is processed.`,
+      );
   }
 
   #say(what, timeUs, words) {
     if (this.#seen.has(what)) return;
     this.#seen.add(what);
     const after = Math.max(0, (timeUs - this.#killed.now_us) / 1e6);
-    this.#events.append(el("li", { "data-event": what }, el("span", { class: "when" }, `+ ${age(after)}`), words));
+    this.#events.append(
+      el("li", { "data-event": what }, el("span", { class: "when" }, `+ ${age(after)}`), words),
+    );
   }
 }

@@ -4,65 +4,149 @@ import { ask, encode, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { count, plural } from "./format.js";
 import { dataTable } from "./table.js";
+import { between, button, lines } from "./widgets.js";
 
 const RECENT = 25;
 const WAIT_S = 20;
+const ID_SHOWN = 20;
 const WORDS = {
-  answered: "Answered: its epoch is committed, and it never runs again.",
-  pending: "Pending: it is durable in the log and will be processed.",
-  scheduled: "Scheduled: it is durable and runs when it is due.",
-  unknown: "Unknown: no request has this id, or it is known no longer.",
+  answered: "Its epoch is committed, and it never runs again.",
+  pending: "It is durable in the log and will be processed.",
+  scheduled: "It is durable and runs when it is due.",
 };
 
 /** Show the look-up; `#/requests/{id}` looks up at once. */
-export async function open(body, { rest }) {
-  const id = el("input", { autocomplete: "off", spellcheck: "false", id: "request-id", class: "code", value: rest[0] ?? "" });
+export async function open(body, { rest: [asked] }) {
+  const id = el("input", {
+    autocomplete: "off",
+    spellcheck: "false",
+    class: "code",
+    value: asked ?? "",
+  });
   const result = el("div", { id: "request", "aria-live": "polite" });
   const recent = el("div", { id: "recent" });
-  show(body,
-    el("form", { class: "row filters", role: "search", onsubmit: (event) => {
-      event.preventDefault();
-      const wanted = id.value.trim();
-      if (wanted) location.hash = `#/requests/${encodeURIComponent(wanted)}`;
-      if (wanted === rest[0]) lookUp(result, wanted);
-    } }, field("Request id", id, "The Idempotency-Key that was sent, or Penstock-Request-Id of an answer."), el("button", { type: "submit", class: "main-button" }, "Look up")),
+  const submit = (event) => {
+    event.preventDefault();
+    const wanted = id.value.trim();
+    if (wanted === asked) lookUp(result, wanted);
+    else if (wanted) location.hash = `#/requests/${encodeURIComponent(wanted)}`;
+  };
+  const hint = "The Idempotency-Key that was sent, or Penstock-Request-Id of an answer.";
+  const title = el("h2", { id: "recent-title" }, "Newest requests");
+  show(
+    body,
+    el(
+      "form",
+      { class: "row filters", role: "search", onsubmit: submit },
+      field("Request id", id, hint),
+      el("button", { type: "submit", class: "main-button" }, "Look up"),
+    ),
     result,
-    el("section", { "aria-labelledby": "recent-title" }, el("div", { class: "row between" }, el("h2", { id: "recent-title" }, "Newest requests"), el("button", { type: "button", class: "quiet-button", onclick: () => list(recent) }, "Refresh")), recent));
-  await Promise.all([rest[0] === undefined ? null : lookUp(result, rest[0]), list(recent)]);
+    el(
+      "section",
+      { "aria-labelledby": "recent-title" },
+      between(
+        title,
+        button("Refresh", () => list(recent)),
+      ),
+      recent,
+    ),
+  );
+  await Promise.all([asked === undefined ? null : lookUp(result, asked), list(recent)]);
   return null;
 }
 
-async function lookUp(result, id, wait = 0) {
+async function lookUp(result, id, query = "") {
   try {
-    const { value } = await ask(`/requests/${encodeURIComponent(id)}${wait ? `?wait=${wait}` : ""}`);
-    show(result, standing(value, () => lookUp(result, id, WAIT_S)));
+    const { value } = await ask(`/requests/${encodeURIComponent(id)}${query}`);
+    const again =
+      value.status === "pending"
+        ? button(`Wait up to ${WAIT_S} s`, () => lookUp(result, id, `?wait=${WAIT_S}`))
+        : null;
+    show(
+      result,
+      el(
+        "section",
+        { class: "panel", "aria-label": "Request" },
+        lines(standing(value), true),
+        again,
+      ),
+    );
   } catch (failure) {
-    show(result, failure.status === 404 ? empty("There is no such request.", "See that the id is whole. Ids are kept for as long as retention_s says, seven days by default.") : problem(failure));
+    const nowhere = empty(
+      "There is no such request.",
+      "See that the id is whole. Ids are kept as long as retention_s says: seven days, if nobody says else.",
+    );
+    show(result, failure.status === 404 ? nowhere : problem(failure));
   }
 }
 
-function standing(told, again) {
-  const { request_id: id, status, epoch, value, error } = told;
+function standing({ request_id: id, status, epoch, value, error, due_us: due }) {
   const rows = [
     ["Request id", el("code", {}, id)],
-    ["Status", el("span", { "data-status": status }, el("b", {}, status), el("br"), el("span", { class: "hint" }, WORDS[status] ?? ""))],
-    ["Epoch", epoch === null || epoch === undefined ? "–" : count(epoch)],
+    [
+      "Status",
+      el(
+        "span",
+        { "data-status": status },
+        el("b", {}, status),
+        " ",
+        el("span", { class: "hint" }, WORDS[status] ?? ""),
+      ),
+    ],
+    ["Epoch", epoch === null ? "–" : count(epoch)],
   ];
-  if (error) rows.push(["Undone", el("div", {}, el("b", {}, `${error.kind || error.code}: `), error.message, el("p", { class: "hint" }, `code ${error.code}; nothing of the transaction remains`))]);
-  else if (status === "answered") rows.push(["Reply", el("pre", { class: "code", id: "reply" }, encode(value, 2) ?? "null")]);
-  if (told.due_us) rows.push(["Due", new Date(told.due_us / 1_000).toLocaleString()]);
-  return el("section", { class: "panel", "aria-label": "Request" }, el("dl", { class: "fields wide" }, rows.map(([name, shown]) => [el("dt", {}, name), el("dd", {}, shown)])),
-    status === "pending" ? el("button", { type: "button", class: "quiet-button", onclick: again }, `Wait up to ${WAIT_S} s`) : null);
+  if (error) rows.push(["Undone", undone(error)]);
+  else if (status === "answered")
+    rows.push(["Reply", el("pre", { class: "code", id: "reply" }, encode(value, 2))]);
+  if (due) rows.push(["Due", new Date(due / 1_000).toLocaleString()]);
+  return rows;
 }
+
+const undone = ({ kind, code, message }) =>
+  el(
+    "div",
+    {},
+    el("b", {}, `${kind || code}: `),
+    message,
+    el("p", { class: "hint" }, `code ${code}; nothing of the transaction remains`),
+  );
 
 async function list(place) {
   try {
-    const { columns, rows, epoch } = await sql(`SELECT * FROM requests ORDER BY epoch DESC, lsn DESC LIMIT ${RECENT}`);
-    if (!rows.length) return show(place, empty("No request has been processed yet.", "Send one from ", el("a", { href: "#/try" }, "Try it"), "."));
-    const link = (value) => el("a", { href: `#/requests/${encodeURIComponent(value)}`, class: "reference" }, value.length > 20 ? `${value.slice(0, 18)}…` : value);
-    const shown = columns.map((column) => (column.name === "request_id" ? { ...column, cell: link } : column));
-    return show(place, dataTable({ caption: "Newest requests", columns: shown, rows }), el("p", { class: "hint" }, `${plural(rows.length, "request")} at epoch ${count(epoch)}`));
+    const { columns, rows, epoch } = await sql(
+      `SELECT * FROM requests ORDER BY epoch DESC, lsn DESC LIMIT ${RECENT}`,
+    );
+    show(place, rows.length ? newest(columns, rows, epoch) : noneYet());
   } catch (failure) {
-    return show(place, problem(failure));
+    show(place, problem(failure));
   }
+}
+
+function newest(columns, rows, epoch) {
+  const shown = columns.map((column) =>
+    column.name === "request_id" ? { ...column, cell: link } : column,
+  );
+  const told = `${plural(rows.length, "request")} at epoch ${count(epoch)}`;
+  return [
+    dataTable({ caption: "Newest requests", columns: shown, rows }),
+    el("p", { class: "hint" }, told),
+  ];
+}
+
+const noneYet = () =>
+  empty(
+    "No request has been processed yet.",
+    "Send one from ",
+    el("a", { href: "#/try" }, "Try it"),
+    ".",
+  );
+
+function link(id) {
+  const text = id.length > ID_SHOWN ? `${id.slice(0, ID_SHOWN - 1)}…` : id;
+  return el(
+    "a",
+    { href: `#/requests/${encodeURIComponent(id)}`, class: "reference", title: id },
+    text,
+  );
 }

@@ -7,7 +7,12 @@ import { el, field } from "./dom.js";
 export function resolve(schema, document) {
   let found = schema ?? {};
   for (let depth = 0; found.$ref && depth < 20; depth += 1)
-    found = found.$ref.slice(2).split("/").reduce((at, name) => at?.[name.replaceAll("~1", "/").replaceAll("~0", "~")], document) ?? {};
+    found =
+      found.$ref
+        .slice(2)
+        .split("/")
+        .reduce((at, name) => at?.[name.replaceAll("~1", "/").replaceAll("~0", "~")], document) ??
+      {};
   return found;
 }
 
@@ -16,11 +21,18 @@ function withoutNull(schema, document) {
   const choices = schema.anyOf ?? schema.oneOf;
   if (Array.isArray(schema.type)) {
     const types = schema.type.filter((one) => one !== "null");
-    return { schema: { ...schema, type: types.length === 1 ? types[0] : types }, nullable: types.length < schema.type.length };
+    return {
+      schema: { ...schema, type: types.length === 1 ? types[0] : types },
+      nullable: types.length < schema.type.length,
+    };
   }
   if (!choices) return { schema, nullable: false };
   const some = choices.map((one) => resolve(one, document)).filter((one) => one.type !== "null");
-  return { schema: some.length === 1 ? { ...schema, anyOf: undefined, oneOf: undefined, ...some[0] } : schema, nullable: some.length < choices.length };
+  return {
+    schema:
+      some.length === 1 ? { ...schema, anyOf: undefined, oneOf: undefined, ...some[0] } : schema,
+    nullable: some.length < choices.length,
+  };
 }
 
 /** Return the object among a body's forms: `{properties, required}`, or null where it takes none. */
@@ -50,9 +62,18 @@ export class Input {
     this.#input = inputOf(this.#kind, inner, required);
     this.#input.name = name;
     if (required) this.#input.setAttribute("aria-required", "true");
-    const first = initial !== "" ? initial : whole.default !== undefined && this.#kind !== "json" ? whole.default : "";
+    const first =
+      initial !== ""
+        ? initial
+        : whole.default !== undefined && this.#kind !== "json"
+          ? whole.default
+          : "";
     if (first !== "" && first !== null) this.#input.value = String(first);
-    this.element = field(`${name}${required ? "" : " (optional)"}`, this.#input, hintOf(this.#kind, inner, whole, nullable));
+    this.element = field(
+      `${name}${required ? "" : " (optional)"}`,
+      this.#input,
+      hintOf(this.#kind, inner, whole, nullable),
+    );
   }
 
   read() {
@@ -98,21 +119,43 @@ function inputOf(kind, schema, required) {
   const common = { autocomplete: "off", spellcheck: "false" };
   if (kind === "boolean" || kind === "choice") {
     const options = kind === "boolean" ? ["true", "false"] : schema.enum;
-    return el("select", {}, required ? null : el("option", { value: "" }, "–"), options.map((one) => el("option", {}, one)));
+    return el(
+      "select",
+      {},
+      required ? null : el("option", { value: "" }, "–"),
+      options.map((one) => el("option", {}, one)),
+    );
   }
   if (kind === "json") return el("textarea", { ...common, rows: 2, class: "code" });
-  return el("input", { ...common, inputmode: kind === "integer" ? "numeric" : kind === "number" ? "decimal" : null });
+  return el("input", {
+    ...common,
+    inputmode: kind === "integer" ? "numeric" : kind === "number" ? "decimal" : null,
+  });
 }
 
 function hintOf(kind, schema, whole, nullable) {
-  const type = kind === "json" ? `JSON: ${sketch(schema)}` : kind === "choice" ? "" : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "" }[kind];
+  const type =
+    kind === "json"
+      ? `JSON: ${sketch(schema)}`
+      : kind === "choice"
+        ? ""
+        : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "" }[
+            kind
+          ];
   const told = schema.description ?? whole.description ?? "";
   return [told, type, nullable ? "or null" : ""].filter(Boolean).join(" · ");
 }
 
 /** Say shortly what a schema wants. */
 function sketch(schema) {
-  if (schema.type === "array") return schema.prefixItems ? `[${schema.prefixItems.map(sketch).join(", ")}]` : `[${sketch(schema.items ?? {})}, …]`;
+  if (schema.type === "array")
+    return schema.prefixItems
+      ? `[${schema.prefixItems.map(sketch).join(", ")}]`
+      : `[${sketch(schema.items ?? {})}, …]`;
   if (schema.type === "object") return "{…}";
-  return schema.$ref ? schema.$ref.split("/").at(-1) : Array.isArray(schema.type) ? schema.type.join(" or ") : schema.type ?? "anything";
+  return schema.$ref
+    ? schema.$ref.split("/").at(-1)
+    : Array.isArray(schema.type)
+      ? schema.type.join(" or ")
+      : (schema.type ?? "anything");
 }

@@ -4,7 +4,7 @@ import { el, show } from "./dom.js";
 import { count } from "./format.js";
 import { encode } from "./api.js";
 
-const NUMBERS = /^(tinyint|smallint|integer|int|bigint|hugeint|u\w*int\w*|float|double|decimal.*|int\d*|uint\d*|float\d*)$/i;
+const NUMBERS = /^(u?(tiny|small|big|huge)?int(eger)?|u?int\d+|float\d*|double|real|decimal.*)$/i;
 
 /** Say whether a column of this type holds numbers. */
 export const isNumeric = (type) => NUMBERS.test(type ?? "");
@@ -27,7 +27,7 @@ export function compare(one, other) {
 /**
  * Return a table.
  *
- * `columns`: `{name, type, numeric, cell}`, where `cell(value, row)` may return a node; `rows`: arrays.
+ * `columns`: `{name, type, numeric, cell}`, where `cell(value, row)` may return a node.
  * With `sortable`, the heads are buttons.
  */
 export function dataTable({ columns, rows, caption, sortable = true, rowHead = false }) {
@@ -37,25 +37,62 @@ export function dataTable({ columns, rows, caption, sortable = true, rowHead = f
 
   function sort(index) {
     order = { index, falling: order.index === index && !order.falling };
-    heads.forEach((one, at) => one.setAttribute("aria-sort", at === index ? (order.falling ? "descending" : "ascending") : "none"));
+    heads.forEach((one, at) =>
+      one.setAttribute(
+        "aria-sort",
+        at === index ? (order.falling ? "descending" : "ascending") : "none",
+      ),
+    );
     fill();
   }
 
   function fill() {
-    const sorted = order.index < 0 ? rows : [...rows].sort((one, other) => compare(one[order.index], other[order.index]) * (order.falling ? -1 : 1));
-    show(body, sorted.map((row) => el("tr", {}, columns.map((column, index) => cell(column, row, index, rowHead)))));
+    const sorted =
+      order.index < 0
+        ? rows
+        : [...rows].sort(
+            (one, other) =>
+              compare(one[order.index], other[order.index]) * (order.falling ? -1 : 1),
+          );
+    show(
+      body,
+      sorted.map((row) =>
+        el(
+          "tr",
+          {},
+          columns.map((column, index) => cell(column, row, index, rowHead)),
+        ),
+      ),
+    );
   }
 
   fill();
-  const table = el("table", {}, el("caption", { class: "hidden" }, caption), el("thead", {}, el("tr", {}, heads)), body);
-  return el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": caption }, table);
+  const table = el(
+    "table",
+    {},
+    el("caption", { class: "hidden" }, caption),
+    el("thead", {}, el("tr", {}, heads)),
+    body,
+  );
+  return el(
+    "div",
+    { class: "table-scroll", tabindex: 0, role: "region", "aria-label": caption },
+    table,
+  );
 }
 
 function head(column, index, sort) {
   const type = column.type ? el("span", { class: "type" }, shortType(column.type)) : null;
-  const properties = { scope: "col", class: (column.numeric ?? isNumeric(column.type)) ? "number" : null };
+  const properties = {
+    scope: "col",
+    class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
+  };
   if (!sort) return el("th", properties, column.name, type);
-  return el("th", { ...properties, "aria-sort": "none" }, el("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name, type));
+  return el(
+    "th",
+    { ...properties, "aria-sort": "none" },
+    el("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name, type),
+  );
 }
 
 const shortType = (type) => (type.length > 28 ? `${type.slice(0, 26)}…` : type).toLowerCase();
@@ -64,7 +101,11 @@ function cell(column, row, index, rowHead) {
   const value = row[index];
   const shown = column.cell ? column.cell(value, row) : valueText(value);
   const numeric = column.numeric ?? isNumeric(column.type);
-  return el(rowHead && index === 0 ? "th" : "td", { class: numeric ? "number" : null, scope: rowHead && index === 0 ? "row" : null }, shown);
+  return el(
+    rowHead && index === 0 ? "th" : "td",
+    { class: numeric ? "number" : null, scope: rowHead && index === 0 ? "row" : null },
+    shown,
+  );
 }
 
 /** Return a node for a value without a known meaning. */
@@ -72,5 +113,7 @@ export function valueText(value) {
   if (value === null || value === undefined) return el("span", { class: "null" }, "null");
   if (Number.isSafeInteger(value)) return count(value);
   const text = plainText(value);
-  return text.length > 160 ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 158)}…`) : text;
+  return text.length > 160
+    ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 158)}…`)
+    : text;
 }

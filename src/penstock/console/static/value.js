@@ -36,7 +36,8 @@ const ANY = { name: "Any", parts: [] };
 const SEQUENCES = new Set(["list", "set", "frozenset"]);
 
 /** Return the address of an entity's page. */
-export const entityLink = (entity, key) => `#/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}`;
+export const entityLink = (entity, key) =>
+  `#/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}`;
 
 /** Return a node for a value in one line; `entities` are the names of the entity classes. */
 export function inline(value, type, entities) {
@@ -45,26 +46,64 @@ export function inline(value, type, entities) {
     return el("a", { href: entityLink(type.name, value), class: "reference" }, String(value));
   if (typeof value === "object") {
     const items = listOf(value, type);
-    if (items) return el("span", { class: "nested" }, "[", separated(items.slice(0, 8), (one) => inline(one.value, one.type, entities)), items.length > 8 ? `, … ${items.length} in all` : "", "]");
+    if (items)
+      return el(
+        "span",
+        { class: "nested" },
+        "[",
+        separated(items.slice(0, 8), (one) => inline(one.value, one.type, entities)),
+        items.length > 8 ? `, … ${items.length} in all` : "",
+        "]",
+      );
     const pairs = Object.entries(value);
-    return el("span", { class: "nested" }, "{", separated(pairs.slice(0, 8), ([name, one]) => [`${name}: `, inline(one, type.parts[1] ?? ANY, entities)]), pairs.length > 8 ? ", …" : "", "}");
+    return el(
+      "span",
+      { class: "nested" },
+      "{",
+      separated(pairs.slice(0, 8), ([name, one]) => [
+        `${name}: `,
+        inline(one, type.parts[1] ?? ANY, entities),
+      ]),
+      pairs.length > 8 ? ", …" : "",
+      "}",
+    );
   }
-  if (typeof value === "number" || typeof value === "bigint") return Number.isSafeInteger(value) ? count(value) : String(value);
+  if (typeof value === "number" || typeof value === "bigint")
+    return Number.isSafeInteger(value) ? count(value) : String(value);
   const text = String(value);
-  return text.length > 120 ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 118)}…`) : text;
+  return text.length > 120
+    ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 118)}…`)
+    : text;
 }
 
 /** Return a node for a value on a page of its own: every element on its line. */
 export function block(value, type, entities, depth = 0) {
-  if (value === null || typeof value !== "object" || depth > 6) return inline(value, type, entities);
+  if (value === null || typeof value !== "object" || depth > 6)
+    return inline(value, type, entities);
   const items = listOf(value, type);
-  if (items?.length === 0 || Object.keys(value).length === 0) return el("span", { class: "null" }, "empty");
+  if (items?.length === 0 || Object.keys(value).length === 0)
+    return el("span", { class: "null" }, "empty");
   if (items && type.name === "tuple") return inline(value, type, entities);
-  if (items) return el("ol", { class: "items" }, items.map((one) => el("li", {}, block(one.value, one.type, entities, depth + 1))));
-  return el("dl", { class: "fields" }, Object.entries(value).map(([name, one]) => [
-    el("dt", {}, type.name === "dict" && entities.has(type.parts[0]?.name) ? inline(name, type.parts[0], entities) : name),
-    el("dd", {}, block(one, type.parts[1] ?? ANY, entities, depth + 1)),
-  ]));
+  if (items)
+    return el(
+      "ol",
+      { class: "items" },
+      items.map((one) => el("li", {}, block(one.value, one.type, entities, depth + 1))),
+    );
+  return el(
+    "dl",
+    { class: "fields" },
+    Object.entries(value).map(([name, one]) => [
+      el(
+        "dt",
+        {},
+        type.name === "dict" && entities.has(type.parts[0]?.name)
+          ? inline(name, type.parts[0], entities)
+          : name,
+      ),
+      el("dd", {}, block(one, type.parts[1] ?? ANY, entities, depth + 1)),
+    ]),
+  );
 }
 
 /** Return elements with their types, or null for what is no sequence. A SQL struct may be a tuple. */
@@ -72,11 +111,15 @@ function listOf(value, type) {
   if (type.name === "tuple") {
     const values = Array.isArray(value) ? value : Object.values(value);
     const same = type.parts[1]?.name === "...";
-    return values.map((one, index) => ({ value: one, type: (same ? type.parts[0] : type.parts[index]) ?? ANY }));
+    return values.map((one, index) => ({
+      value: one,
+      type: (same ? type.parts[0] : type.parts[index]) ?? ANY,
+    }));
   }
   if (!Array.isArray(value)) return null;
-  const inner = SEQUENCES.has(type.name) ? type.parts[0] ?? ANY : ANY;
+  const inner = SEQUENCES.has(type.name) ? (type.parts[0] ?? ANY) : ANY;
   return value.map((one) => ({ value: one, type: inner }));
 }
 
-const separated = (items, nodeOf) => items.flatMap((one, index) => (index ? [", ", nodeOf(one)] : [nodeOf(one)])).flat();
+const separated = (items, nodeOf) =>
+  items.flatMap((one, index) => (index ? [", ", nodeOf(one)] : [nodeOf(one)])).flat();

@@ -1,0 +1,121 @@
+// What a query answered: as a table, as a chart where the shape fits, as a file, as a link.
+
+import { failureOf, send } from "./api.js";
+import { Chart } from "./chart.js";
+import { el, empty, show } from "./dom.js";
+import { count, plural } from "./format.js";
+import { dataTable, isNumeric } from "./table.js";
+import { between, button, choice, row } from "./widgets.js";
+
+const CHART_ROWS_MAX = 500;
+const CHART_SERIES_MAX = 6;
+const LINE_ROWS_MIN = 13;
+const TIMES = /^(date|timestamp.*|time)$/i;
+const SHAPES = [
+  ["table", "Table"],
+  ["chart", "Chart"],
+];
+
+/** One answer; `onshape` is told when a person chooses how to see it. */
+export class Answer {
+  #query;
+  #said = el("span", { role: "status", class: "hint" });
+
+  constructor(query, { epoch, columns, rows }, took, shape, onshape) {
+    this.#query = query;
+    const chart = chartOf(columns, rows);
+    const place = el("div", {});
+    const display = (wanted) =>
+      show(place, wanted === "chart" && chart ? chart.element : tableOf(columns, rows));
+    const shapes = choice("Show as", SHAPES, shape, (wanted) => {
+      onshape(wanted);
+      display(wanted);
+    });
+    const told = el(
+      "p",
+      { id: "answer" },
+      `${plural(rows.length, "row")} at epoch ${count(epoch)} `,
+      el("span", { class: "hint" }, `in ${Math.round(took)} ms`),
+    );
+    const actions = row(
+      this.#said,
+      chart ? shapes : null,
+      button("Download CSV", () => this.#download()),
+      button("Copy link", () => this.#copy()),
+    );
+    display(shape);
+    this.element = el("div", { class: "stack" }, between(told, actions), place);
+  }
+
+  async #download() {
+    const options = {
+      method: "POST",
+      headers: { Accept: "text/csv" },
+      body: JSON.stringify({ query: this.#query }),
+    };
+    const response = await send("/sql", options);
+    if (!response.ok) {
+      this.#said.textContent = failureOf(
+        response.status,
+        await response.text(),
+        "POST /sql",
+      ).message;
+      return;
+    }
+    const link = el("a", {
+      href: URL.createObjectURL(await response.blob()),
+      download: "answer.csv",
+    });
+    link.click();
+    URL.revokeObjectURL(link.href);
+    this.#said.textContent = "answer.csv is downloaded.";
+  }
+
+  async #copy() {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.#said.textContent = "The link is copied.";
+    } catch {
+      this.#said.textContent = "Copy the link from the address bar: it holds the query.";
+    }
+  }
+}
+
+function tableOf(columns, rows) {
+  if (!rows.length)
+    return empty("The answer has no rows.", "The query is fine; nothing in this epoch fits it.");
+  return dataTable({ caption: "Answer", columns, rows });
+}
+
+/** Return a chart where the shape fits: a first column to stand on, numbers beside it. */
+function chartOf(columns, rows) {
+  const numbers = columns
+    .map((column, index) => ({ name: column.name, type: column.type, index }))
+    .filter((column) => column.index > 0 && isNumeric(column.type));
+  const fits =
+    numbers.length > 0 &&
+    numbers.length <= CHART_SERIES_MAX &&
+    rows.length > 1 &&
+    rows.length <= CHART_ROWS_MAX;
+  if (!fits) return null;
+  const points = rows.map((one) => pointOf(one[0], columns[0].type));
+  const rising = points.every((point, at) => at === 0 || points[at - 1] <= point);
+  const line = rising && typeof points[0] === "number" && rows.length >= LINE_ROWS_MIN;
+  const x = TIMES.test(columns[0].type) ? "time" : line ? "number" : "category";
+  const title = `${numbers.map((one) => one.name).join(", ")} by ${columns[0].name}`;
+  const chart = new Chart({ title, kind: line ? "line" : "bar", x, height: 280 });
+  const value = (one) => (one === null ? null : Number(one));
+  chart.update({
+    points,
+    series: numbers.map(({ name, index }) => ({
+      name,
+      values: rows.map((one) => value(one[index])),
+    })),
+  });
+  return chart;
+}
+
+function pointOf(value, type) {
+  if (TIMES.test(type)) return Date.parse(value);
+  return isNumeric(type) ? Number(value) : String(value);
+}
