@@ -119,4 +119,4 @@ def test_gateway_keeps_to_its_document(fuzzed: Fuzzed, mode: GenerationMode) -> 
         assert complaints_of(document, case, response) == [], case.as_curl_command()
 
     for operation in operations(document):
-        fuzz(operation, mode, 3, check)
+        fuzz(operation, mode, 2, check)

@@ -1,17 +1,13 @@
 """The OpenAPI document: valid, stable, and true of what the gateway reads and writes."""
 
 import ast
-import math
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from enum import Enum, IntEnum
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-from uuid import UUID
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -29,6 +25,7 @@ from penstock.gateway.failures import REFUSED, meanings
 from penstock.gateway.openapi import openapi_document
 from penstock.gateway.schema import Schemas, media_of
 from penstock.runtime.loading import load_app
+from tests.unit.typed_values import Colour, Place, Typed, types
 
 GATEWAY = Path(__file__).parents[2] / "src/penstock/gateway"
 EXAMPLES = ["examples/shop", "examples/talk", "examples.talk.initialised:app", "examples/bank"]
@@ -38,25 +35,6 @@ PRINT = (
     "from penstock.runtime.loading import load_app\n"
     "sys.stdout.buffer.write(msgspec.json.encode(openapi_document(load_app('examples/shop'))))"
 )
-
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Size(IntEnum):
-    SMALL = 1
-    LARGE = 2
-
-
-@dataclass
-class Place:
-    """Where something is."""
-
-    height: float
-    name: str = ""
-    near: "list[Place]" = field(default_factory=list)
 
 
 @entity
@@ -93,73 +71,6 @@ def pick(x: Literal["one", "all"], at: date, how: Colour = Colour.RED) -> None:
 
 
 app = App("orchard", Plum, anything, pick)
-
-
-class Typed(NamedTuple):
-    """A type, and values of it."""
-
-    annotation: Any
-    values: st.SearchStrategy[Any]
-
-
-SCALARS = [
-    Typed(int, st.integers(-(2**63), 2**64 - 1)),
-    Typed(float, st.floats()),
-    Typed(str, st.text()),
-    Typed(bool, st.booleans()),
-    Typed(bytes, st.binary()),
-    Typed(type(None), st.none()),
-    Typed(datetime, st.datetimes(timezones=st.none() | st.just(UTC))),
-    Typed(date, st.dates()),
-    Typed(time, st.times()),
-    Typed(timedelta, st.timedeltas(timedelta(days=-9_999), timedelta(days=9_999))),
-    Typed(Decimal, st.decimals(-(10**9), 10**9, places=3)),
-    Typed(UUID, st.uuids()),
-    Typed(Colour, st.sampled_from(Colour)),
-    Typed(Size, st.sampled_from(Size)),
-    Typed(Literal["a", 1, None], st.sampled_from(["a", 1, None])),
-    Typed(Any, st.sampled_from([1, "a", [None], {"a": 1.5}])),
-    Typed(Place, st.builds(Place, st.floats(), st.text(), st.just([Place(math.nan)]))),
-]
-KEYS = [one for one in SCALARS if one.annotation in (int, str, date, UUID, Colour, Size, float)]
-
-
-KEYS += [
-    Typed(bool, st.booleans()),
-    Typed(tuple[int, str], st.tuples(st.integers(0, 9), st.text(max_size=3))),
-]
-
-
-def several(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
-    def lists(one: Typed) -> Typed:
-        return Typed(list[one.annotation], st.lists(one.values, max_size=3))  # type: ignore[name-defined]
-
-    def rows(one: Typed, other: Typed) -> Typed:
-        pair = tuple[one.annotation, other.annotation]  # type: ignore[name-defined]
-        return Typed(pair, st.tuples(one.values, other.values))
-
-    def maps(key: Typed, one: Typed) -> Typed:
-        kind = dict[key.annotation, one.annotation]  # type: ignore[name-defined]
-        return Typed(kind, st.dictionaries(key.values, one.values, max_size=3))
-
-    def optional(one: Typed) -> Typed:
-        if one.annotation in (type(None), Any):
-            return one
-        return Typed(one.annotation | None, one.values | st.none())
-
-    def sets(one: Typed) -> Typed:
-        return Typed(set[one.annotation], st.sets(one.values, max_size=3))  # type: ignore[name-defined]
-
-    return st.one_of(
-        inner.map(lists),
-        st.builds(rows, inner, inner),
-        st.builds(maps, st.sampled_from(KEYS), inner),
-        inner.map(optional),
-        st.sampled_from(KEYS).map(sets),
-    )
-
-
-types = st.recursive(st.sampled_from(SCALARS), several, max_leaves=5)
 
 
 def made_app(annotations: list[Any]) -> App:
@@ -323,6 +234,19 @@ def test_paths_that_differ_in_names_alone_are_one() -> None:
     document = openapi_document(App("ways", one_way, other_way))
     item = document["paths"]["/ways/{left}"]
     assert [item[verb]["parameters"][0]["name"] for verb in ("post", "put")] == ["left", "left"]
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_operations_have_names_of_their_own() -> None:
+    """Paths that look alike without their slashes and braces are told apart."""
+
+    @route("GET /ways/{out}", "GET /ways/out", "GET /ways.out")
+    def way(out: int = 0) -> int:
+        return out
+
+    document = openapi_document(App("ways", way))
+    names = [one["operationId"] for item in document["paths"].values() for one in item.values()]
+    assert len(names) == len(set(names))
     OpenAPIV31SpecValidator(document).validate()
 
 

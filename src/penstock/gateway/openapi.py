@@ -24,7 +24,8 @@ _DESCRIPTION: Final = """\
 Every request is a transaction: it took effect exactly as its answer says, once, or it left nothing \
 behind. An answer is given when its epoch is committed, and names that epoch.
 
-Arguments go as a JSON array by position, or as a JSON object by name. `/call/…` waits for the \
+Arguments go as a JSON array by position, or as a JSON object by name; an integer is written \
+without a fraction. `/call/…` waits for the \
 answer, `/send/…` does not. A request that is sent again under the same `Idempotency-Key` takes \
 effect once and gets the same answer. \
 With `Content-Type` or `Accept: application/msgpack` arguments or answers go as MessagePack, which \

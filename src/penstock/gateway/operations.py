@@ -169,14 +169,13 @@ class Operations:
 
     def _route(self, route: Route) -> None:
         kind = self._app.entities.get(route.entity)
-        label = ".".join(part.strip("{}") for part in route.segments)
         shows = route.method == SHOW
         signature = None if shows else self._app.signature(route.entity, route.method)
         if signature is None:
             texts = (f"Show {a(route.entity)}.", _SHOWN)
         else:
             texts = _texts(kind, route.method, signature)
-        described = _operation(f"route.{route.verb.lower()}.{label}", kind, *texts)
+        described = _operation(f"route.{route.verb.lower()}.{route.path}", kind, *texts)
         described["parameters"] = list(self._path_of(route, kind, signature))
         statuses = [*ALWAYS, route.refused]
         if signature is None:
