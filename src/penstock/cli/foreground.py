@@ -26,6 +26,7 @@ from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.runtime import presence
 from penstock.runtime.config import Config
+from penstock.runtime.measures import clear
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
@@ -73,6 +74,7 @@ class Foreground:
                 presence.present(settings.data, ROLE, told, url=url),
                 Stop(at_once=supervisor.kill) as stop,
             ):
+                clear(settings.data)
                 try:
                     self._keep_running(supervisor, url, stop, look)
                 finally:

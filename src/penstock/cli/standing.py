@@ -17,6 +17,7 @@ from rich.text import Text
 from penstock.base.ids import Epoch, Lsn
 from penstock.journal.api import Journal
 from penstock.log.api import Log
+from penstock.runtime.report import took_ms
 from penstock.runtime.reports import ReportReader
 
 LINE_EVERY_S: Final = 5.0
@@ -67,7 +68,7 @@ def standing_of(data: Path, log: Log, journal: Journal, over_s: float = RATE_OVE
         log_end=sum(ends.values()),
         lag=sum(end - committed.get(one, Lsn(0)) for one, end in ends.items()),
         requests_per_s=sum(one.records for one in reports) / over_s,
-        epoch_ms=None if newest is None else sum(newest.phases_ms.values()),
+        epoch_ms=None if newest is None else took_ms(newest.phases_ms),
     )
 
 

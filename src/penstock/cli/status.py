@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 
-import httpx
 import msgspec
 import psutil
 import typer
@@ -25,6 +24,7 @@ from penstock.cli.settings import (
 )
 from penstock.cli.standing import Standing, standing_of
 from penstock.errors import ConfigError
+from penstock.gateway.view_epoch import view_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime import presence
@@ -42,7 +42,6 @@ Examples:
 """
 
 RATE_OVER_S: Final = 10.0
-_VIEW_TIMEOUT_S: Final = 2.0
 _BELOW: Final = {"jvm": "java", "worker": "python"}
 
 
@@ -126,7 +125,7 @@ def status_of(data: Path) -> Status:
         log_end=standing.log_end,
         lag=standing.lag,
         requests_per_s=round(standing.requests_per_s, 1),
-        view_epoch=_view_epoch(data),
+        view_epoch=view_epoch(data),
     )
 
 
@@ -186,19 +185,6 @@ def _standing(data: Path) -> tuple[str | None, Standing]:
         return name, Standing(None, 0, 0, 0.0, None)
     with closing(SqliteLog(path)) as log, closing(DeltaJournal(data / "journal", name)) as journal:
         return name, standing_of(data, log, journal, RATE_OVER_S)
-
-
-def _view_epoch(data: Path) -> int | None:
-    """Ask the view for the epoch that it answers of."""
-    for one in presence.find(data, "view"):
-        transport = httpx.HTTPTransport(uds=str(one.details["socket"]))
-        with httpx.Client(transport=transport, timeout=_VIEW_TIMEOUT_S) as client:
-            try:
-                answer = client.get("http://view/status")
-                return int(answer.json()["epoch"])
-            except (httpx.HTTPError, ValueError, KeyError):
-                return None
-    return None
 
 
 def _show(found: Status) -> None:

@@ -95,7 +95,7 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
         retention_s=config.retention_s,
     )
     journal = DeltaJournal(data / "journal", app.name)
-    following = Following(journal)
+    following = Following(journal, metrics.waiting)
     submission = Submission(log, metrics)
     entities = Entities(data, app.name, _partitions(data, config), boot_id())
     sql = SqlForwarding(data, config)

@@ -34,9 +34,13 @@ class Following:
         failure: Why the journal cannot be read now; None while it can.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        """Follow from the newest epoch on; must be called in the loop."""
+    def __init__(self, journal: Journal, tell: Callable[[int], None] = lambda count: None) -> None:
+        """Follow from the newest epoch on; must be called in the loop.
+
+        `tell` is given the number of those who wait, whenever it changes.
+        """
         self._journal = journal
+        self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Place, list[asyncio.Future[Reply]]] = {}
         self._advanced: list[asyncio.Future[None]] = []
@@ -75,6 +79,7 @@ class Following:
             raise self.failure
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting.setdefault(place, []).append(future)
+        self._tell(len(self._waiting))
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -115,6 +120,7 @@ class Following:
             others.remove(future)
             if not others:
                 del self._waiting[place]
+                self._tell(len(self._waiting))
 
     def _follow(self) -> None:
         seen = self.epoch
@@ -151,6 +157,7 @@ class Following:
         # Who began to wait after the parts were read, for an epoch that has come meanwhile:
         for place in [one for one in self._waiting if self.is_committed(one)]:
             self._find_late(place, self._waiting.pop(place))
+        self._tell(len(self._waiting))
         advanced, self._advanced = self._advanced, []
         for one in advanced:
             if not one.done():
@@ -174,6 +181,7 @@ class Following:
     def _fail(self, error: PenstockError) -> None:
         self.failure = error
         waiting, self._waiting = self._waiting, {}
+        self._tell(0)
         for futures in waiting.values():
             for future in futures:
                 if not future.done():

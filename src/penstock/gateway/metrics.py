@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from penstock.base.ids import Lsn
+from penstock.gateway.view_epoch import view_epoch
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.runtime import presence
-from penstock.runtime.measures import APPEND_S, LATENCY_S, LATENCY_S_LONG, measure_into
+from penstock.runtime.measures import (
+    APPEND_S,
+    LATENCY_S,
+    LATENCY_S_LONG,
+    forget_dead,
+    measure_into,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -85,6 +92,7 @@ class Metrics:
         from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
         from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
 
+        forget_dead(self._path)
         registry = CollectorRegistry()
         MultiProcessCollector(registry, str(self._path))  # type: ignore[no-untyped-call]
         registry.register(_Standing(self._data, journal, log))
@@ -115,6 +123,11 @@ class _Standing:
         yield GaugeMetricFamily(
             "penstock_lag_records", "Requests in the log that no epoch has committed.", value=lag
         )
+        viewed = view_epoch(self._data)
+        if viewed is not None:
+            yield GaugeMetricFamily(
+                "penstock_view_epoch", "Epoch that SQL answers of; absent without a view.", viewed
+            )
         processes = GaugeMetricFamily(
             "penstock_processes", "Processes of the application that run, by role.", labels=["role"]
         )

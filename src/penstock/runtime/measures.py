@@ -8,12 +8,15 @@ Labels are few by construction: kinds of routes, classes of statuses, phases; ne
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from penstock.runtime.presence import FOLDER
-from penstock.runtime.report import EpochReport
+from penstock.runtime.report import REST, EpochReport, took_ms
 
 DIRECTORY: Final = "metrics"
 _VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -25,6 +28,9 @@ EPOCH_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 1
 RECORDS: Final = (1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 ROUNDS: Final = (1, 2, 3, 4, 6, 10)
 
+_LATER_ROUND: Final = re.compile(r"round(?:[4-9]|\d\d+)")
+_LIVE: Final = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
+
 
 def clear(data: Path) -> None:
     """Forget what former processes have counted; for who is about to start all of them."""
@@ -32,15 +38,23 @@ def clear(data: Path) -> None:
 
 
 def measure_into(data: Path) -> Path:
-    """Have this process's metrics written below a data directory, and return where.
+    """Have this process's metrics written below a data directory, and return where they are.
 
     `prometheus_client` reads this once, so it must come before its first import; a process serves
-    one application.
+    one application. Where the environment names another directory already, that one is used.
     """
-    path = data.absolute() / FOLDER / DIRECTORY
+    default = data.absolute() / FOLDER / DIRECTORY
+    path = Path(os.environ.setdefault(_VARIABLE, str(default)))
     path.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault(_VARIABLE, str(path))
     return path
+
+
+def forget_dead(path: Path) -> None:
+    """Drop what ended processes said of that moment; what they have counted stays."""
+    for file in path.glob("gauge_live*.db"):
+        found = _LIVE.fullmatch(file.name)
+        if found is not None and not psutil.pid_exists(int(found[1])):
+            file.unlink(missing_ok=True)
 
 
 class DriverMeasures:
@@ -60,7 +74,8 @@ class DriverMeasures:
         )
         self._phases = Histogram(
             "penstock_epoch_phase_seconds",
-            "Time of one phase of an epoch: read, round1, round2, validate, write, commit.",
+            "Time of one phase of an epoch: read, apply, round1 … round4 (and later), validate, "
+            "write, commit.",
             ["phase"],
             buckets=EPOCH_S,
             registry=registry,
@@ -90,9 +105,11 @@ class DriverMeasures:
 
     def take(self, report: EpochReport) -> None:
         """Count a committed epoch."""
-        self._seconds.observe(sum(report.phases_ms.values()) / 1_000)
+        self._seconds.observe(took_ms(report.phases_ms) / 1_000)
         for phase, milliseconds in report.phases_ms.items():
-            self._phases.labels(phase).observe(milliseconds / 1_000)
+            if phase != REST:
+                label = _LATER_ROUND.sub("round4", phase)
+                self._phases.labels(label).observe(milliseconds / 1_000)
         self._records.observe(report.records)
         self._rounds.observe(report.rounds)
         self._reran.inc(report.reran)

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.base.ids import Epoch
+
+REST: Final = "rest"
+"""The time between two epochs, which is no phase of the one that it is told with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +21,9 @@ class EpochReport:
         rounds: How often tasks executed; 1 where nothing was in conflict.
         reran: Transactions that ran more than once.
         tasks: Tasks of the first round.
-        phases_ms: Milliseconds in the driver: `read`, `round1`, `round2` …, `write`, `commit`.
-            What the epoch took beside these (Spark's own bookkeeping) is for who listens to tell.
+        phases_ms: Milliseconds in the driver, in order: `rest` (since the epoch before: waiting for
+            requests, and Spark's own bookkeeping), `read`, `apply` (until the stores had taken the
+            epoch before), `round1`, `validate`, `round2` …, `write`, `commit`.
         calls: How often who called whom, `Order.checkout>Item.subtract`; nothing stands before the
             `>` where the call came from outside.
     """
@@ -31,3 +36,8 @@ class EpochReport:
     tasks: int
     phases_ms: dict[str, float]
     calls: Mapping[str, int] = field(default_factory=dict)
+
+
+def took_ms(phases_ms: Mapping[str, float]) -> float:
+    """Return how long an epoch took, from its first look at the log to its commit."""
+    return sum(value for name, value in phases_ms.items() if name != REST)
