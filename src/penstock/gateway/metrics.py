@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -21,8 +21,6 @@ from penstock.runtime.measures import (
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-ROLES: Final = ("supervisor", "driver", "view", "gateway")
 
 
 class Metrics:
@@ -133,22 +131,25 @@ class _Standing:
         )
         memory = GaugeMetricFamily(
             "penstock_process_resident_bytes",
-            "Memory of the processes of a role and their children, as the system counts it.",
+            "Memory of the processes of a role, as the system counts it; a driver's with its JVM "
+            "and workers.",
             labels=["role"],
         )
-        for role in ROLES:
+        for role in presence.ROLES:
             found = presence.find(self._data, role)
             processes.add_metric([role], len(found))
-            memory.add_metric([role], sum(_resident(one.pid) for one in found))
+            memory.add_metric([role], sum(_resident(one) for one in found))
         yield processes
         yield memory
 
 
-def _resident(pid: int) -> int:
-    """Return the memory of a process and its children; 0 where it has gone."""
+def _resident(one: presence.Presence) -> int:
+    """Return the memory of a process and what it has started; 0 where it has gone."""
     try:
-        process = psutil.Process(pid)
-        family: list[Any] = [process, *process.children(recursive=True)]
+        process = psutil.Process(one.pid)
+        # What a supervisor starts has roles of its own.
+        below = [] if one.role == "supervisor" else process.children(recursive=True)
+        family: list[Any] = [process, *below]
         return sum(_own(one) for one in family)
     except psutil.Error:
         return 0
