@@ -33,7 +33,7 @@ const TITLES = {
 };
 
 const NEXT = {
-  unauthenticated: "Sign in with an API key or a token, at the top of the page.",
+  unauthenticated: "Sign in with an API key or a token that has the scope admin.",
   forbidden: "Sign in with a key that has the scope which the message names.",
   "view-unavailable": "It starts with penstock run and rebuilds itself; try again in a moment.",
   "timed-out": "The request is durable: look it up under Requests by its id.",

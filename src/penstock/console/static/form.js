@@ -75,7 +75,7 @@ export class Form {
       field(
         "Request id",
         this.#id,
-        `Sent as ${ID}: the same id gives the same answer, and runs once.`,
+        `Sent as ${ID}: one id is one request, however often it is sent.`,
       ),
       button("New id", () => {
         this.#id.value = newRequestId();
@@ -109,6 +109,7 @@ export class Form {
     const began = performance.now();
     try {
       const response = await send(request.path, request);
+      this.#id.value = newRequestId(); // who sends again means another request
       show(
         this.#answer,
         replyOf(response, await response.text(), performance.now() - began, request),

@@ -9,12 +9,14 @@ const HEADER = 46;
 const ROW = 26;
 const LETTER = 7.4;
 const MARGIN = 14;
+
 /** Draws a plan once; `update` then changes numbers and motion only. */
 export class Graph {
   #plan;
   #links;
   #rates = new Map();
-  #texts = new Map();
+  #rows = new Map();
+  #heads = new Map();
   #lines = new Map();
   #table = el("tbody");
 
@@ -28,10 +30,15 @@ export class Graph {
   /** Show calls per second, by `caller>callee`. */
   update(rates) {
     this.#rates = rates;
-    for (const [method, text] of this.#texts) {
+    for (const [method, text] of this.#rows) {
       const perSecond = this.#into((callee) => callee === method);
-      text.textContent = perSecond ? rate(perSecond) : text.dataset.header ? "" : "·";
+      text.textContent = perSecond ? rate(perSecond) : "·";
       text.classList.toggle("idle", !perSecond);
+    }
+    for (const [operator, text] of this.#heads) {
+      const other = (callee) => callee.split(".")[0] === operator && !this.#rows.has(callee);
+      const perSecond = this.#into(other); // a function, or what has no row: creations
+      text.textContent = perSecond ? rate(perSecond) : "";
     }
     for (const [name, line] of this.#lines) moveLine(line, this.#rateOf(name));
     this.#fillTable();
@@ -130,24 +137,8 @@ export class Graph {
     if (node.id === OUTSIDE) return outside(node, x, y);
     const { operator } = node;
     const isEntity = Boolean(operator.key);
-    const total = svg("text", { class: "rate", x: node.width - 12, y: 20, "data-header": true });
-    if (!isEntity) this.#texts.set(operator.name, total);
-    const rows = node.rows.map((row, index) => {
-      const level = HEADER + index * ROW + 17;
-      const text = svg("text", { class: "rate", x: node.width - 12, y: level });
-      this.#texts.set(`${operator.name}.${row.name}`, text);
-      return svg(
-        "g",
-        { "data-method": `${operator.name}.${row.name}` },
-        svg(
-          "title",
-          {},
-          `${row.name}(${row.parameters.map((one) => `${one.name}: ${one.type}`).join(", ")}) -> ${row.returns}`,
-        ),
-        svg("text", { class: "method", x: 14, y: level }, cut(row.name, node.width - 96)),
-        text,
-      );
-    });
+    const total = svg("text", { class: "rate", x: node.width - 12, y: 20 });
+    this.#heads.set(operator.name, total);
     const box = svg(
       "g",
       {
@@ -156,26 +147,35 @@ export class Graph {
         "data-node": operator.name,
       },
       svg("rect", { class: "box", width: node.width, height: node.height, rx: isEntity ? 5 : 22 }),
-      svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, node.width - 70)),
+      svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, node.width - 76)),
       svg(
         "text",
         { class: "key", x: 14, y: 36 },
-        operator.key ? `key ${operator.key.name}: ${operator.key.type}` : "function",
+        isEntity ? `key ${operator.key.name}: ${operator.key.type}` : "function",
       ),
       node.rows.length
         ? svg("line", { class: "rule", x1: 0, x2: node.width, y1: HEADER - 2, y2: HEADER - 2 })
         : null,
       total,
-      rows,
+      node.rows.map((method, index) => this.#row(node, method, index)),
     );
     if (operator.name === "?") return box;
-    const href = isEntity
-      ? `#/entities/${encodeURIComponent(operator.name)}`
-      : `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
+    const call = `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
+    const href = isEntity ? `#/entities/${encodeURIComponent(operator.name)}` : call;
+    return svg("a", { href, "aria-label": `${isEntity ? "Browse" : "Try"} ${operator.name}` }, box);
+  }
+
+  #row({ operator, width }, { name, parameters, returns }, index) {
+    const level = HEADER + index * ROW + 17;
+    const text = svg("text", { class: "rate", x: width - 12, y: level });
+    this.#rows.set(`${operator.name}.${name}`, text);
+    const taken = parameters.map((one) => `${one.name}: ${one.type}`).join(", ");
     return svg(
-      "a",
-      { href, "aria-label": isEntity ? `Browse ${operator.name}` : `Try ${operator.name}` },
-      box,
+      "g",
+      { "data-method": `${operator.name}.${name}` },
+      svg("title", {}, `${name}(${taken}) -> ${returns}`),
+      svg("text", { class: "method", x: 14, y: level }, cut(name, width - 96)),
+      text,
     );
   }
 

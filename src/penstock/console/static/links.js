@@ -29,7 +29,7 @@ export function linksOf(plan) {
     const own = edge.source.operator === edge.target.operator && edge.origin === "self";
     if (own) continue;
     const kind = KINDS[edge.action];
-    const member = kind === "call" ? edge.target.member : edge.action;
+    const member = kind === "read" ? edge.action : edge.target.member; // of many attributes one line
     const name = `${textOf(edge.source)}>${textOf({ operator: edge.target.operator, member })}`;
     const link = links.get(name) ?? {
       name,

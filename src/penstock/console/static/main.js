@@ -24,6 +24,7 @@ const at = (id) => document.getElementById(id);
 const main = at("main");
 let page = { close() {} };
 let shown = "";
+let noticed;
 
 /** Read `#/entities/Item/i1?find=x` into its parts. */
 function route() {
@@ -67,7 +68,8 @@ function markPage(name) {
 function strip() {
   const { status, failure } = live;
   document.body.dataset.live = failure ? "no" : "yes";
-  show(at("notice"), failure && failure.status !== 401 ? problem(failure) : null);
+  if (failure?.message !== noticed) show(at("notice"), failure ? problem(failure) : null);
+  noticed = failure?.message; // said once, not every second
   if (!status) return;
   at("app-name").textContent = status.app;
   const driver = live.driver();

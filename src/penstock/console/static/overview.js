@@ -45,7 +45,9 @@ export async function open(body) {
     if (!live.status) return;
     graph.update(live.callRates());
     show(idle, live.status.epoch < 0 ? nothingYet() : null);
+    const focused = processes.contains(document.activeElement);
     show(processes, processTable(live.status));
+    if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
     if (live.status.dev && !killing.firstChild) show(killing, killButton(recovery));
   }

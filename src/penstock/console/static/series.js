@@ -1,11 +1,16 @@
 // From reports of epochs to the series that charts show. Nothing here draws.
 
 const SLOTS = 90;
+const REST = "rest";
+const LAST = ["write", "commit"];
+const LATER = /^(validate|round([2-9]|\d\d+))$/;
 
 export const mean = (values) => values.reduce((sum, one) => sum + one, 0) / values.length;
 
-/** Return what an epoch kept the driver busy, in milliseconds. */
-export const busyMs = (epoch) => Object.values(epoch.phases_ms).reduce((sum, one) => sum + one, 0);
+/** Return what an epoch kept the driver busy, in milliseconds; what is between epochs does not. */
+export function busyMs({ phases_ms: phases }) {
+  return Object.values(phases).reduce((sum, one) => sum + one, 0) - (phases[REST] ?? 0);
+}
 
 /** Return requests per second in equal steps of whole seconds, up to a time in milliseconds. */
 export function throughput(epochs, until, seconds) {
@@ -39,21 +44,14 @@ export function byEpoch(epochs, series) {
   };
 }
 
-/** Return the phases in the order in which they happen; later rounds than two are one. */
+/** Return the phases in the order in which they happen; all after the first round are one. */
 export function phasesOf(epochs) {
-  const names = [...new Set(epochs.flatMap((one) => Object.keys(one.phases_ms)))];
-  const rounds = names.filter((name) => name.startsWith("round")).sort();
-  const [first, last] = [["read"], ["write", "commit"]];
-  const others = names.filter(
-    (name) => !rounds.includes(name) && !first.includes(name) && !last.includes(name),
-  );
-  const known = [...first, ...rounds.slice(0, 2), ...others, ...last].filter((name) =>
-    names.includes(name),
-  );
-  const series = known.map((name) => [name, (one) => one.phases_ms[name] ?? 0]);
-  const later = rounds.slice(2);
-  if (!later.length) return series;
+  const names = new Set(epochs.flatMap((one) => Object.keys(one.phases_ms)));
+  names.delete(REST);
+  const later = [...names].filter((name) => LATER.test(name));
+  const last = LAST.filter((name) => names.has(name));
+  const first = [...names].filter((name) => !later.includes(name) && !last.includes(name));
   const sum = (one) => later.reduce((total, name) => total + (one.phases_ms[name] ?? 0), 0);
-  series.splice(known.indexOf(rounds[1]) + 1, 0, ["later rounds", sum]);
-  return series;
+  const series = (all) => all.map((name) => [name, (one) => one.phases_ms[name] ?? 0]);
+  return [...series(first), ...(later.length ? [["later rounds", sum]] : []), ...series(last)];
 }
