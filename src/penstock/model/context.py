@@ -109,7 +109,7 @@ class Transaction:
         self.before: dict[EntityKey, bytes | None] = {}
         self._read = read
         self._deleted: set[EntityKey] = set()
-        self._aliases: list[tuple[EntityKey, Any]] = []
+        self._aliases: dict[EntityKey, list[Any]] = {}
         self._random: _random.Random | None = None
         self._uuids = 0
         self._violation: ReadonlyViolation | None = None
@@ -145,7 +145,7 @@ class Transaction:
             self.load(kind, held)
         _set(instance, "__dict__", held.__dict__)
         _set(instance, "__class__", kind.cls)
-        self._aliases.append((key, instance))
+        self._aliases.setdefault(key, []).append(instance)
 
     def exists(self, kind: EntityType, key: EntityKey) -> bool:
         """Say whether an entity exists now."""
@@ -174,7 +174,7 @@ class Transaction:
         if held is not instance:
             _set(held, "__dict__", instance.__dict__)
             _set(held, "__class__", kind.cls)
-            self._aliases.append((key, instance))
+            self._aliases.setdefault(key, []).append(instance)
         return held
 
     def delete(self, kind: EntityType, instance: Any) -> None:
@@ -188,9 +188,8 @@ class Transaction:
         if held is None or held.__dict__ is not instance.__dict__:
             raise Unencodable(f"the key of an entity was changed to {key}")
         self._unload(kind, key, held)
-        for other, alias in self._aliases:
-            if other == key:
-                self._unload(kind, key, alias)
+        for alias in self._aliases.pop(key, ()):
+            self._unload(kind, key, alias)
         self._deleted.add(key)
 
     def changes(self) -> dict[EntityKey, bytes | None]:
@@ -239,8 +238,9 @@ class Transaction:
         self._release_aliases()
 
     def _release_aliases(self) -> None:
-        for key, instance in self._aliases:
-            self._unload(type(instance).__reference__, key, instance)
+        for key, instances in self._aliases.items():
+            for instance in instances:
+                self._unload(type(instance).__reference__, key, instance)
         self._aliases.clear()
 
     @staticmethod
