@@ -29,6 +29,7 @@ from tests.gateway_thread import RunningGateway
 APPS = ("examples/shop", "tests.unit.wardrobe:app")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 LEFT_OUT = ("/sql", "init")  # the view is tested by itself; `n` of a batch is as long as it says
+SEEN = ("upsert", "/send/Item", "/send/User", "/send/Coat")  # what is read as another path is
 WAITING = ("Penstock-Min-Epoch", "timeout", "wait")  # who waits in vain is told so, with 504
 KEYS = {"key", "item_id", "user_id", "order_id", "item"}
 KNOWN = "1"
@@ -66,7 +67,7 @@ def create(gateway: RunningGateway, document: dict[str, Any], path: str) -> None
 def operations(document: dict[str, Any]) -> list[Any]:
     schema = schemathesis.openapi.from_dict(document)
     found = [one.ok() for one in schema.get_all_operations()]  # type: ignore[union-attr]
-    return [one for one in found if not any(part in one.path for part in LEFT_OUT)]
+    return [one for one in found if not any(part in one.path for part in LEFT_OUT + SEEN)]
 
 
 def fuzz(

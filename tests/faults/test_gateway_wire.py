@@ -25,7 +25,7 @@ SETTINGS = GatewayConfig(
     body_bytes_max=64 << 10,
     header_bytes_max=8 << 10,
     depth_max=32,
-    receive_timeout_ms=400,
+    receive_timeout_ms=300,
     reply_timeout_ms=20_000,
 )
 SLOW_S = 0.1
@@ -34,7 +34,7 @@ SLOW_S = 0.1
 
 pytestmark = pytest.mark.faults
 hurried = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 
 
@@ -45,10 +45,16 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
         yield running
 
 
+@pytest.fixture(scope="module")
+def good(gateway: RunningGateway) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=gateway.url) as client:
+        yield client
+
+
 @pytest.fixture(autouse=True)
-def _still_serving(gateway: RunningGateway) -> Iterator[None]:
+def _still_serving(good: httpx.Client) -> Iterator[None]:
     yield
-    answer = httpx.post(gateway.url + CALL, json=["still here"])
+    answer = good.post(CALL, json=["still here"], headers={"Connection": "close"})
     assert (answer.status_code, answer.json()) == (200, "still here")
 
 
