@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.engine.execute import Limits
 from penstock.errors import ConfigError
+from penstock.runtime import logs
 
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
@@ -112,6 +113,8 @@ class Config:
         stuck_s: A task that makes no progress for so long is named in a warning; after twice that
             its worker is killed. Must be well above what `limits.time_ms` allows.
         driver_memory_mb: Heap of Spark's JVM.
+        log_format: `text` or `json`: of what processes write to their standard error.
+        log_level: The least that they write: `debug`, `info`, `warning` or `error`.
         gateway: Of the gateways.
         view: Of the SQL view.
         fault: `step@count` kills a process there (`runtime.fault`); empty outside of tests.
@@ -130,6 +133,8 @@ class Config:
     retention_s: int = 7 * 86_400
     stuck_s: int = 30
     driver_memory_mb: int = 1_024
+    log_format: str = "text"
+    log_level: str = "info"
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     fault: str = ""
@@ -140,7 +145,7 @@ class Config:
         Raises:
             ConfigError: Values cannot be used; names all of them, and what they may be.
         """
-        values = {name: _value_of(self, name) for name in _RANGES}
+        values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES)}
         complaints = [
             complaint
             for name, value in values.items()
@@ -293,6 +298,8 @@ def _converted(setting: Setting, wanted: type) -> object:
 
 
 def _range_complaint(name: str, value: object) -> str | None:
+    if name in _CHOICES and value not in _CHOICES[name]:
+        return f"{name} = {value!r}: must be one of {', '.join(_CHOICES[name])}"
     least, most = _RANGES.get(name, (None, None))
     if least is None or most is None or not isinstance(value, int):
         return None
@@ -340,6 +347,7 @@ _TYPES: Final = {
         for one in dataclasses.fields(table)
     },
 }
+_CHOICES: Final = {"log_format": logs.FORMS, "log_level": logs.LEVELS}
 _RANGES: Final = {
     "cores": (1, 1_024),
     "partitions": (0, 1_024),  # a partition owns at least one bucket

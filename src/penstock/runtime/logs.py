@@ -1,0 +1,135 @@
+"""Log output of a process: one line for each event, for people or for programs.
+
+Python's `logging` stays the way to say something: `_log.warning("it is delayed", extra={"cause":
+…})`. What varies belongs into `extra`, so that events of one kind have one text. Promises that an
+event is one line whatever its text holds (but for a traceback in the form for people, whose lines
+are indented), so that nobody who is quoted in a message can forge another; and that no event is
+lost because a value of it cannot be shown.
+"""
+
+import json
+import logging
+import math
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+FORMS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+QUIET: Final = {
+    "py4j": logging.CRITICAL,  # says again what it raises, at length
+    "pyspark": logging.ERROR,
+    "httpcore": logging.WARNING,
+    "httpx": logging.WARNING,
+    "opentelemetry": logging.WARNING,
+    "urllib3": logging.WARNING,
+}
+"""Libraries that say more than anybody asked for, and from which level on they are heard."""
+
+_STANDARD: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
+
+def configure(role: str, form: str, level: str, stream: TextIO | None = None) -> None:
+    """Set the log output of this process; once more replaces what was set before.
+
+    Args:
+        role: What the process is for.
+        form: One of `FORMS`.
+        level: One of `LEVELS`; what is below is not shown.
+        stream: Where to; standard error unless given.
+    """
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one.formatter, Lines)]:
+        root.removeHandler(handler)
+    output = logging.StreamHandler(stream or sys.stderr)
+    output.setFormatter(JsonLines(role) if form == "json" else TextLines())
+    root.addHandler(output)
+    root.setLevel(level.upper())
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
+    logging.captureWarnings(capture=True)
+
+
+class Lines(logging.Formatter):
+    """Turns events into lines."""
+
+
+class TextLines(Lines):
+    """For people: time, level, logger, event, and what belongs to it as `name=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return an event as one line, and a traceback below it."""
+        facts = "".join(f" {name}={_shown(value)}" for name, value in _extras(record).items())
+        event = _printable(record.getMessage())
+        line = f"{_time(record)} {record.levelname.lower()} {record.name}: {event}{facts}"
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        return "\n".join([line, *(f"  {_printable(one)}" for one in traceback.splitlines())])
+
+
+class JsonLines(Lines):
+    """For programs: one JSON object, ASCII only.
+
+    It has `time` (RFC 3339, UTC), `level`, `logger`, `role`, `pid` and `event`, `exception` where
+    there is one, and what belongs to the event by its names; `_` follows where a name is taken.
+    """
+
+    def __init__(self, role: str) -> None:
+        """Name the role in each line."""
+        super().__init__()
+        self._role = role
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return an event as one line."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "role": self._role,
+            "pid": os.getpid(),
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        for name, value in _extras(record).items():
+            line[f"{name}_" if name in line else name] = _plain(value)
+        return json.dumps(line)
+
+
+def _time(record: logging.LogRecord) -> str:
+    told = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return told.replace("+00:00", "Z")
+
+
+def _extras(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON has it; as text, what JSON does not have."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case dict():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case _:
+            return str(value)
+
+
+def _shown(value: object) -> str:
+    text = _printable(str(value))
+    return text if text and " " not in text and '"' not in text else json.dumps(text)
+
+
+def _printable(text: str) -> str:
+    """Return a text with what is no character of a line escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
