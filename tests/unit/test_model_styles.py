@@ -115,3 +115,24 @@ def test_entities_of_other_applications_are_refused() -> None:
         with pytest.raises(UserError, match="Stranger is no part of this application"):
             getattr(kit.call.Visitor("v"), method)()
     assert list(kit.runtime.state) == ["Visitor/v"]
+
+
+def test_request_hands_its_key_to_the_initializer() -> None:
+    """A creation that names its key need not repeat it among the arguments of `__init__`."""
+
+    @entity
+    class Named:
+        def __init__(self, name: str, size: int = 1):
+            self.name = name
+            self.size = size
+
+        def __key__(self) -> str:
+            return self.name
+
+    kit = Kit(App("named", Named))
+    kit.submit("Named", "a", "create", [], {"size": 2})
+    kit.submit("Named", "b", "create", ["b", 3])
+    assert kit.entities("Named") == {
+        "a": {"name": "a", "size": 2},
+        "b": {"name": "b", "size": 3},
+    }

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Final
 
-from penstock.cli.foreground import Foreground
+from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.run import foreground_of
 from penstock.cli.settings import (
     AppArgument,
@@ -22,6 +22,7 @@ from penstock.cli.settings import (
 from penstock.cli.sources import Sources
 from penstock.cli.supervisor import Supervisor
 from penstock.errors import ConfigError
+from penstock.runtime import logs
 from penstock.runtime.loading import load_app, locate
 
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
@@ -58,6 +59,7 @@ def dev(
         {"gateway.port": port, "cores": cores},
         development=True,
     )
+    logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
     foreground.run(Restarting(foreground, Sources(locate(app))).look)
 
 

@@ -20,7 +20,7 @@ from penstock.cli.standing import shown, standing_of
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log
-from penstock.runtime import presence
+from penstock.runtime import logs, presence
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 from penstock.runtime.measures import DriverMeasures
@@ -93,6 +93,7 @@ def driver(  # noqa: PLR0913 -- one parameter for each flag
         partitions=partitions,
         cores=cores,
     )
+    logs.configure(ROLE, settings.log_format, settings.log_level)
     presence.refuse_second(settings.data, ROLE)
     console = Console(quiet=supervised)
     with Stop(supervised=supervised) as stop:

@@ -4,6 +4,7 @@ What `penstock run` and `penstock dev` share. It promises to leave nothing runni
 acknowledged is durable however it ends.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
 _STYLES: Final = {"driver": "cyan", "view": "magenta", "gateway": "green"}
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
+
+_log = logging.getLogger(__name__)
 
 Look = Callable[[Supervisor], None]
 
@@ -82,12 +85,30 @@ class Foreground:
                     supervisor.stop()
             self._print("stopped")
 
+    @property
+    def _for_programs(self) -> bool:
+        """Whether all that is written is JSON, one object in a line."""
+        return self.settings.log_format == "json"
+
     def say(self, role: str, line: str) -> None:
         """Pass on a line that a process wrote."""
+        if self._for_programs:
+            self._relay(role, line)
+            return
         self.console.print(Text.assemble((role, _STYLES.get(role, "")), " ", line), soft_wrap=True)
+
+    def _relay(self, role: str, line: str) -> None:
+        if line.startswith('{"time": '):
+            self.console.file.write(f"{line}\n")
+            self.console.file.flush()
+        else:  # what Java writes, or an interpreter that ends
+            _log.info("a process wrote", extra={"process_role": role, "line": line})
 
     def tell(self, role: str, line: str) -> None:
         """Say what became of a process."""
+        if self._for_programs:
+            _log.warning("of a process", extra={"process_role": role, "line": line})
+            return
         self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
@@ -111,7 +132,8 @@ class Foreground:
                     standing = f"log or journal cannot be read: {error}"
                 return f"waiting for {waiting}  {standing}" if waiting else standing
 
-            with shown(self.console) as show:
+            display = Console(quiet=True) if self._for_programs else self.console
+            with shown(display) as show:
                 while not stop.wanted.wait(LOOK_S):
                     look(supervisor)
                     show(line)
@@ -128,6 +150,9 @@ class Foreground:
         )
 
     def _print(self, text: str) -> None:
+        if self._for_programs:
+            _log.info(text)
+            return
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

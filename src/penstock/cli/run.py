@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
-from penstock.cli.foreground import Foreground
+from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.processes import Given
 from penstock.cli.settings import (
     AppArgument,
@@ -21,6 +21,7 @@ from penstock.cli.settings import (
     default_data,
 )
 from penstock.model.application import App
+from penstock.runtime import logs
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 
@@ -62,7 +63,9 @@ def run(  # noqa: PLR0913 -- one parameter for each flag
         "partitions": partitions,
         "cores": cores,
     }
-    foreground_of(application, app, data, config, assignments, chosen).run()
+    foreground = foreground_of(application, app, data, config, assignments, chosen)
+    logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
+    foreground.run()
 
 
 def foreground_of(  # noqa: PLR0913 -- what a command line says

@@ -25,8 +25,10 @@ from penstock.gateway.calls import Calls
 from penstock.gateway.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.entities import Entities
 from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.exposure import NOT_SET
 from penstock.gateway.following import Following
 from penstock.gateway.health import Health
+from penstock.gateway.keys import KeyStore
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openapi import openapi_document
 from penstock.gateway.own_routes import handler_of
@@ -104,7 +106,9 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     calls = Calls(app, config, submission, following)
     showing = Showing(app, config, entities, following)
     _serve_calls(routing, app, calls, showing)
-    _serve_pages(routing, app, Health(data, following, lambda: gateway.draining))
+    secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
+    health = Health(data, following, lambda: gateway.draining)
+    _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
     return Assembly(
@@ -137,8 +141,8 @@ def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> 
         routing.add(route.verb, route.path, serve, "route")
 
 
-def _serve_pages(routing: Routing, app: App, health: Health) -> None:
-    document = json_of(openapi_document(app))
+def _serve_pages(routing: Routing, app: App, health: Health, *, secured: bool) -> None:
+    document = json_of(openapi_document(app, secured=secured))
     page = docs_page(app).encode()
 
     async def openapi(exchange: Exchange) -> Response:

@@ -4,14 +4,15 @@ Promises that a request which is answered with 2xx, or with an error of its own,
 effect exactly as the answer says; and that the same request id never takes effect twice.
 """
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 from starlette.responses import Response
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.errors import Overloaded, RecordTooLarge, TimedOut
+from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
 from penstock.gateway.answers import answer, headers_of, json_of, value_of
 from penstock.gateway.errors import Refused
 from penstock.gateway.exchange import JSON, MSGPACK, Exchange
@@ -30,7 +31,26 @@ DERIVED: Final = "-"
 
 DELAY_MAX_S: Final = 366 * 86_400.0
 
+_log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def read_arguments(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Read arguments, which may run the application's own checks (`__post_init__`).
+
+    Raises:
+        RequestError: They do not fit, or such a check raised.
+    """
+    try:
+        return read(*given, **named)
+    except PenstockError:
+        raise
+    except Exception as error:
+        _log.info("an argument was refused by the application's own code", exc_info=True)
+        raise RequestError(f"an argument was refused: {type(error).__name__}: {error}") from error
 
 
 class Calls:
@@ -151,8 +171,8 @@ class Calls:
     async def _arguments(self, exchange: Exchange, entity: str, method: str) -> Arguments:
         signature = self._app.signature(entity, method)
         if exchange.media_type != MSGPACK:
-            return signature.of_json(await exchange.json())
-        return signature.of_msgpack(await exchange.body())
+            return read_arguments(signature.of_json, await exchange.json())
+        return read_arguments(signature.of_msgpack, await exchange.body())
 
     def _encoded(
         self, entity: str, key: object, method: str, arguments: Arguments

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from penstock.errors import Aborted, NoSuchEntity, RequestError
 from penstock.gateway.answers import failure, headers_of, plain, value_of
-from penstock.gateway.calls import Calls
+from penstock.gateway.calls import Calls, read_arguments
 from penstock.gateway.errors import STATUS, error_response
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.routing import Handler
@@ -59,7 +59,9 @@ class _Called:
     async def serve(self, exchange: Exchange) -> Response:
         route, path = self._route, exchange.path
         exchange.principal.require_call(route.entity, route.method)
-        given = {name: self._signature.of_text(name, path[name]) for name in self._names}
+        given = {
+            name: read_arguments(self._signature.of_text, name, path[name]) for name in self._names
+        }
         given |= await self._more(exchange)
         reply = await self._calls.process(
             exchange, route.entity, path.get(route.key), route.method, ((), given)
@@ -76,9 +78,10 @@ class _Called:
     async def _more(self, exchange: Exchange) -> dict[str, Any]:
         """Return the arguments that query string and body name beyond the path."""
         more = {
-            name: self._signature.of_text(name, text) for name, text in exchange.query().items()
+            name: read_arguments(self._signature.of_text, name, text)
+            for name, text in exchange.query().items()
         }
-        positional, by_name = self._signature.of_json(await exchange.json())
+        positional, by_name = read_arguments(self._signature.of_json, await exchange.json())
         if positional:
             raise RequestError("the body of this path is a JSON object of arguments by name")
         more |= by_name

@@ -164,7 +164,7 @@ def _former(directory: Path) -> _Hint | None:
         return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = str(error)
-    logger.warning("journal.checkpoint_rebuilt", extra={"reason": reason})
+    logger.warning("the journal's checkpoint cannot be used", extra={"cause": reason})
     return None
 
 

@@ -178,7 +178,7 @@ class CommitLog:
         try:
             durable.publish(path, text)
         except FileExistsError:
-            logger.info("journal.created_elsewhere", extra={"file": str(path)})
+            logger.info("another process has created the journal", extra={"path": str(path)})
         durable.sync_directory(self.directory)
 
     def _scan(self) -> Epoch:
@@ -218,8 +218,8 @@ class CommitLog:
             path.rename(aside)
             durable.sync_directory(self.directory)
         logger.warning(
-            "journal.torn_commit_set_aside",
-            extra={"epoch": epoch, "file": str(path), "renamed_to": aside.name},
+            "a torn commit of the journal is set aside",
+            extra={"epoch": epoch, "path": str(path), "renamed_to": aside.name},
         )
 
     @contextmanager

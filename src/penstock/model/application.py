@@ -115,9 +115,10 @@ class App:
             RequestError: There is no such thing to call, or the arguments do not fit.
         """
         signature = self.signature(entity, method)
-        arguments = signature.encode(positional, named or {})
+        named = self._with_key(entity, key, signature, positional, named or {})
+        arguments = signature.encode(positional, named)
         text = None
-        touched = signature.fingerprints(positional, named or {})
+        touched = signature.fingerprints(positional, named)
         if entity and key is not None:
             kind = self.entities[entity]
             try:
@@ -129,6 +130,25 @@ class App:
             raise RequestError(f"{entity}.{method} needs a key")
         body = encode_request(Request(entity, text, method, *arguments))
         return body, b"".join(one.to_bytes(8, "little") for one in touched)
+
+    def _with_key(
+        self,
+        entity: str,
+        key: object,
+        signature: Signature,
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Hand the key to an `__init__` that takes it, where the arguments do not hold it."""
+        kind = self.entities.get(entity)
+        if kind is None or kind.initializer is None or key is None:
+            return named
+        if signature is not kind.creation or kind.key_name in named:
+            return named
+        taken = list(signature.parameters)[: len(positional)]
+        if kind.key_name not in signature.parameters or kind.key_name in taken:
+            return named
+        return {**named, kind.key_name: key}
 
     def key_of(self, entity: str, text: str) -> object:
         """Return the key that a word of a path or a command line means.

@@ -213,7 +213,7 @@ class Stores:
     def _discard(self, share: Share, seen: environments.FileIdentity | None, reason: str) -> None:
         path = self._path(share)
         _log.warning(
-            "state store discarded, to be rebuilt from the journal",
+            "a state store is discarded, to be rebuilt from the journal",
             extra={"partition": share.partition, "path": str(path), "reason": reason},
         )
         environments.discard(path, seen)

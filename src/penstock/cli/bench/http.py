@@ -42,7 +42,7 @@ where the orders do. The exit code is 1 when an answer is not 200, or money or s
 \b
 Examples:
   penstock bench http --json
-  penstock bench http --connections 1000 --seconds 30
+  penstock bench http --connections 200 --seconds 30
 """
 
 HOST: Final = "127.0.0.1"
@@ -95,7 +95,7 @@ class HttpFigures:
 
 
 def http(
-    connections: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 500,
+    connections: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 1_000,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
     orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
     gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,

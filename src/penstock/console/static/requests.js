@@ -2,11 +2,15 @@
 
 import { ask, encode, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
-import { count, plural } from "./format.js";
+import { clock, count, plural } from "./format.js";
 import { dataTable } from "./table.js";
 import { between, button, lines } from "./widgets.js";
 
-const RECENT = 25;
+const NEWEST = `
+  SELECT r.epoch, r.lsn, r.time, r.entity, r.key, r.method, a.error, r.request_id
+  FROM (SELECT * FROM requests ORDER BY epoch DESC, lsn DESC LIMIT 25) AS r
+  LEFT JOIN replies AS a USING (epoch, lsn)
+  ORDER BY r.epoch DESC, r.lsn DESC`;
 const WAIT_S = 20;
 const ID_SHOWN = 20;
 const WORDS = {
@@ -114,9 +118,7 @@ const undone = ({ kind, code, message }) =>
 
 async function list(place) {
   try {
-    const { columns, rows, epoch } = await sql(
-      `SELECT * FROM requests ORDER BY epoch DESC, lsn DESC LIMIT ${RECENT}`,
-    );
+    const { columns, rows, epoch } = await sql(NEWEST);
     show(place, rows.length ? newest(columns, rows, epoch) : noneYet());
   } catch (failure) {
     show(place, problem(failure));
@@ -124,15 +126,17 @@ async function list(place) {
 }
 
 function newest(columns, rows, epoch) {
-  const shown = columns.map((column) =>
-    column.name === "request_id" ? { ...column, cell: link } : column,
-  );
+  const cells = { request_id: link, time: timeOf, error: outcome };
+  const shown = columns.map(({ name, type }) => ({ name, type, cell: cells[name] }));
   const told = `${plural(rows.length, "request")} at epoch ${count(epoch)}`;
   return [
     dataTable({ caption: "Newest requests", columns: shown, rows }),
     el("p", { class: "hint" }, told),
   ];
 }
+
+const timeOf = (time) => el("span", { title: time }, clock(Date.parse(time)));
+const outcome = (code) => (code === null ? "took effect" : `undone: ${code}`);
 
 const noneYet = () =>
   empty(

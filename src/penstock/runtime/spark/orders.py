@@ -107,6 +107,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     record_bytes_max: int
     retention_s: int
     fault: str
+    log_format: str = "text"
+    log_level: str = "info"
 
 
 def pack_positions(positions: Positions) -> bytes:

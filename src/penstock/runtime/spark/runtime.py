@@ -225,6 +225,8 @@ class SparkRuntime:
             config.record_bytes_max,
             config.retention_s,
             config.fault,
+            config.log_format,
+            config.log_level,
         )
 
     def _stores(self) -> Stores:

@@ -29,6 +29,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.model.request import Failure, encode_failure
+from penstock.runtime import logs
 from penstock.runtime.boot import boot_id
 from penstock.runtime.fault import Fault
 from penstock.runtime.guard import Guard
@@ -74,7 +75,9 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
 def _worker(settings: bytes) -> "Worker":
     worker = _WORKERS.get(settings)
     if worker is None:
-        worker = _WORKERS[settings] = Worker(orders.decode_settings(settings))
+        decoded = orders.decode_settings(settings)
+        logs.configure("worker", decoded.log_format, decoded.log_level)
+        worker = _WORKERS[settings] = Worker(decoded)
         gc.collect()
         gc.freeze()  # Spark collects after every task; what lives on need not be walked
         gc.set_threshold(_GARBAGE)

@@ -96,7 +96,7 @@ def _stopped() -> list[int]:
 
 def _facts(name: str, note: Note) -> dict[str, int]:
     if name == _STOPPED:
-        return {"pid": note.pid}
+        return {"worker": note.pid}
     found = _NAME.fullmatch(name)
     assert found is not None, name
     epoch, round_number, task = map(int, found.groups())
@@ -105,5 +105,5 @@ def _facts(name: str, note: Note) -> dict[str, int]:
         "round": round_number,
         "task": task,
         "position": note.position,
-        "pid": note.pid,
+        "worker": note.pid,
     }
