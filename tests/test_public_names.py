@@ -46,3 +46,17 @@ def test_importing_the_package_is_light() -> None:
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
     )
     assert HEAVY & set(answer.stdout.split()) == set()
+
+
+def test_command_says_what_is_not_installed() -> None:
+    """Without the extra `server`, the command names it instead of showing a traceback."""
+    program = """
+import sys
+sys.modules.update(dict.fromkeys(["pyarrow", "numpy", "lmdb"]))
+from penstock.__main__ import main
+main()
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert "pip install 'penstock[server]'" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -1,6 +1,27 @@
-"""`python -m penstock`: the command line, wherever the command itself is not on the path."""
+"""`penstock` and `python -m penstock`: the command line, where what it needs is installed.
 
-from penstock.cli.main import main
+An application and its tests, and clients, need little; running an application needs the extra
+`server`. Who lacks it hears so, instead of a traceback.
+"""
+
+import sys
+
+_MISSING = """error [config] this installation of Penstock has no {module}: it can define, test and call
+applications, and not run them. Install the rest: pip install 'penstock[server]'
+"""
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    try:
+        from penstock.cli.main import main as run  # noqa: PLC0415 -- it may not be installed
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("penstock"):
+            raise
+        sys.stderr.write(_MISSING.format(module=error.name))
+        sys.exit(2)
+    run()
+
 
 if __name__ == "__main__":
     main()
