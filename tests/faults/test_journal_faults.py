@@ -109,7 +109,9 @@ def test_torn_newest_commit_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptu
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             assert history(tmp_path) == made[:2]
-        assert [one.message for one in caplog.records] == ["journal.torn_commit_set_aside"]
+        assert [one.message for one in caplog.records] == [
+            "a torn commit of the journal is set aside"
+        ]
         assert not newest.exists()
     DeltaJournal(tmp_path, "shop").commit(made[2])
     assert history(tmp_path) == made

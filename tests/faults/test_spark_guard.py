@@ -106,7 +106,7 @@ def test_watchdog_names_and_then_ends_what_hangs(
     watchdog.stop()
     warning = caplog.records[0]
     assert warning.getMessage() == "a task makes no progress"
-    facts = {"epoch": 4, "round": 2, "task": 1, "position": 7, "pid": process.pid}
+    facts = {"epoch": 4, "round": 2, "task": 1, "position": 7, "worker": process.pid}
     assert facts.items() <= vars(warning).items()
 
 

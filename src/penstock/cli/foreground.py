@@ -107,7 +107,7 @@ class Foreground:
     def tell(self, role: str, line: str) -> None:
         """Say what became of a process."""
         if self._for_programs:
-            _log.warning("of a process", extra={"process_role": role, "line": line})
+            _log.warning("%s %s", role, line)
             return
         self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
 
