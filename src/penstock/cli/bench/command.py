@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from penstock.cli.bench.http import HTTP_HELP, http
 from penstock.cli.bench.measure import Driver, Start, measure
 from penstock.cli.bench.options import Options
 from penstock.cli.bench.progress import watching
@@ -45,6 +46,7 @@ Examples:
   penstock bench checkout --zipf 0.999 --partitions 4
   penstock bench checkout --requests 50000 --check-oracle
   penstock bench transfer --users 1000000
+  penstock bench http --json
 """
 
 CHECKOUT_HELP: Final = """Check out orders of the shop: order, one to three items, user.
@@ -111,6 +113,9 @@ CheckOracle = Annotated[
 ]
 
 bench: Final = typer.Typer(help=BENCH_HELP, no_args_is_help=True, rich_markup_mode="rich")
+
+
+bench.command("http", help=HTTP_HELP)(http)
 
 
 @bench.command("checkout", help=CHECKOUT_HELP)

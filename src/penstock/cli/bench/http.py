@@ -26,6 +26,7 @@ from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.samples import sample_path
+from penstock.cli.settings import DIRECTORY
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
@@ -104,7 +105,8 @@ def http(
 ) -> None:
     """Measure checkouts over HTTP; see `HTTP_HELP`."""
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+    DIRECTORY.mkdir(exist_ok=True)  # not /tmp, which may be memory, where durable means nothing
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=DIRECTORY) as folder:
         data = Path(folder)
         with console.status("starting Spark and gateways …") as status:
             with running(data, gateways) as port:
