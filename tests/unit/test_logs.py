@@ -8,12 +8,15 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.cli.supervisor import Supervisor
 from penstock.runtime.logs import LEVELS, QUIET, configure
+from tests.docs.test_cli_run import SHOP, foreground, then_stop
 
 _log = logging.getLogger("penstock.somewhere")
 
@@ -159,3 +162,26 @@ def test_configuring_again_replaces() -> None:
     configure("driver", "text", "info", first)
     assert told("json", lambda: _log.info("once")).count("\n") == 1
     assert first.getvalue() == ""
+
+
+def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
+    """Under `log_format = json` its own words, its children's lines and what they print are JSON."""
+    output = io.StringIO()
+    configure("supervisor", "json", "info", output)
+    plain = foreground(SHOP, tmp_path, output)
+    shown = replace(plain, settings=replace(plain.settings, log_format="json"))
+    passed_on = '{"time": "2026-01-01T00:00:00.000Z", "role": "gateway", "event": "as it was"}'
+
+    def all_said(supervisor: Supervisor) -> bool:
+        return output.getvalue().count('"line": "here"') == 3 and "console" in output.getvalue()
+
+    shown.say("gateway", passed_on)
+    shown.run(then_stop(all_said))
+    shown.tell("driver", "is there again")
+    lines = output.getvalue().splitlines()
+    assert lines[0] == passed_on
+    found = [json.loads(line) for line in lines]
+    assert {one["role"] for one in found} == {"supervisor", "gateway"}
+    assert found[-1]["event"] == "driver is there again"
+    printed = [one["process_role"] for one in found if one.get("line") == "here"]
+    assert sorted(printed) == ["driver", "gateway", "view"]
