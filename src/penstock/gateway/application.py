@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from penstock.errors import PenstockError, Stopping
+from penstock.errors import IntegrityError, OperationalError, PenstockError, Stopping
 from penstock.gateway.answers import REQUEST_ID
 from penstock.gateway.authentication import Authenticator
 from penstock.gateway.errors import Refused, error_response, response_of
@@ -123,8 +123,10 @@ class Gateway:
         if exchange is not None and exchange.request_id:
             headers[REQUEST_ID] = exchange.request_id
         response = response_of(error, headers)
-        if response.status_code >= 500:
-            _log.warning("a request was not served: %s", error, extra={"code": error.code})
+        if isinstance(error, IntegrityError):
+            _log.error("stored data is damaged", exc_info=error)
+        elif isinstance(error, OperationalError):  # as many as requests, while it lasts
+            _log.debug("a request was not served: %s", error, extra={"code": error.code})
         return response
 
 
