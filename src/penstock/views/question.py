@@ -1,0 +1,129 @@
+"""Questions: one query with its limits, run at exactly one epoch.
+
+Promises that epoch and rows are of one transaction, and that a query ends: by its time, its rows,
+or its memory. Leaves to `seal` what may be asked.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from penstock.base.ids import Epoch
+from penstock.errors import QueryError
+from penstock.runtime.config import ViewConfig
+from penstock.views import seal
+from penstock.views.store import DAMAGES, Store, names_of
+from penstock.views.table import SYSTEM
+
+_BATCH_ROWS: Final = 2_048
+"""How many rows come at once; small, because their size is known only when they are there."""
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is asked, as the body of `POST /sql`.
+
+    Attributes:
+        query: One SELECT.
+        parameters: For `?` and `$1` a list, for `$name` an object.
+        min_epoch: The answer is of this epoch or a later one; None: the newest one committed when
+            the question arrives.
+        timeout_ms: Less time than the view's own limit.
+        rows_max: Fewer rows than the view's own limit.
+    """
+
+    query: str
+    parameters: list[Any] | dict[str, Any] = []
+    min_epoch: int | None = None
+    timeout_ms: int | None = None
+    rows_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows at one epoch.
+
+    Attributes:
+        epoch: The epoch.
+        table: The rows.
+        types: The SQL type of each column.
+    """
+
+    epoch: Epoch
+    table: pa.Table
+    types: Sequence[str]
+
+
+def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) -> Answer:
+    """Run a query.
+
+    Raises:
+        QueryError: It may not be run, is wrong, or exceeds a limit; names it.
+        duckdb.Error: One of `DAMAGES`: the file cannot be trusted.
+    """
+    time_ms = max(1, left_ms)
+    rows_max = min(question.rows_max or settings.rows_max, settings.rows_max)
+    with store.cursor() as cursor:
+        seal.check(question.query, names_of(store.tables.values()), cursor)
+        try:
+            with _interrupted_after(cursor, time_ms):
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                row = cursor.execute(f"SELECT epoch FROM {SYSTEM}.view").fetchone()
+                assert row is not None, "a view has an epoch"
+                relation = cursor.execute(question.query, _bound(question.parameters))
+                types = [str(one[1]) for one in relation.description or ()]
+                table = _read(relation, rows_max, settings)
+        except duckdb.InterruptException:
+            raise QueryError(
+                f"the query took longer than {time_ms} ms; view.time_ms is {settings.time_ms}"
+            ) from None
+        except duckdb.OutOfMemoryException as error:
+            raise QueryError(
+                f"the query needs more than {settings.memory_mb} MB (view.memory_mb)"
+            ) from error
+        except DAMAGES:
+            raise
+        except duckdb.Error as error:
+            raise QueryError(seal.said(error)) from error
+    return Answer(Epoch(row[0]), table, types)
+
+
+def _bound(parameters: Sequence[Any] | Mapping[str, Any]) -> Any:
+    """Return parameters as DuckDB takes them; names may be written with their `$`."""
+    if isinstance(parameters, Mapping):
+        return {name.removeprefix("$"): value for name, value in parameters.items()}
+    return list(parameters)
+
+
+def _read(relation: duckdb.DuckDBPyConnection, rows_max: int, settings: ViewConfig) -> pa.Table:
+    reader = relation.to_arrow_reader(_BATCH_ROWS)
+    bytes_max = settings.memory_mb << 20
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows > rows_max:
+            raise QueryError(
+                f"the answer has more than {rows_max:,} rows (rows_max, view.rows_max)"
+            )
+        if size > bytes_max:
+            raise QueryError(f"the answer exceeds {settings.memory_mb} MB (view.memory_mb)")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+@contextmanager
+def _interrupted_after(cursor: duckdb.DuckDBPyConnection, time_ms: int) -> Iterator[None]:
+    timer = threading.Timer(time_ms / 1_000, cursor.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,206 @@
+"""`View`: SQL over the whole state at one epoch, kept up to date from the journal.
+
+A thread follows the journal and applies what it finds; queries run in the threads that ask. It
+promises that each answer is of exactly one epoch, at or after the one that is asked for; and that
+a view which lags, is lost or damaged goes on from the journal by itself, and says so. What leads to
+that is `store`'s (damage at opening) and noticed here (damage while it runs).
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import msgspec
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import PenstockError, ViewUnavailable
+from penstock.journal.api import Journal
+from penstock.model.application import App
+from penstock.runtime.config import ViewConfig
+from penstock.views.fold import folds
+from penstock.views.question import Answer, Question, run
+from penstock.views.store import DAMAGES, Store
+
+_log = logging.getLogger(__name__)
+
+_LOOK_MS: Final = 200
+_PAUSE_S: Final = 1.0
+_TELL_S: Final = 5.0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a view stands.
+
+    Attributes:
+        epoch: What it answers of; -1 before the first.
+        journal_epoch: The newest committed one.
+        lag: Epochs that it has to apply.
+        rebuilding: Whether it is made anew from the journal.
+        rows: Entities that it holds.
+        size_bytes: Of its file.
+    """
+
+    epoch: int
+    journal_epoch: int
+    lag: int
+    rebuilding: bool
+    rows: int
+    size_bytes: int
+
+
+class View:
+    """One application's view in one data directory.
+
+    Raises:
+        ConfigError: Another process has the view open.
+        StateUnavailable: The directory cannot be written.
+    """
+
+    def __init__(self, data: Path, app: App, journal: Journal, settings: ViewConfig) -> None:
+        self._journal = journal
+        self._settings = settings
+        self._store = Store(data, app, journal.identity, settings)
+        self._changed = threading.Condition()
+        self._using = _Gate()
+        self._stopping = threading.Event()
+        self._problem: str | None = None
+        self._damage: str | None = None
+        newest = self.journal_epoch()
+        self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
+        self._thread = threading.Thread(target=self._follow, name="penstock-view", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the journal."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, and let others open the view."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._store.close()
+
+    @property
+    def epoch(self) -> Epoch:
+        """What has been applied."""
+        return self._store.epoch
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether the view is made anew and has not come to where the journal then was."""
+        return self._store.epoch < self._rebuilding_to
+
+    def journal_epoch(self) -> Epoch:
+        """Return the newest committed epoch."""
+        last = self._journal.last()
+        return BEFORE_FIRST if last is None else last.epoch
+
+    def status(self) -> Status:
+        """Say how it stands."""
+        newest, epoch = self.journal_epoch(), self.epoch
+        with self._using.shared():
+            rows, size = self._store.rows(), self._store.size()
+        return Status(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
+
+    def ask(self, question: Question) -> Answer:
+        """Answer a question.
+
+        Raises:
+            QueryError: The query may not be run, is wrong, or exceeds a limit.
+            ViewUnavailable: The view did not come to the epoch in time, or is damaged.
+        """
+        limit_ms = self._settings.time_ms
+        time_ms = min(question.timeout_ms or limit_ms, limit_ms)
+        deadline = time.monotonic() + time_ms / 1_000
+        wanted = self.journal_epoch() if question.min_epoch is None else question.min_epoch
+        self._await(Epoch(wanted), deadline)
+        with self._using.shared():
+            left_ms = int((deadline - time.monotonic()) * 1_000)
+            try:
+                return run(self._store, question, self._settings, left_ms)
+            except DAMAGES as error:
+                self._damage = str(error)
+                _log.exception("view.damaged")
+                raise ViewUnavailable("the SQL view was damaged and is made anew") from error
+
+    def _await(self, epoch: Epoch, deadline: float) -> None:
+        with self._changed:
+            left = max(0.0, deadline - time.monotonic())
+            if self._changed.wait_for(lambda: self._store.epoch >= epoch, left):
+                return
+        state = "is made anew and has come" if self.rebuilding else "has come"
+        because = f" ({self._problem})" if self._problem else ""
+        raise ViewUnavailable(
+            f"the SQL view {state} to epoch {self.epoch}, and {epoch} is asked for{because}"
+        )
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._repair()
+                if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
+                    self._catch_up()
+                self._problem = None
+            except (PenstockError, duckdb.Error, OSError) as error:
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
+        self._problem = str(error).partition("\n")[0]
+        if isinstance(error, DAMAGES):
+            self._damage = self._problem
+        self._stopping.wait(_PAUSE_S)
+
+    def _repair(self) -> None:
+        """Make a damaged file anew, once nobody reads it."""
+        if self._damage is None:
+            return
+        with self._using.alone():
+            self._store.rebuild(self._damage)
+            self._damage = None
+            self._rebuilding_to = self.journal_epoch()
+
+    def _catch_up(self) -> None:
+        newest = self.journal_epoch()
+        told = time.monotonic()
+        for fold in folds(self._journal, self._store.epoch, newest):
+            self._store.apply(fold)
+            with self._changed:
+                self._changed.notify_all()
+            if time.monotonic() - told > _TELL_S:
+                told = time.monotonic()
+                _log.info("view.catching_up", extra={"epoch": fold.epoch, "journal": newest})
+            if self._stopping.is_set() or self._damage is not None:
+                return
+
+
+class _Gate:
+    """Many may be inside at once, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside with others."""
+        with self._changed:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be inside alone: wait until the others have left, and let nobody in."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside == 0)
+            yield
