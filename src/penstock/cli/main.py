@@ -22,8 +22,12 @@ from penstock.cli.new import HELP as NEW_HELP
 from penstock.cli.new import new
 from penstock.cli.run import HELP as RUN_HELP
 from penstock.cli.run import run
+from penstock.cli.sql import HELP as SQL_HELP
+from penstock.cli.sql import sql
 from penstock.cli.status import HELP as STATUS_HELP
 from penstock.cli.status import status
+from penstock.cli.view import HELP as VIEW_HELP
+from penstock.cli.view import view
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -36,6 +40,7 @@ Examples:
   penstock run examples/shop --port 8000             run an application
   penstock status examples/shop                      see what runs, and how
   penstock call examples/shop Item i1 create price=3 send it a request
+  penstock sql "FROM Item" examples/shop             ask what is stored
   penstock explain examples/shop                     see its dataflow graph
   penstock bench checkout --max --seconds 20 --json  measure
 """
@@ -66,6 +71,8 @@ application.command(help=RUN_HELP)(run)
 application.command(help=STATUS_HELP)(status)
 application.command(help=DRIVER_HELP)(driver)
 application.command(help=GATEWAY_HELP)(gateway)
+application.command(help=VIEW_HELP)(view)
+application.command(help=SQL_HELP)(sql)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command(help=DEMO_HELP)(demo)

@@ -174,7 +174,7 @@ class Structs(Column):
         self.cast = any(column.cast for _, column in fields)
         self._columns = list(fields)
         self._named = named
-        row = tuple[tuple(column.wire for _, column in fields)]  # type: ignore[misc]
+        row: Any = types.GenericAlias(tuple, tuple(column.wire for _, column in fields))
         self.wire = _record(fields) if named else row | None
         self._nothing = {name: None for name, _ in fields} if named else (None,) * len(fields)
 
@@ -199,20 +199,9 @@ def column_of(annotation: Any, *, wide: bool, inside: tuple[type, ...] = ()) -> 
     if reference is not None:
         key_annotation = reference.key_annotation  # type: ignore[attr-defined]
         return Reference(column_of(key_annotation, wide=wide), key_annotation)
-    scalar = _SCALARS.get(annotation) if isinstance(annotation, type) else None
-    if scalar is not None:
-        return scalar(wide)
-    if is_record(annotation):
-        return _dataclass(annotation, wide, inside)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _choice([one.value for one in annotation], wide)
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return _choice(arguments, wide)
-    if origin in (typing.Union, types.UnionType):
-        members = [one for one in arguments if one is not type(None)]
-        return column_of(members[0], wide=wide, inside=inside) if len(members) == 1 else Json()
-    return _nested(origin, arguments, wide, inside)
+    if isinstance(annotation, type) and typing.get_origin(annotation) is None:
+        return _plain(annotation, wide, inside)
+    return _nested(annotation, wide, inside)
 
 
 def keys_of(texts: Sequence[Any], annotation: Any) -> Sequence[Any]:
@@ -250,21 +239,39 @@ def distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _nested(origin: Any, arguments: Sequence[Any], wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
-    def column(annotation: Any) -> Column:
-        return column_of(annotation, wide=wide, inside=inside)
-
-    unbounded = origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
-    if arguments and (unbounded or origin in (list, set, frozenset)):
-        return Lists(column(arguments[0]))
-    if origin is tuple and arguments:
-        named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
-        return Structs(named, named=False)
-    if origin is dict:
-        key = column(arguments[0])
-        hashable = isinstance(key, Scalar | Reference)
-        return Maps(key, column(arguments[1])) if hashable else Json()
+def _plain(annotation: type, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
+    if annotation in _SCALARS:
+        return _SCALARS[annotation](wide)
+    if is_record(annotation):
+        return _dataclass(annotation, wide, inside)
+    if issubclass(annotation, enum.Enum):
+        return _choice([one.value for one in annotation], wide)
     return Json()
+
+
+def _nested(annotation: Any, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
+    def column(inner: Any) -> Column:
+        return column_of(inner, wide=wide, inside=inside)
+
+    arguments = typing.get_args(annotation)
+    match typing.get_origin(annotation):
+        case typing.Literal:
+            found = _choice(arguments, wide)
+        case typing.Union | types.UnionType:
+            members = [one for one in arguments if one is not type(None)]
+            found = column(members[0]) if len(members) == 1 else Json()
+        case origin if origin in (list, set, frozenset) or arguments[1:] == (Ellipsis,):
+            found = Lists(column(arguments[0]))
+        case origin if origin is tuple and arguments:
+            named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
+            found = Structs(named, named=False)
+        case origin if origin is dict:
+            key = column(arguments[0])
+            scalar = isinstance(key, Scalar | Reference)
+            found = Maps(key, column(arguments[1])) if scalar else Json()
+        case _:
+            found = Json()
+    return found
 
 
 def _dataclass(annotation: Any, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
@@ -288,7 +295,7 @@ def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- pas
 
 def _record(fields: Sequence[tuple[str, Column]]) -> Any:
     wires = [(name, column.wire) for name, column in fields]
-    return typing.TypedDict("Record", dict(wires)) | None  # type: ignore[operator, misc]
+    return typing.TypedDict("Record", dict(wires)) | None  # type: ignore[operator]
 
 
 def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:

@@ -5,7 +5,7 @@ or its memory. Leaves to `seal` what may be asked.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +19,6 @@ from penstock.errors import QueryError
 from penstock.runtime.config import ViewConfig
 from penstock.views import seal
 from penstock.views.store import DAMAGES, Store, names_of
-from penstock.views.table import SYSTEM
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
@@ -73,10 +72,9 @@ def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) ->
         try:
             with _interrupted_after(cursor, time_ms):
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
-                row = cursor.execute(f"SELECT epoch FROM {SYSTEM}.view").fetchone()
-                assert row is not None, "a view has an epoch"
-                relation = cursor.execute(question.query, _bound(question.parameters))
-                types = [str(one[1]) for one in relation.description or ()]
+                [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
+                relation = _related(cursor, question)
+                types = [str(one) for one in relation.types]
                 table = _read(relation, rows_max, settings)
         except duckdb.InterruptException:
             raise QueryError(
@@ -90,17 +88,20 @@ def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) ->
             raise
         except duckdb.Error as error:
             raise QueryError(seal.said(error)) from error
-    return Answer(Epoch(row[0]), table, types)
+    return Answer(Epoch(epoch), table, types)
 
 
-def _bound(parameters: Sequence[Any] | Mapping[str, Any]) -> Any:
-    """Return parameters as DuckDB takes them; names may be written with their `$`."""
-    if isinstance(parameters, Mapping):
-        return {name.removeprefix("$"): value for name, value in parameters.items()}
-    return list(parameters)
+def _related(cursor: duckdb.DuckDBPyConnection, question: Question) -> duckdb.DuckDBPyRelation:
+    """Return the query, ready to give rows; names of parameters may be written with their `$`."""
+    parameters = question.parameters
+    if isinstance(parameters, dict):
+        parameters = {name.removeprefix("$"): value for name, value in parameters.items()}
+    if parameters:
+        return cursor.sql(question.query, params=parameters)
+    return cursor.sql(question.query)
 
 
-def _read(relation: duckdb.DuckDBPyConnection, rows_max: int, settings: ViewConfig) -> pa.Table:
+def _read(relation: duckdb.DuckDBPyRelation, rows_max: int, settings: ViewConfig) -> pa.Table:
     reader = relation.to_arrow_reader(_BATCH_ROWS)
     bytes_max = settings.memory_mb << 20
     batches: list[pa.RecordBatch] = []

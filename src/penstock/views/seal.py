@@ -88,9 +88,8 @@ def _tree(query: str, cursor: duckdb.DuckDBPyConnection) -> Any:
         QueryError: It is not made of SELECT alone.
     """
     try:
-        row = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()
-        assert row is not None, "a function gives a value"
-        tree = msgspec.json.decode(row[0])
+        [(text,)] = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+        tree = msgspec.json.decode(text)
     except (duckdb.Error, msgspec.DecodeError, RecursionError) as error:
         raise QueryError("the query is too complex to be checked") from error
     if tree.get("error"):
@@ -125,9 +124,11 @@ def _check_node(node: dict[str, Any], tables: Collection[str]) -> None:
             name = str(node["table_name"]).strip('"').casefold()
             if node["query"] is None and name not in _SHOWABLE:
                 raise QueryError(f"SHOW {name.upper()} is not answered; SHOW TABLES is")
-    name = node.get("function_name")
-    if isinstance(name, str) and _refused(name):
-        raise QueryError(f"the function {name} is not run here: it is not about data")
+        case _:
+            pass
+    function = node.get("function_name")
+    if isinstance(function, str) and _refused(function):
+        raise QueryError(f"the function {function} is not run here: it is not about data")
 
 
 def _refused(name: str) -> bool:

@@ -181,8 +181,8 @@ class Store:
         try:
             found = connection.execute(
                 f"SELECT epoch, journal, layout, wide FROM {_STATE}"
-            ).fetchone()
-            if found is None or found[1] != self._identity:
+            ).fetchall()[0]
+            if found[1] != self._identity:
                 raise Stale("it was fed from another journal")
             if found[2] != self._layout:
                 raise Stale("classes are declared otherwise now")
@@ -322,9 +322,8 @@ def _undone(connection: duckdb.DuckDBPyConnection) -> Exception | None:
 
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
-    row = connection.execute(query).fetchone()
-    assert row is not None, "a count is one row"
-    return int(row[0])
+    [(number,)] = connection.execute(query).fetchall()
+    return int(number)
 
 
 def _why(error: Exception) -> str:

@@ -60,7 +60,7 @@ class EntityTable:
         self.key = self.columns[0][0]
         self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
         wires = tuple(column.wire for _, column in self.columns[1:])
-        row = tuple[wires] if wires else tuple[()]  # type: ignore[valid-type]
+        row: Any = tuple[wires] if wires else tuple[()]  # type: ignore[valid-type]
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
 
     @property

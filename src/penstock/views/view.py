@@ -128,11 +128,14 @@ class View:
                 _log.exception("view.damaged")
                 raise ViewUnavailable("the SQL view was damaged and is made anew") from error
 
-    def _await(self, epoch: Epoch, deadline: float) -> None:
+    def await_epoch(self, epoch: Epoch, timeout_s: float) -> bool:
+        """Wait until an epoch is applied, or the time is up; say which."""
         with self._changed:
-            left = max(0.0, deadline - time.monotonic())
-            if self._changed.wait_for(lambda: self._store.epoch >= epoch, left):
-                return
+            return self._changed.wait_for(lambda: self._store.epoch >= epoch, max(0.0, timeout_s))
+
+    def _await(self, epoch: Epoch, deadline: float) -> None:
+        if self.await_epoch(epoch, deadline - time.monotonic()):
+            return
         state = "is made anew and has come" if self.rebuilding else "has come"
         because = f" ({self._problem})" if self._problem else ""
         raise ViewUnavailable(

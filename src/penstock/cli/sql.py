@@ -1,0 +1,259 @@
+"""`penstock sql`: one query over the whole state at one epoch, as a table or for programs."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import httpx
+import msgspec
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from penstock.cli.settings import (
+    ConfigOption,
+    DataOption,
+    SetOption,
+    config_of,
+    default_data,
+)
+from penstock.errors import (
+    ConfigError,
+    Forbidden,
+    OperationalError,
+    PenstockError,
+    QueryError,
+    RequestError,
+    Unauthenticated,
+    Unreachable,
+    ViewUnavailable,
+)
+from penstock.journal.delta import DeltaJournal
+from penstock.runtime import presence
+from penstock.runtime.config import Config
+from penstock.runtime.loading import load_app
+from penstock.views.column import json_text
+from penstock.views.format import Format, encode, rows_of
+from penstock.views.question import Question
+from penstock.views.view import View
+
+HELP: Final = """Ask a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
+
+Each entity class is a table; requests, replies and epochs are tables, too. A class that is called as
+a word of SQL, as Order is, is written "Order". The answer is of the newest epoch, or of a later one.
+
+It comes from the view that penstock run or penstock view keep, or with --url from a gateway. If no
+view runs, this command brings one up to date itself, and needs to know the APP.
+
+\b
+Examples:
+  penstock sql "SHOW TABLES" examples/shop
+  penstock sql 'SELECT count(*), sum(total_cost) FROM "Order" WHERE paid' examples/shop
+  penstock sql "SELECT * FROM Item WHERE stock < ?" examples/shop --param 10 --format csv
+  penstock sql "SELECT * FROM requests WHERE entity = $name" --data DIR --param name=Order
+  penstock sql "FROM User" --url http://127.0.0.1:8000 --key KEY --format arrow > users.arrow
+"""
+
+ROWS_SHOWN: Final = 1_000
+_CONNECT_S: Final = 5.0
+_LOOK_S: Final = 0.05
+_ERRORS: Final[dict[str, type[PenstockError]]] = {
+    one.code: one for one in (QueryError, RequestError, ViewUnavailable, Forbidden, Unauthenticated)
+}
+
+
+class Shape(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    ARROW = "arrow"
+
+
+_ASKED: Final = {
+    Shape.TABLE: Format.ARROW,
+    Shape.CSV: Format.CSV,
+    Shape.JSON: Format.JSON,
+    Shape.ARROW: Format.ARROW,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A body, and the epoch that it is of."""
+
+    epoch: str
+    content: bytes
+
+
+def sql(  # noqa: PLR0913 -- one parameter for each flag
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.")],
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="The application; see penstock run.")
+    ] = None,
+    data: DataOption = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="Ask a gateway instead.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="With --url: the API key.")
+    ] = None,
+    shape: Annotated[Shape, typer.Option("--format", help="How to print it.")] = Shape.TABLE,
+    min_epoch: Annotated[
+        int | None, typer.Option("--min-epoch", metavar="N", help="Of this epoch or a later one.")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="VALUE", help="For ? a value, for $name a name=value."),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+) -> None:
+    """Ask a query and print the answer; see `HELP`."""
+    question = Question(query, parameters_of(parameters or []), min_epoch)
+    messages = Console(stderr=True)
+    if url is not None:
+        with httpx.Client(base_url=url) as client:
+            told = _asked(client, question, _ASKED[shape], key)
+    else:
+        told = _told_here(question, _ASKED[shape], _settings(app, data, config, assignments), app)
+    _print(told, shape, messages)
+
+
+def parameters_of(words: list[str]) -> list[Any] | dict[str, Any]:
+    """Read parameters: JSON or bare text, all by position or all as name=value.
+
+    Raises:
+        ConfigError: Some have names and others do not.
+    """
+    pairs = [word.partition("=") for word in words]
+    named = [bool(equals) and name.isidentifier() for name, equals, _ in pairs]
+    if any(named) and not all(named):
+        raise ConfigError("either all --param have names (name=value), or none has")
+    if words and all(named):
+        return {name: _value(text) for name, _, text in pairs}
+    return [_value(word) for word in words]
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _settings(
+    app: str | None, data: Path | None, config: Path | None, assignments: list[str] | None
+) -> Config:
+    if app is None and data is None:
+        raise ConfigError("which application is meant? Name it, or give --data or --url")
+    default = Path() if app is None else default_data(load_app(app).name)
+    return config_of(default, data=data, file=config, assignments=assignments)
+
+
+def _told_here(question: Question, asked: Format, settings: Config, app: str | None) -> Told:
+    """Ask the view of a data directory; open it here if none runs.
+
+    Raises:
+        ConfigError: None runs, and the application is not known.
+    """
+    for one in presence.find(settings.data, "view"):
+        transport = httpx.HTTPTransport(uds=str(one.details["socket"]))
+        with httpx.Client(transport=transport, base_url="http://view") as client:
+            return _asked(client, question, asked, None)
+    if app is None:
+        raise ConfigError(f"no view runs in {settings.data}; name the application to open it here")
+    if not (settings.data / "journal").is_dir():
+        raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
+    with _opened(app, settings) as view:
+        answer = view.ask(question)
+        return Told(str(answer.epoch), encode(answer, asked))
+
+
+@contextmanager
+def _opened(app: str, settings: Config) -> Iterator[View]:
+    """Open a view in this process and bring it up to date, in sight of whoever waits."""
+    application = load_app(app)
+    with closing(DeltaJournal(settings.data / "journal", application.name)) as journal:
+        view = View(settings.data, application, journal, settings.view)
+        with closing(view):
+            view.start()
+            _show_progress(view)
+            yield view
+
+
+def _show_progress(view: View) -> None:
+    first, last = view.epoch, view.journal_epoch()
+    columns = TextColumn("reading the journal"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=last - first)
+        while view.epoch < last:
+            view.await_epoch(last, _LOOK_S)
+            progress.update(task, completed=view.epoch - first)
+
+
+def _asked(client: httpx.Client, question: Question, asked: Format, key: str | None) -> Told:
+    """Ask over HTTP.
+
+    Raises:
+        PenstockError: What the answer says.
+        Unreachable: There is none.
+    """
+    headers = {"Accept": asked.value, "Content-Type": Format.JSON.value}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    body = msgspec.json.encode(question)
+    timeout = httpx.Timeout(None, connect=_CONNECT_S)  # the view limits how long a query runs
+    try:
+        answer = client.post("/sql", content=body, headers=headers, timeout=timeout)
+    except httpx.HTTPError as error:
+        raise Unreachable(f"{client.base_url} does not answer: {error}") from error
+    if answer.status_code != httpx.codes.OK:
+        raise _error_of(answer)
+    return Told(answer.headers.get("penstock-epoch", "?"), answer.content)
+
+
+def _error_of(answer: httpx.Response) -> PenstockError:
+    try:
+        told = answer.json()["error"]
+        kind = _ERRORS.get(told["code"], OperationalError)
+        return kind(told["message"])
+    except (ValueError, KeyError, TypeError):
+        return OperationalError(f"the answer is {answer.status_code}, and not one of Penstock")
+
+
+def _print(told: Told, shape: Shape, messages: Console) -> None:
+    if shape is Shape.TABLE:
+        _print_table(told)
+        return
+    sys.stdout.buffer.write(told.content)
+    if shape is Shape.JSON:
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+    messages.print(f"epoch {told.epoch}", highlight=False)
+
+
+def _print_table(told: Told) -> None:
+    found = pa.ipc.open_stream(told.content).read_all()
+    count = f"{found.num_rows:,} row{'s' if found.num_rows != 1 else ''}"
+    if found.num_rows > ROWS_SHOWN:
+        count = f"the first {ROWS_SHOWN:,} of {count}; --format csv prints all"
+    table = Table(caption=f"epoch {told.epoch}, {count}")
+    for field in found.schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        numeric = numeric or pa.types.is_decimal(field.type)
+        table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows_of(found.slice(0, ROWS_SHOWN)):
+        table.add_row(*("" if one is None else _cell(one) for one in row))
+    Console().print(table, markup=False)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)
