@@ -36,6 +36,7 @@ from penstock.gateway.routing import Routing
 from penstock.gateway.showing import Showing
 from penstock.gateway.sql import SqlForwarding
 from penstock.gateway.submission import Submission
+from penstock.gateway.tracing import Traced, Tracing
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log
@@ -65,12 +66,15 @@ class Assembly:
     _submission: Submission
     _entities: Entities
     _sql: SqlForwarding
+    _tracing: Tracing | None
     _log: SqliteLog
     _journal: DeltaJournal
 
     async def close(self) -> None:
         """Release everything; nothing may be running any more."""
         await self._sql.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         self.following.close()
         self._submission.close()
         self._entities.close()
@@ -111,18 +115,18 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
-    return Assembly(
-        gateway, _with_cors(gateway, config), following, submission, entities, sql, log, journal
-    )
+    tracing = Tracing.from_environment(app.name, data)
+    served = _with_cors(gateway if tracing is None else Traced(gateway, tracing), config)
+    return Assembly(gateway, served, following, submission, entities, sql, tracing, log, journal)
 
 
-def _with_cors(gateway: Gateway, config: Config) -> ASGIApp:
+def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     """Answer what browsers ask before a page of a named origin may call."""
     origins = [one.strip() for one in config.gateway.cors_origins.split(",") if one.strip()]
     if not origins:
-        return gateway
+        return served
     return CORSMiddleware(
-        gateway,
+        served,
         allow_origins=origins,
         allow_methods=VERBS,
         allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", MIN_EPOCH],

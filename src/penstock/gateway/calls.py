@@ -19,6 +19,7 @@ from penstock.gateway.exchange import JSON, MSGPACK, Exchange
 from penstock.gateway.following import Following
 from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.submission import ONLY, Submission
+from penstock.gateway.tracing import NOTES, Notes
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_failure, decode_request
@@ -88,7 +89,7 @@ class Calls:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
             await self._submission.schedule(request_id, body, touches, due_us)
         else:
-            self._note(await self._submission.append(request_id, body, touches))
+            await self._append(exchange, entity, method, body, touches)
         headers = headers_of(self._following.epoch, request_id)
         headers["Location"] = f"/requests/{request_id}"
         return Response(json_of({"request_id": request_id}), 202, headers, JSON)
@@ -138,12 +139,29 @@ class Calls:
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         if b"timeout" in exchange.scope["query_string"]:
             timeout_s = exchange.seconds("timeout", timeout_s, timeout_s)
-        request_id = self._id_of(exchange)
+        self._id_of(exchange)
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
-        lsn = await self._submission.append(request_id, body, touches)
-        self._note(lsn)
-        return await self._following.reply((ONLY, lsn), timeout_s)
+        lsn = await self._append(exchange, entity, method, body, touches)
+        reply = await self._following.reply((ONLY, lsn), timeout_s)
+        notes: Notes | None = exchange.scope.get(NOTES)
+        if notes is not None:
+            notes.answered(reply)
+        return reply
+
+    async def _append(
+        self, exchange: Exchange, entity: str, method: str, body: bytes, touches: bytes
+    ) -> Lsn:
+        """Append a request under the exchange's id, and note it where exchanges are traced."""
+        request_id = RequestId(exchange.request_id)
+        append = self._submission.append(request_id, body, touches)
+        notes: Notes | None = exchange.scope.get(NOTES)
+        if notes is None:
+            lsn = await append
+        else:
+            lsn = await notes.append(append, entity, method, request_id)
+        self._newest = max(self._newest, Lsn(lsn + 1))
+        return lsn
 
     async def _check_asker(self, exchange: Exchange, place: Place) -> None:
         """Let those ask for a reply who may make the request.
@@ -193,9 +211,6 @@ class Calls:
         chosen = exchange.chosen_id() or self._ids.draw()
         exchange.request_id = chosen
         return RequestId(chosen)
-
-    def _note(self, lsn: Lsn) -> None:
-        self._newest = max(self._newest, Lsn(lsn + 1))
 
     def _check_load(self) -> None:
         """Refuse instead of letting queues grow.
