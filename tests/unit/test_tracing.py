@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway import assembly, tracing
+from penstock.gateway.notes import RequestTimes
 from penstock.gateway.spans import Spans
-from penstock.gateway.tracing import RequestTimes, Tracing
+from penstock.gateway.tracing import Tracing
 from penstock.runtime.reports import ReportWriter, StoredReport
 from tests.gateway_thread import RunningGateway
 

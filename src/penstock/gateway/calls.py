@@ -17,9 +17,9 @@ from penstock.gateway.answers import answer, headers_of, json_of, value_of
 from penstock.gateway.errors import Refused
 from penstock.gateway.exchange import JSON, MSGPACK, Exchange
 from penstock.gateway.following import Following
+from penstock.gateway.notes import NOTES, Notes
 from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.submission import ONLY, Submission
-from penstock.gateway.tracing import NOTES, Notes
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_failure, decode_request

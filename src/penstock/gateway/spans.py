@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from penstock.gateway.tracing import RequestTimes
+from penstock.gateway.notes import RequestTimes
 from penstock.runtime.report import REST, took_ms
 from penstock.runtime.reports import StoredReport
 

@@ -13,24 +13,19 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.runtime.api import Reply
+from penstock.gateway.notes import NOTES, Notes, RequestTimes
 from penstock.runtime.reports import ReportReader, StoredReport
 
 if TYPE_CHECKING:
     from penstock.gateway.spans import Spans
 
 _log = logging.getLogger(__name__)
-
-NOTES: Final = "penstock.notes"
-"""Where the notes on an exchange are in its ASGI scope; absent while traces are off."""
 
 WAITING_MAX: Final = 10_000
 LOOK_S: Final = 0.25
@@ -39,107 +34,6 @@ REPORT_NS: Final = 2_000_000_000
 
 CLOSE_S: Final = 3.0
 """What the export of the last spans may take."""
-
-_PARENTS: Final = frozenset({b"traceparent", b"tracestate", b"baggage", b"b3", b"uber-trace-id"})
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """One request that has reached the log; all times in nanoseconds since the Unix epoch.
-
-    Attributes:
-        verb: Of HTTP.
-        entity: Whose method is called; empty for a function.
-        method: What is called.
-        request_id: Its id.
-        lsn: Its position in the log.
-        began_ns: When the head of the HTTP request was there.
-        append_began_ns: When it was given to the log.
-        appended_ns: When it was durable.
-        ended_ns: When the answer was written.
-        status: Of the answer; 0 where the client did not wait for it.
-        epoch: Which epoch has processed it; None where nobody waited for that.
-        outcome: `ok`, or the code of its error; None like `epoch`.
-        parents: Headers that name the caller's trace.
-    """
-
-    verb: str
-    entity: str
-    method: str
-    request_id: RequestId
-    lsn: Lsn
-    began_ns: int
-    append_began_ns: int
-    appended_ns: int
-    ended_ns: int
-    status: int
-    epoch: Epoch | None
-    outcome: str | None
-    parents: Mapping[str, str]
-
-
-class Notes:
-    """What is noted of an exchange on its way; nothing is traced that never reached the log."""
-
-    __slots__ = (
-        "_append_began_ns",
-        "_appended_ns",
-        "_began_ns",
-        "_called",
-        "_epoch",
-        "_lsn",
-        "_outcome",
-        "_request_id",
-    )
-
-    def __init__(self) -> None:
-        """Begin now."""
-        self._began_ns = time.time_ns()
-        self._append_began_ns = self._appended_ns = 0
-        self._called = ("", "")
-        self._request_id = RequestId("")
-        self._lsn: Lsn | None = None
-        self._epoch: Epoch | None = None
-        self._outcome: str | None = None
-
-    async def append(
-        self, append: Awaitable[Lsn], entity: str, method: str, request_id: RequestId
-    ) -> Lsn:
-        """Await the append of a request, and note what it was and how long it took."""
-        self._append_began_ns = time.time_ns()
-        lsn = await append
-        self._appended_ns = time.time_ns()
-        self._called, self._request_id, self._lsn = (entity, method), request_id, lsn
-        return lsn
-
-    def answered(self, reply: Reply) -> None:
-        """Note the reply to the request."""
-        self._epoch = reply.epoch
-        self._outcome = reply.error or "ok"
-
-    def times(self, scope: Scope, status: int) -> RequestTimes | None:
-        """Return what was noted, at the end of the exchange; None if it never reached the log."""
-        if self._lsn is None:
-            return None
-        return RequestTimes(
-            verb=scope["method"],
-            entity=self._called[0],
-            method=self._called[1],
-            request_id=self._request_id,
-            lsn=self._lsn,
-            began_ns=self._began_ns,
-            append_began_ns=self._append_began_ns,
-            appended_ns=self._appended_ns,
-            ended_ns=time.time_ns(),
-            status=status,
-            epoch=self._epoch,
-            outcome=self._outcome,
-            parents={
-                name.decode("latin-1"): value.decode("latin-1")
-                for name, value in scope["headers"]
-                if name in _PARENTS or name.startswith(b"x-b3-")
-            },
-        )
 
 
 class Traced:
