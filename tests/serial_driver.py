@@ -6,12 +6,14 @@ so that commands are tested with everything real but the JVM.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, entity_key, split_entity_key
+from penstock.engine.calls import CallSampler, estimate, members_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -48,6 +50,7 @@ class SerialDriver:
         self._state: dict[EntityKey, bytes] = {}
         self._position = Lsn(0)
         self._epoch = Epoch(-1)
+        self._members = members_of(self.app)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._damage: list[Exception] = []
@@ -96,6 +99,8 @@ class SerialDriver:
     def _process(self, end: Lsn) -> None:
         began = time.perf_counter()
         executor = Executor(self.app, self._state.get, self.config.limits)
+        executor.sampler = CallSampler(self._members)
+        roots = Counter[str]()
         records = self.log.read(self._position, Lsn(end))
         self._epoch = Epoch(self._epoch + 1)
         outcomes: list[tuple[Record, Outcome]] = []
@@ -103,6 +108,7 @@ class SerialDriver:
         for record in records:
             outcome = executor.run(record.request_id, record.body, record.time_us)
             outcomes.append((record, outcome))
+            roots.update([executor.root] if executor.root else [])
             for key, data in outcome.writes.items():
                 changes[key] = self._break_state(key, data)
                 if data is None:
@@ -114,7 +120,8 @@ class SerialDriver:
         phases = {"round1": executed - began, "commit": time.perf_counter() - executed}
         aborts = sum(outcome.error is not None for _, outcome in outcomes)
         milliseconds = {name: seconds * 1_000 for name, seconds in phases.items()}
-        report = EpochReport(self._epoch, len(records), aborts, 1, 0, 1, milliseconds)
+        calls = estimate([roots], [executor.sampler.samples()])
+        report = EpochReport(self._epoch, len(records), aborts, 1, 0, 1, milliseconds, calls)
         for listener in self.on_epoch:
             listener(report)
         with self._changed:

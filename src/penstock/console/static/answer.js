@@ -7,6 +7,7 @@ import { count, plural } from "./format.js";
 import { dataTable, isNumeric } from "./table.js";
 import { between, button, choice, row } from "./widgets.js";
 
+const ROWS_SHOWN = 1_000;
 const CHART_ROWS_MAX = 500;
 const CHART_SERIES_MAX = 6;
 const LINE_ROWS_MIN = 13;
@@ -84,7 +85,10 @@ export class Answer {
 function tableOf(columns, rows) {
   if (!rows.length)
     return empty("The answer has no rows.", "The query is fine; nothing in this epoch fits it.");
-  return dataTable({ caption: "Answer", columns, rows });
+  const table = dataTable({ caption: "Answer", columns, rows: rows.slice(0, ROWS_SHOWN) });
+  if (rows.length <= ROWS_SHOWN) return table;
+  const told = `The first ${count(ROWS_SHOWN)} rows are shown; the CSV file has all.`;
+  return [table, el("p", { class: "hint" }, told)];
 }
 
 /** Return a chart where the shape fits: a first column to stand on, numbers beside it. */

@@ -8,8 +8,8 @@ import { between, button, lines } from "./widgets.js";
 
 const NEWEST = `
   SELECT r.epoch, r.lsn, r.time, r.entity, r.key, r.method, a.error, r.request_id
-  FROM (SELECT * FROM requests ORDER BY epoch DESC, lsn DESC LIMIT 25) AS r
-  LEFT JOIN replies AS a USING (epoch, lsn)
+  FROM (SELECT * FROM penstock.requests ORDER BY epoch DESC, lsn DESC LIMIT 25) AS r
+  LEFT JOIN penstock.replies AS a USING (epoch, lsn)
   ORDER BY r.epoch DESC, r.lsn DESC`;
 const WAIT_S = 20;
 const ID_SHOWN = 20;

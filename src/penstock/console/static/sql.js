@@ -7,7 +7,7 @@ import { examplesOf } from "./examples.js";
 import { live } from "./live.js";
 import { chips } from "./widgets.js";
 
-const ROWS_SHOWN = 1_000;
+const ROWS_MAX = 10_000;
 
 /** Show the editor; a query in the address runs at once. */
 export async function open(body, { search }) {
@@ -104,7 +104,7 @@ class Editor {
     this.#said.textContent = "Running …";
     const began = performance.now();
     try {
-      const found = await sql(this.query, [], { rows_max: ROWS_SHOWN });
+      const found = await sql(this.query, [], { rows_max: ROWS_MAX });
       const chosen = (shape) => {
         this.#shape = shape;
         this.#remember();
@@ -114,6 +114,7 @@ class Editor {
         new Answer(this.query, found, performance.now() - began, this.#shape, chosen).element,
       );
     } catch (failure) {
+      if (failure.message.includes("rows_max")) failure.next = "Add a LIMIT to the query.";
       show(this.result, problem(failure));
     }
     this.#said.textContent = "";

@@ -1,0 +1,42 @@
+"""One running shop and one browser for all tests of a process; each test has keys of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from tests.browser.page import Page, chromium
+from tests.browser.running import SHOP, RunningConsole
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    """Run the shop as `penstock dev` does, but for Spark."""
+    with RunningConsole(SHOP, tmp_path_factory.mktemp("shop") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Start a browser."""
+    driver = chromium(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, shop: RunningConsole) -> Page:
+    """Return the browser on the shop's console, with nothing left of other tests."""
+    page = Page(browser, shop.url)
+    page.open("/overview")
+    browser.execute_script("sessionStorage.clear(); localStorage.clear()")
+    page.complaints()
+    page.addresses()
+    return page
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data directory that does not exist yet."""
+    return tmp_path / "data"

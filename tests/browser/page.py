@@ -1,0 +1,157 @@
+"""The console in a headless Chromium, as a person uses it: by labels, names and keys."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+
+from tests.browser.running import wait_for
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1280,900",
+)
+_GONE = (NoSuchElementException, StaleElementReferenceException)
+
+
+def chromium(profile: Path) -> webdriver.Chrome:
+    """Start Debian's Chromium with its own driver and a fresh profile."""
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+
+
+class Page:
+    """One browser on one console."""
+
+    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
+        self.browser = browser
+        self.url = url
+
+    def open(self, place: str) -> None:
+        """Load the console anew at a place, such as `/sql`."""
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.url}/console/#{place}")
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str) -> WebElement:
+        """Return an element that is shown, as soon as it is."""
+        found: WebElement = wait_for(lambda: self._shown(selector), f"{selector} is shown")
+        return found
+
+    def text(self, selector: str) -> str:
+        """Return an element's text; empty where there is none now."""
+        try:
+            return self.browser.find_element(By.CSS_SELECTOR, selector).text
+        except _GONE:
+            return ""
+
+    def until(self, selector: str, part: str) -> str:
+        """Wait until an element's text has a part; return the text."""
+        return str(wait_for(lambda: self._text_with(selector, part), f"{part!r} in {selector}"))
+
+    def click(self, selector: str) -> None:
+        self.one(selector).click()
+
+    def press(self, name: str) -> None:
+        """Click the button or link of this name."""
+        path = f"//*[self::button or self::a][normalize-space()='{name}']"
+        wait_for(lambda: self.browser.find_elements(By.XPATH, path), f"{name!r} is there")
+        self.browser.find_element(By.XPATH, path).click()
+
+    def labelled(self, label: str) -> WebElement:
+        """Return the input that a label names, as assistive technology finds it."""
+        path = f"//label[normalize-space()='{label}']"
+        wait_for(lambda: self.browser.find_elements(By.XPATH, path), f"the label {label!r}")
+        found = self.browser.find_element(By.XPATH, path).get_attribute("for")
+        return self.one(f"[id='{found}']")
+
+    def write(self, label: str, text: str) -> None:
+        element = self.labelled(label)
+        element.clear()
+        element.send_keys(text)
+
+    def choose(self, label: str, beginning: str) -> None:
+        """Choose the option that begins like this."""
+        select = Select(self.labelled(label))
+        options = [one.text for one in select.options]
+        select.select_by_visible_text(next(one for one in options if one.startswith(beginning)))
+
+    def rows(self, selector: str) -> list[list[str]]:
+        """Return the texts of a table's cells."""
+        script = (
+            "return [...document.querySelectorAll(arguments[0] + ' tbody tr')]"
+            ".map((row) => [...row.children].map((cell) => cell.innerText))"
+        )
+        found: list[list[str]] = self.browser.execute_script(script, selector)
+        return found
+
+    def keys(self, *keys: str) -> None:
+        """Press keys where the focus is."""
+        webdriver.ActionChains(self.browser).send_keys(*keys).perform()
+
+    def chord(self, modifier: str, key: str) -> None:
+        """Press a key while another one is held."""
+        actions = webdriver.ActionChains(self.browser)
+        actions.key_down(modifier).send_keys(key).key_up(modifier).perform()
+
+    def tab_to(self, element_id: str, most: int = 60) -> None:
+        """Move the focus with the tabulator until an element has it."""
+        for _ in range(most):
+            if self.browser.switch_to.active_element.get_attribute("id") == element_id:
+                return
+            self.keys(Keys.TAB)
+        raise AssertionError(f"the tabulator does not reach #{element_id}")
+
+    def theme(self, name: str) -> None:
+        """Let the system prefer `light` or `dark`."""
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def complaints(self) -> list[str]:
+        """Return what the browser has complained of since the last question."""
+        return [entry["message"] for entry in self._log("browser")]
+
+    def addresses(self) -> set[str]:
+        """Return every address that was asked for since the last question."""
+        messages = [json.loads(one["message"]) for one in self._log("performance")]
+        events = [one["message"] for one in messages]
+        sent: list[dict[str, Any]] = [
+            one["params"] for one in events if one["method"] == "Network.requestWillBeSent"
+        ]
+        return {one["request"]["url"] for one in sent}
+
+    def _log(self, name: str) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.browser.get_log(name)  # type: ignore[no-untyped-call]
+        return entries
+
+    def _shown(self, selector: str) -> WebElement | None:
+        try:
+            element = self.browser.find_element(By.CSS_SELECTOR, selector)
+            return element if element.is_displayed() else None
+        except _GONE:
+            return None
+
+    def _text_with(self, selector: str, part: str) -> str:
+        found = self.text(selector)
+        return found if part in found else ""

@@ -1,0 +1,160 @@
+"""The console for everybody: without a mouse, without eyes, in the dark, without a network."""
+
+import itertools
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.page import Page
+from tests.browser.running import RunningConsole, wait_for
+
+PAGES = ("overview", "performance", "entities", "entities/Item/seen", "sql", "requests", "try")
+CONTRAST_TEXT = 4.5
+CONTRAST_PARTS = 3.0
+
+UNNAMED = """
+return [...document.querySelectorAll('input, select, textarea, button, a')]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label')))
+  .map((one) => one.outerHTML)
+"""
+
+LEVELS = """
+return [...document.querySelectorAll('h1, h2, h3, h4')]
+  .filter((one) => one.checkVisibility()).map((one) => Number(one.tagName[1]))
+"""
+
+COLOUR = """
+const probe = document.createElement('i');
+probe.style.color = `var(${arguments[0]})`;
+document.body.append(probe);
+const found = getComputedStyle(probe).color;
+probe.remove();
+return found.match(/[\\d.]+/g).slice(0, 3).map(Number);
+"""
+
+OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def seen(page: Page, shop: RunningConsole) -> Page:
+    """Return the console of a shop that has at least one item."""
+    if shop.http.get("/entities/Item/seen").status_code == 404:
+        shop.call("Item/seen/create", price=1)
+    return page
+
+
+def settled(page: Page, place: str) -> None:
+    """Open a page and wait until it has asked for everything."""
+    page.open(f"/{place}")
+    page.one("#now-driver")
+    page.one("main h1")
+    wait_for(lambda: not page.all(".waiting, [aria-busy]"), f"{place} is complete")
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [
+        one / 255 / 12.92 if one / 255 <= 0.04045 else ((one / 255 + 0.055) / 1.055) ** 2.4
+        for one in colour
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(page: Page, text: str, ground: str) -> float:
+    """Return the ratio of WCAG 2.2 between two colours of the palette."""
+    levels = [luminance(page.browser.execute_script(COLOUR, name)) for name in (text, ground)]
+    return (max(levels) + 0.05) / (min(levels) + 0.05)
+
+
+@pytest.mark.parametrize("place", PAGES)
+def test_everything_has_a_name_and_headings_are_in_order(seen: Page, place: str) -> None:
+    """No control is without a name, one heading leads, and none skips a level."""
+    settled(seen, place)
+    assert seen.browser.execute_script(UNNAMED) == []
+    levels = seen.browser.execute_script(LEVELS)
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert seen.complaints() == []
+
+
+@pytest.mark.parametrize("place", PAGES)
+def test_narrow_window_never_scrolls_sideways(seen: Page, place: str) -> None:
+    """At 400 pixels only tables and the graph scroll, inside their frames."""
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    seen.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        settled(seen, place)
+        assert seen.browser.execute_script(OVERFLOW) == 0
+    finally:
+        seen.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_stand_out_from_their_ground(seen: Page, theme: str) -> None:
+    """Every pair of colours that holds text has the contrast that WCAG AA wants."""
+    seen.theme(theme)
+    for ground in ("--paper", "--surface", "--sunken", "--accent-soft"):
+        for text in ("--ink", "--muted", "--accent", "--bad"):
+            assert contrast(seen, text, ground) >= CONTRAST_TEXT, (text, ground)
+    for text, ground in (
+        ("--on-accent", "--accent"),
+        ("--bad", "--bad-soft"),
+        ("--ink", "--bad-soft"),
+    ):
+        assert contrast(seen, text, ground) >= CONTRAST_TEXT, (text, ground)
+    for part in ("--line-strong", "--good", *(f"--series-{index}" for index in range(6))):
+        assert contrast(seen, part, "--surface") >= CONTRAST_PARTS, part
+    seen.theme("")
+
+
+def test_chosen_theme_outlives_the_page(seen: Page) -> None:
+    """The theme that a person chooses wins over the system's, now and next time."""
+    seen.theme("light")
+    seen.open("/sql")
+    light = seen.browser.execute_script(COLOUR, "--paper")
+    seen.press("Dark theme")
+    assert seen.browser.execute_script(COLOUR, "--paper") != light
+    seen.open("/sql")
+    assert seen.one("#theme").text == "Light theme"
+    assert seen.browser.execute_script(COLOUR, "--paper") != light
+    seen.theme("")
+
+
+def test_sql_needs_no_mouse(seen: Page) -> None:
+    """With the keyboard alone one reaches the editor, runs, sorts, and reads the chart."""
+    settled(seen, "overview")
+    seen.tab_to("skip")
+    seen.keys(Keys.ENTER)
+    assert seen.browser.switch_to.active_element.get_attribute("id") == "main"
+    settled(seen, "sql")
+    seen.tab_to("query")
+    seen.keys("SELECT * FROM range(3) AS t(n), range(1) AS u(m)")
+    seen.chord(Keys.CONTROL, Keys.ENTER)
+    seen.until("#answer", "3 rows")
+    seen.tab_to("show-as-table")
+    seen.keys(Keys.ARROW_RIGHT)
+    seen.one("#result .chart")
+    wait_for(lambda: _tabbed_onto(seen, "canvas"), "the chart has the focus")
+    seen.keys(Keys.HOME)
+    assert seen.text("#result .tip") != ""
+    assert "m 0" in seen.browser.execute_script(
+        "return document.querySelector('#result figure [aria-live]').textContent"
+    )
+
+
+def _tabbed_onto(page: Page, name: str) -> bool:
+    page.keys(Keys.TAB)
+    return name in (page.browser.switch_to.active_element.get_attribute("class") or "")
+
+
+def test_nothing_is_asked_of_other_machines(seen: Page, shop: RunningConsole) -> None:
+    """Every page works offline: all that the browser asks for comes from the gateway."""
+    for place in PAGES:
+        settled(seen, place)
+    asked = {urlsplit(one) for one in seen.addresses()}
+    assert {one.netloc for one in asked if one.scheme in ("http", "https", "ws", "wss")} == {
+        urlsplit(shop.url).netloc
+    }
+    assert {one.scheme for one in asked} <= {"http", "about", "data"}

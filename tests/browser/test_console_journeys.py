@@ -1,0 +1,165 @@
+"""What people do with the console, from the first click to what they wanted to see."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from selenium import webdriver
+
+from penstock.gateway.keys import KeyStore, utc_now
+from penstock.gateway.principal import EVERYTHING
+from tests.browser.page import Page
+from tests.browser.running import SHOP, RunningConsole, wait_for
+
+QUERY = (
+    "SELECT price, count(*) AS items FROM \"Item\" WHERE starts_with(item_id, 'chart') GROUP BY 1"
+)
+
+
+def rate_of(page: Page, method: str) -> str:
+    return page.text(f'[data-method="{method}"] .rate')
+
+
+@contextmanager
+def adding(shop: RunningConsole, item: str) -> Iterator[list[str]]:
+    """Add one to an item again and again meanwhile; give the answers."""
+    answers: list[str] = []
+    stop = threading.Event()
+
+    def add() -> None:
+        with httpx.Client(base_url=shop.url, timeout=60) as client:
+            while not stop.wait(0.02):
+                answer = client.post(f"/call/Item/{item}/add", json=[1])
+                assert answer.status_code == 200, answer.text
+                answers.append(answer.json())
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningConsole) -> None:
+    """Every operator and every call between them is drawn, and calls show where they pass."""
+    page.open("/overview")
+    page.one('[data-node="Item"]')
+    names = {one.get_attribute("data-node") for one in page.all("[data-node]")}
+    assert names == {"Item", "User", "Order", "init_items", "init_users", "init_orders"}
+    edges = {one.get_attribute("data-edge") for one in page.all("[data-edge]")}
+    assert edges >= {"Order.checkout>Item.subtract", "Order.checkout>User.pay"}
+    wait_for(lambda: rate_of(page, "Item.add") == "·", "Item.add is idle")
+    shop.call("Item/rates/create", price=1)
+    with adding(shop, "rates"):
+        wait_for(lambda: rate_of(page, "Item.add").endswith("/s"), "a rate at Item.add")
+        page.one('[data-edge=">Item"].moving')
+    assert int(page.text("#now-epoch dd").replace(",", "")) > 0
+    assert rate_of(page, "Order.checkout") == "·"
+
+
+def test_entity_that_was_created_by_trying_is_found(page: Page) -> None:
+    """What the form creates is in the table, and on a page of its own."""
+    page.open("/try")
+    page.choose("Of", "Item")
+    page.choose("Operation", "create")
+    page.write("key", "lamp-1")
+    page.write("price", "12")
+    page.write("stock (optional)", "7")
+    page.press("Send")
+    page.until("#answer .status", "200")
+    assert "Idempotency-Key" in page.text("#answer .curl")
+    page.press("Entities")
+    page.write("Find by item_id", "lamp")
+    wait_for(lambda: page.rows("#entities") == [["lamp-1", "12", "7"]], "the one row")
+    page.press("lamp-1")
+    page.until('[data-attribute="price"]', "12")
+    assert page.text("h1") == "Item lamp-1"
+
+
+def test_query_is_charted_and_its_link_reproduces_it(page: Page, shop: RunningConsole) -> None:
+    """The address holds the query and how it is shown: whoever opens it sees the same."""
+    for number, price in enumerate((3, 3, 5)):
+        shop.call(f"Item/chart-{number}/create", price=price)
+    page.open("/sql")
+    page.write("Query", f"{QUERY} ORDER BY 1")
+    page.press("Run")
+    page.until("#result #answer", "2 rows at epoch")
+    assert page.rows("#result") == [["3", "2"], ["5", "1"]]
+    page.click('label[for="show-as-chart"]')
+    page.one("#result .bar")
+    link = page.browser.current_url
+    page.open("/overview")
+    page.one("#page-overview")
+    page.browser.get(link)
+    page.one("#result .bar")
+    assert len(page.all("#result .canvas .bar")) == 2
+    assert page.labelled("Query").get_attribute("value") == f"{QUERY} ORDER BY 1"
+
+
+def test_wrong_query_is_explained(page: Page) -> None:
+    """A query that cannot be answered says what is wrong with it, and the editor keeps it."""
+    page.open("/sql?q=SELECT+nothing_of_the_kind")
+    assert "nothing_of_the_kind" in page.until("#result .problem", "nothing_of_the_kind")
+    assert page.labelled("Query").get_attribute("value") == "SELECT nothing_of_the_kind"
+
+
+def test_request_is_found_by_its_id(page: Page, shop: RunningConsole) -> None:
+    """What became of a call can be looked up by the id that it was sent under."""
+    shop.http.post(
+        "/call/Item/wanted/create", json={"price": 1}, headers={"Idempotency-Key": "find-me"}
+    )
+    shop.http.post("/call/Item/wanted/add", json=[4], headers={"Idempotency-Key": "find-me-too"})
+    shop.http.post("/call/Item/no-such/add", json=[4], headers={"Idempotency-Key": "undone"})
+    page.open("/requests")
+    page.write("Request id", "find-me-too")
+    page.press("Look up")
+    page.one('[data-status="answered"]')
+    assert page.text("#reply") == '"Item: wanted stock updated to: 4"'
+    page.write("Request id", "undone")
+    page.press("Look up")
+    page.until("#request", "nothing of the transaction remains")
+    page.write("Request id", "never-sent")
+    page.press("Look up")
+    page.until("#request", "There is no such request")
+    page.until("#recent", "find-me-too")
+
+
+def test_killed_driver_comes_back_with_nothing_lost(page: Page, shop: RunningConsole) -> None:
+    """Requests that are sent all the while are all answered, and the page tells what happened."""
+    shop.call("Item/kill/create", price=1)
+    page.open("/overview")
+    with adding(shop, "kill") as answers:
+        page.click("#kill-driver")
+        page.press("Kill it")
+        for event in ("killed", "back", "working", "whole"):
+            page.one(f'[data-event="{event}"]')
+        reached = len(answers)
+        wait_for(lambda: len(answers) > reached + 3, "answers after the kill")
+    assert shop.http.get("/stock/find/kill").json()["stock"] == len(answers)
+    assert "Nothing lost" in page.text('[data-event="whole"]')
+    assert any("driver: ended with SIGKILL" in line for line in shop.said)
+
+
+def test_console_asks_for_a_key_and_keeps_it_in_the_tab(
+    browser: webdriver.Chrome, data: Path
+) -> None:
+    """Without a key the page is empty of data; with one it works until the tab is closed."""
+    data.mkdir()
+    _, secret = KeyStore(data).add("root", [EVERYTHING], None, utc_now())
+    with RunningConsole(SHOP, data) as shop:
+        page = Page(browser, shop.url)
+        page.open("/overview")
+        page.write("API key or token", secret)
+        page.click("#key-form [type=submit]")
+        page.one('[data-node="Item"]')
+        page.open("/requests")
+        page.until("#now-driver", "idle")
+        assert browser.execute_script("return Object.values(localStorage)") == []
+        browser.execute_script("sessionStorage.clear()")
+        page.open("/overview")
+        page.one("#key-dialog[open]")
+        assert page.all("[data-node]") == []

@@ -1,0 +1,118 @@
+"""What the console's scripts compute, asked of them where they run: in the browser."""
+
+from typing import Any
+
+import pytest
+
+from tests.browser.page import Page
+
+IMPORT = """
+const [file, code, given, done] = arguments;
+import(new URL(file, document.baseURI).href)
+  .then((module) => done(new Function("module", "given", `return ${code}`)(module, given)))
+  .catch((error) => done(String(error)));
+"""
+
+
+@pytest.fixture
+def ask(page: Page) -> Any:
+    """Return what evaluates an expression over a module; outside of the page's content policy."""
+    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+    page.open("/requests")
+    page.one("#now-driver")
+
+    def evaluate(file: str, code: str, given: Any = None) -> Any:
+        return page.browser.execute_async_script(IMPORT, file, code, given)
+
+    yield evaluate
+    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+
+
+def test_whole_numbers_of_any_size_survive(ask: Any) -> None:
+    """What JSON holds exactly is neither rounded when it is read nor when it is written."""
+    text = '{"big":90071992547409931234,"small":-7,"fraction":0.5,"text":"12345678901234567890"}'
+    assert ask("api.js", "module.encode(module.decode(given))", text) == text
+
+
+def test_percentiles_lie_between_the_bounds_of_their_bucket(ask: Any) -> None:
+    """Of 100 answers, 90 within 10 ms and 10 within 100 ms, the median is below and p95 above."""
+    text = "\n".join(
+        f'penstock_request_seconds_bucket{{kind="call",le="{bound}",status="200"}} {reached}.0'
+        for bound, reached in (("0.01", 90), ("0.1", 100), ("+Inf", 100))
+    )
+    buckets = ask("latency.js", "module.bucketsOf(given)", text)
+    assert buckets[:2] == [[0.01, 90], [0.1, 100]]
+    assert 0 < ask("latency.js", "module.percentile(module.bucketsOf(given), 0.5)", text) <= 10
+    assert 10 < ask("latency.js", "module.percentile(module.bucketsOf(given), 0.95)", text) <= 100
+    assert ask("latency.js", "module.percentile([[0.01, 0], [Infinity, 0]], 0.5)") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("int", "int"),
+        ("Item | None", "Item"),
+        ("list[tuple[Item, int]]", "list(tuple(Item,int))"),
+        ("dict[str, list[User]]", "dict(str,list(User))"),
+        ("int | str", "|(int,str)"),
+    ],
+)
+def test_types_are_read_as_python_writes_them(ask: Any, text: str, shape: str) -> None:
+    """Nested types, optional ones and unions are told apart."""
+    told = (
+        "(function f(t) { return t.name + (t.parts.length ? `(${t.parts.map(f)})` : '') })"
+        "(module.parseType(given))"
+    )
+    assert ask("value.js", told, text) == shape
+
+
+def test_graph_runs_from_left_to_right_and_nothing_overlaps(ask: Any) -> None:
+    """Callers lie left of what they call, but for one edge of each circle; nodes keep apart."""
+    names = "abcdefgh"
+    edges = ["a>b", "a>c", "b>d", "c>d", "d>e", "a>e", "e>f", "f>g", "g>d", "a>h"]
+    given = {
+        "nodes": [{"id": name, "width": 100, "height": 40} for name in names],
+        "edges": [{"from": edge[0], "to": edge[2]} for edge in edges],
+    }
+    placed = ask(
+        "layout.js",
+        "Object.fromEntries(module.layered(given.nodes, given.edges).places)",
+        given,
+    )
+    backward = [edge for edge in edges if placed[edge[0]]["x"] >= placed[edge[2]]["x"]]
+    assert backward == ["g>d"]  # which closes the circle d, e, f, g
+    boxes = [placed[name] for name in names]
+    for index, one in enumerate(boxes):
+        for other in boxes[index + 1 :]:
+            beside = abs(one["x"] - other["x"]) >= 100
+            assert beside or abs(one["y"] - other["y"]) >= 40
+
+
+def test_phases_are_in_the_order_of_the_epoch(ask: Any) -> None:
+    """All later rounds are one phase, and what lies between two epochs is none."""
+    phases = {"rest": 9, "read": 1, "round1": 1, "validate": 1, "round2": 1, "round10": 1}
+    epoch = {"phases_ms": {**phases, "write": 1, "commit": 1}}
+    names = ask("series.js", "module.phasesOf([given]).map(([name]) => name)", epoch)
+    assert names == ["read", "round1", "later rounds", "write", "commit"]
+    assert ask("series.js", "module.phasesOf([given])[2][1](given)", epoch) == 3
+    assert ask("series.js", "module.busyMs(given)", epoch) == 7
+
+
+@pytest.mark.parametrize(
+    ("greatest", "marks"), [(7, [0, 2, 4, 6, 8]), (0.3, [0, 0.1, 0.2, 0.3]), (1, [0, 0.5, 1])]
+)
+def test_axis_has_round_numbers(ask: Any, greatest: float, marks: list[float]) -> None:
+    """The marks of an axis begin at zero, are round, and reach the greatest value."""
+    found = ask("chart.js", "module.ticks(0, given)", greatest)
+    assert found[0] == 0
+    assert found[-1] >= greatest
+    assert len(found) >= 2
+    assert set(marks) & set(found)
+
+
+def test_values_never_become_markup(ask: Any) -> None:
+    """A value that looks like HTML is shown as the text that it is."""
+    told = "module.inline(given, {name: 'str', parts: []}, new Set()).toString()"
+    assert ask("value.js", told, "<b>bold</b>") == "<b>bold</b>"
+    link = "module.inline(given, {name: 'Item', parts: []}, new Set(['Item'])).outerHTML"
+    assert "<img" not in ask("value.js", link, "<img src=x onerror=alert(1)>")

@@ -1,0 +1,104 @@
+"""The console's routes over HTTP: who gets what, and how."""
+
+import re
+
+import httpx
+import pytest
+
+from penstock.console.assets import load_assets
+from tests.browser.running import RunningConsole
+
+KILL = "/console/api/kill-driver"
+INTENT = {"Penstock-Console": "kill-driver"}
+
+
+def test_page_lets_nothing_in_from_elsewhere(shop: RunningConsole) -> None:
+    """The policy allows the gateway's own files only, and no script or style inside the page."""
+    answer = shop.http.get("/console/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=", answer.text)
+    assert not re.search(r"(src|href)=\"(https?:)?//", answer.text)
+
+
+def test_file_that_a_browser_has_is_not_sent_again(shop: RunningConsole) -> None:
+    """A file is answered with its tag, and with 304 to who knows that tag."""
+    first = shop.http.get("/console/main.js")
+    again = shop.http.get("/console/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert first.headers["content-type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(
+    "path", ["no-such.js", "..%2froutes.py", "%2e%2e/routes.py", "api/no-such"]
+)
+def test_only_the_console_s_files_are_served(shop: RunningConsole, path: str) -> None:
+    """Whatever is asked for, nothing but the listed files is answered."""
+    assert shop.http.get(f"/console/{path}").status_code == 404
+
+
+def test_every_file_is_used() -> None:
+    """Each file is named by another one, and each name that is used is a file."""
+    assets = load_assets()
+    named = {"index.html"}
+    for asset in assets.values():
+        text = asset.content.decode()
+        named |= set(re.findall(r'(?:from "\./|src="|href=")([\w.-]+\.(?:js|css|svg))"', text))
+    assert named == set(assets)
+
+
+def test_scripts_keep_the_limit_of_length() -> None:
+    """No script outgrows the limit of the Python files."""
+    assets = load_assets()
+    lengths = {name: asset.content.count(b"\n") for name, asset in assets.items()}
+    assert {name for name, length in lengths.items() if length > 400} == set()
+
+
+def test_plan_is_what_the_compiler_found(shop: RunningConsole) -> None:
+    """The graph that is drawn is the one that `penstock explain` prints."""
+    plan = shop.http.get("/console/api/plan").json()
+    assert plan["app"] == "shop"
+    assert [one["name"] for one in plan["operators"]][:3] == ["Item", "User", "Order"]
+
+
+def test_status_adds_up(shop: RunningConsole) -> None:
+    """What was taken is what was processed and what waits; every process is named."""
+    shop.call("Item/status/create", price=1)
+    status = shop.http.get("/console/api/status").json()
+    assert status["accepted"] == status["answered"] + status["lag"]
+    assert status["answered"] > 0
+    assert {one["role"] for one in status["processes"]} >= {"driver", "gateway"}
+    assert all(one["memory_bytes"] > 0 for one in status["processes"])
+
+
+def test_epochs_come_once(shop: RunningConsole) -> None:
+    """Who asks after the newest epoch gets only what is newer."""
+    shop.call("Item/epochs/create", price=1)
+    epochs = [one["epoch"] for one in shop.http.get("/console/api/epochs").json()]
+    assert epochs == sorted(set(epochs))
+    shop.call("Item/epochs/add", amount=1)
+    later = shop.http.get(f"/console/api/epochs?after={epochs[-1]}").json()
+    assert all(one["epoch"] > epochs[-1] for one in later)
+    assert shop.http.get("/console/api/epochs?after=soon").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Penstock-Console": "something-else"},
+        {**INTENT, "Origin": "http://elsewhere.example"},
+        {**INTENT, "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_page_of_another_site_cannot_kill(shop: RunningConsole, headers: dict[str, str]) -> None:
+    """Only the console's own page may kill the driver."""
+    answer = shop.http.post(KILL, headers=headers)
+    assert answer.status_code == 403
+    assert isinstance(answer, httpx.Response)
+
+
+def test_kill_is_a_post(shop: RunningConsole) -> None:
+    """Following a link never kills anything."""
+    assert shop.http.get(KILL, headers=INTENT).status_code == 405
