@@ -126,7 +126,7 @@ class Config:
     master: str = ""
     epoch_records_max: int = 10_000
     epoch_bytes_max: int = 64 << 20
-    small_epoch: int = 400
+    small_epoch: int = 1_500
     poll_ms: int = 50
     limits: Limits = field(default_factory=Limits)
     record_bytes_max: int = 1 << 20
