@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -45,7 +45,7 @@ TIMES = RequestTimes(
     status=200,
     epoch=Epoch(3),
     outcome="ok",
-    parents={},
+    headers=[],
 )
 PHASES = {
     "rest": 5_000.0,
@@ -130,35 +130,28 @@ def test_tree_of_a_call_is_whole() -> None:
 @pytest.mark.parametrize("late_ms", [-60, 15, 3_000])
 def test_times_nest_whatever_clocks_say(late_ms: int) -> None:
     """A report whose clock goes wrong is cut to what the gateway itself has seen."""
-    report = replace_time(REPORT, (NOW + (90 + late_ms) * MS) // 1_000)
+    report = replace(REPORT, time_us=(NOW + (90 + late_ms) * MS) // 1_000)
     assert is_nested(Memory().tree(TIMES, report))
-
-
-def replace_time(report: StoredReport, time_us: int) -> StoredReport:
-    return StoredReport(
-        report.epoch, time_us, report.records, report.aborts, report.rounds, report.reran,
-        report.tasks, report.phases_ms,
-    )  # fmt: skip
 
 
 def test_repeated_request_has_no_epoch() -> None:
     """What was processed before it was asked for again took no part of this exchange."""
-    spans = Memory().tree(TIMES, replace_time(REPORT, (NOW - 5 * MS) // 1_000))
+    spans = Memory().tree(TIMES, replace(REPORT, time_us=(NOW - 5 * MS) // 1_000))
     assert spans.keys() == {"POST Item.add", "log.append", "reply"}
     assert bounds(spans["reply"]) == (5, 100)
 
 
 def test_caller_s_trace_goes_on() -> None:
     """A `traceparent` header is the parent, and one that is not sampled is not recorded."""
-    spans = Memory().tree(replace(TIMES, parents={"traceparent": PARENT}), REPORT)
+    spans = Memory().tree(replace(TIMES, headers=[(b"traceparent", PARENT.encode())]), REPORT)
     assert {f"{span.context.trace_id:032x}" for span in spans.values() if span.context} == {
         PARENT.split("-")[1]
     }
     parent = spans["POST Item.add"].parent
     assert parent is not None
     assert f"{parent.span_id:016x}" == PARENT.split("-")[2]
-    unsampled = {"traceparent": PARENT[:-1] + "0"}
-    assert Memory().tree(replace(TIMES, parents=unsampled), REPORT) == {}
+    unsampled = [(b"traceparent", PARENT[:-1].encode() + b"0")]
+    assert Memory().tree(replace(TIMES, headers=unsampled), REPORT) == {}
 
 
 def test_failed_exchange_is_an_error() -> None:

@@ -4,10 +4,10 @@ Only what reaches the log is noted; what becomes of the notes is left to `tracin
 """
 
 import time
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
+import msgspec
 from starlette.types import Scope
 
 from penstock.base.ids import Epoch, Lsn, RequestId
@@ -16,11 +16,8 @@ from penstock.runtime.api import Reply
 NOTES: Final = "penstock.notes"
 """Where the notes on an exchange are in its ASGI scope; absent while traces are off."""
 
-_PARENTS: Final = frozenset({b"traceparent", b"tracestate", b"baggage", b"b3", b"uber-trace-id"})
 
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
+class RequestTimes(msgspec.Struct, frozen=True):
     """One request that has reached the log; all times in nanoseconds since the Unix epoch.
 
     Attributes:
@@ -36,7 +33,7 @@ class RequestTimes:
         status: Of the answer; 0 where the client did not wait for it.
         epoch: Which epoch has processed it; None where nobody waited for that.
         outcome: `ok`, or the code of its error; None like `epoch`.
-        parents: Headers that name the caller's trace.
+        headers: Of the request, as ASGI has them; some may name the caller's trace.
     """
 
     verb: str
@@ -51,7 +48,7 @@ class RequestTimes:
     status: int
     epoch: Epoch | None
     outcome: str | None
-    parents: Mapping[str, str]
+    headers: Sequence[tuple[bytes, bytes]]
 
 
 class Notes:
@@ -110,9 +107,5 @@ class Notes:
             status=status,
             epoch=self._epoch,
             outcome=self._outcome,
-            parents={
-                name.decode("latin-1"): value.decode("latin-1")
-                for name, value in scope["headers"]
-                if name in _PARENTS or name.startswith(b"x-b3-")
-            },
+            headers=scope["headers"],
         )

@@ -17,11 +17,13 @@ shown once, with all their time. Needs `penstock[telemetry]`.
 """
 
 import os
+from collections.abc import Sequence
 from typing import Final, Self
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.propagators.textmap import Getter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -36,6 +38,22 @@ _ROUND: Final = "round"
 _NS_IN_MS: Final = 1_000_000
 
 Attributes = dict[str, str | int]
+
+
+class _FromHeaders(Getter[Sequence[tuple[bytes, bytes]]]):
+    """Reads headers as ASGI has them, for whichever propagators `OTEL_PROPAGATORS` names."""
+
+    def get(self, carrier: Sequence[tuple[bytes, bytes]], key: str) -> list[str] | None:
+        """Return the values of a header; None where there is none."""
+        wanted = key.lower().encode()
+        return [value.decode("latin-1") for name, value in carrier if name == wanted] or None
+
+    def keys(self, carrier: Sequence[tuple[bytes, bytes]]) -> list[str]:
+        """Return the names of all headers."""
+        return [name.decode("latin-1") for name, _ in carrier]
+
+
+_FROM_HEADERS: Final = _FromHeaders()
 
 
 class Spans:
@@ -67,7 +85,7 @@ class Spans:
         called = f"{times.entity}.{times.method}" if times.entity else times.method
         root = self._tracer.start_span(
             f"{times.verb} {called}",
-            propagate.extract(times.parents),
+            propagate.extract(times.headers, getter=_FROM_HEADERS),
             SpanKind.SERVER,
             _attributes(times),
             start_time=times.began_ns,
