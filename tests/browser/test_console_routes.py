@@ -70,6 +70,7 @@ def test_status_adds_up(shop: RunningConsole) -> None:
     assert status["answered"] > 0
     assert {one["role"] for one in status["processes"]} >= {"driver", "gateway"}
     assert all(one["memory_bytes"] > 0 for one in status["processes"])
+    assert 0 <= status["view_epoch"] <= shop.http.get("/console/api/status").json()["epoch"]
 
 
 def test_epochs_come_once(shop: RunningConsole) -> None:

@@ -16,6 +16,7 @@ import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import OperationalError
+from penstock.gateway.view_epoch import view_epoch
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log
@@ -60,6 +61,7 @@ class Observed(msgspec.Struct, frozen=True):
         answered: Those whose epoch is committed.
         lag: Those that wait for their epoch.
         requests_per_s: What the epochs of the last seconds have processed.
+        view_epoch: The epoch that SQL answers of; None where no view runs.
         processes: All that say they are there, in the order of their roles.
     """
 
@@ -71,6 +73,7 @@ class Observed(msgspec.Struct, frozen=True):
     answered: int
     lag: int
     requests_per_s: float
+    view_epoch: Epoch | None
     processes: list[Process]
 
 
@@ -113,6 +116,7 @@ class Observation:
             answered=answered,
             lag=accepted - answered,
             requests_per_s=sum(one.records for one in recent) / RATE_OVER_S,
+            view_epoch=view_epoch(self._data),
             processes=list(self._processes()),
         )
 

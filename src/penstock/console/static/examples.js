@@ -16,7 +16,10 @@ export function examplesOf(plan) {
   return [...found.slice(0, MOST - 1), RECENT];
 }
 
-const RECENT = ["newest requests", "SELECT *\nFROM penstock.requests\nORDER BY epoch DESC\nLIMIT 50"];
+const RECENT = [
+  "newest requests",
+  "SELECT *\nFROM penstock.requests\nORDER BY epoch DESC\nLIMIT 50",
+];
 
 const allOf = ({ name, key }) => [
   `all of ${name}`,

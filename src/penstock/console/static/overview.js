@@ -75,7 +75,7 @@ function summary({ operators, cycles }) {
   return parts.join(" · ");
 }
 
-function processTable({ processes }) {
+function processTable({ processes, view_epoch: viewed }) {
   if (!processes.length)
     return empty(
       "No process says that it is here.",
@@ -95,7 +95,7 @@ function processTable({ processes }) {
     one.uptime_s,
     one.memory_bytes,
     one.state,
-    details(one.details),
+    one.role === "view" ? answersOf(viewed) : details(one.details),
   ]);
   return dataTable({
     caption: "Processes of the application",
@@ -108,6 +108,9 @@ function processTable({ processes }) {
 
 const stateOf = (state) =>
   el("span", { class: state === "running" ? "state" : "state absent" }, state);
+
+const answersOf = (epoch) =>
+  epoch === null ? "does not answer yet" : epoch < 0 ? "no epoch yet" : `at epoch ${count(epoch)}`;
 
 function details(all) {
   const parts = Object.entries(all).map(

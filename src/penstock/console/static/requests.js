@@ -3,11 +3,11 @@
 import { ask, encode, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { clock, count, plural } from "./format.js";
-import { dataTable } from "./table.js";
+import { dataTable, isNumeric } from "./table.js";
 import { between, button, lines } from "./widgets.js";
 
 const NEWEST = `
-  SELECT r.epoch, r.lsn, r.time, r.entity, r.key, r.method, a.error, r.request_id
+  SELECT r.epoch, r.lsn, r.time, r.entity, r.key, r.method, a.error AS outcome, r.request_id
   FROM (SELECT * FROM penstock.requests ORDER BY epoch DESC, lsn DESC LIMIT 25) AS r
   LEFT JOIN penstock.replies AS a USING (epoch, lsn)
   ORDER BY r.epoch DESC, r.lsn DESC`;
@@ -126,8 +126,12 @@ async function list(place) {
 }
 
 function newest(columns, rows, epoch) {
-  const cells = { request_id: link, time: timeOf, error: outcome };
-  const shown = columns.map(({ name, type }) => ({ name, type, cell: cells[name] }));
+  const cells = { request_id: link, time: timeOf, outcome: outcomeOf };
+  const shown = columns.map(({ name, type }) => ({
+    name,
+    numeric: isNumeric(type),
+    cell: cells[name],
+  }));
   const told = `${plural(rows.length, "request")} at epoch ${count(epoch)}`;
   return [
     dataTable({ caption: "Newest requests", columns: shown, rows }),
@@ -136,7 +140,7 @@ function newest(columns, rows, epoch) {
 }
 
 const timeOf = (time) => el("span", { title: time }, clock(Date.parse(time)));
-const outcome = (code) => (code === null ? "took effect" : `undone: ${code}`);
+const outcomeOf = (code) => (code === null ? "took effect" : `undone: ${code}`);
 
 const noneYet = () =>
   empty(

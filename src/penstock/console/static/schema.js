@@ -142,7 +142,7 @@ function hintOf(kind, schema, whole, nullable) {
         : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "" }[
             kind
           ];
-  const told = schema.description ?? whole.description ?? "";
+  const told = (schema.description ?? whole.description ?? "").replaceAll("`", "");
   return [told, type, nullable ? "or null" : ""].filter(Boolean).join(" · ");
 }
 
