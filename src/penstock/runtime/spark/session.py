@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.runtime.config import Config
 from penstock.runtime.spark.java import java_home
+from penstock.runtime.spark.java_logs import java_log_option
 
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -82,7 +83,10 @@ def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
         .config("spark.default.parallelism", str(config.partitions))
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.driver.extraJavaOptions", _java_options(scratch))
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{_java_options(scratch)} {java_log_option(scratch, config.log_format)}",
+        )
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
