@@ -18,7 +18,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.runtime.config import ViewConfig
 from penstock.views import seal
-from penstock.views.store import DAMAGES, Store, names_of
+from penstock.views.store import Damaged, Store, is_damage, names_of
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
@@ -63,7 +63,7 @@ def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) ->
 
     Raises:
         QueryError: It may not be run, is wrong, or exceeds a limit; names it.
-        duckdb.Error: One of `DAMAGES`: the file cannot be trusted.
+        Damaged: The file cannot be trusted.
     """
     time_ms = max(1, left_ms)
     rows_max = min(question.rows_max or settings.rows_max, settings.rows_max)
@@ -76,19 +76,23 @@ def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) ->
                 relation = _related(cursor, question)
                 types = [str(one) for one in relation.types]
                 table = _read(relation, rows_max, settings)
-        except duckdb.InterruptException:
-            raise QueryError(
-                f"the query took longer than {time_ms} ms; view.time_ms is {settings.time_ms}"
-            ) from None
-        except duckdb.OutOfMemoryException as error:
-            raise QueryError(
-                f"the query needs more than {settings.memory_mb} MB (view.memory_mb)"
-            ) from error
-        except DAMAGES:
-            raise
-        except duckdb.Error as error:
-            raise QueryError(seal.said(error)) from error
+        except (duckdb.Error, OSError) as error:  # OSError: what comes while rows flow
+            raise _meaning(error, time_ms, settings) from error
     return Answer(Epoch(epoch), table, types)
+
+
+def _meaning(error: Exception, time_ms: int, settings: ViewConfig) -> Exception:
+    """Return what an error of DuckDB says about the question, or about the file."""
+    text = str(error)
+    if text.startswith("INTERRUPT"):
+        return QueryError(
+            f"the query took longer than {time_ms} ms; view.time_ms is {settings.time_ms}"
+        )
+    if text.startswith("Out of Memory"):
+        return QueryError(f"the query needs more than {settings.memory_mb} MB (view.memory_mb)")
+    if is_damage(error):
+        return Damaged(text)
+    return QueryError(seal.said(error))
 
 
 def _related(cursor: duckdb.DuckDBPyConnection, question: Question) -> duckdb.DuckDBPyRelation:

@@ -49,13 +49,19 @@ _SLACK: Final = 20
 """Old requests are removed when they exceed what is kept by one in so many."""
 
 _STATE: Final = f"{SYSTEM}.view"
-DAMAGES: Final = (
-    duckdb.IOException,
-    duckdb.SerializationException,
-    duckdb.InternalException,
-    duckdb.FatalException,
-)
-"""What DuckDB raises when its file cannot be trusted any more."""
+_BREAKDOWNS: Final = ("INTERNAL Error", "FATAL Error")
+_DAMAGES: Final = ("IO Error", "Serialization Error", "Corrupt database file", *_BREAKDOWNS)
+"""How DuckDB's messages begin when it or its file cannot be trusted any more; while rows flow, only
+the message says which error it is."""
+
+
+class Damaged(Exception):
+    """The file, or DuckDB itself, has broken down; the view must be opened or made anew."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Say whether an error of DuckDB is no answer to what it was asked."""
+    return str(error).startswith(_DAMAGES)
 
 
 class Stale(Exception):
@@ -83,7 +89,7 @@ class Store:
         self._kept = 0
         try:
             self._connection = self._opened()
-        except (Stale, *DAMAGES, duckdb.Error) as error:
+        except (Stale, duckdb.Error) as error:
             self.rebuild(_why(error))
 
     def rebuild(self, why: str) -> None:
@@ -98,8 +104,12 @@ class Store:
         self._connection = self._connected()
         self._create()
 
-    def reopen(self) -> None:
-        """Open the file again after DuckDB has given it up; make it anew if that fails."""
+    def repair(self, damage: str, *, again: bool) -> None:
+        """Make the file anew; where DuckDB itself broke down, try first to open it `again`."""
+        if not (again and damage.startswith(_BREAKDOWNS)):
+            self.rebuild(damage)
+            return
+        _log.warning("view.reopened", extra={"reason": damage, "epoch": self.epoch})
         self._connection.close()
         try:
             self._connection = self._opened()

@@ -24,7 +24,7 @@ from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.views.fold import folds
 from penstock.views.question import Answer, Question, run
-from penstock.views.store import DAMAGES, Store
+from penstock.views.store import Damaged, Store, is_damage
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ class View:
         self._stopping = threading.Event()
         self._problem: str | None = None
         self._damage: str | None = None
+        self._repaired_at: Epoch | None = None
         newest = self.journal_epoch()
         self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
         self._thread = threading.Thread(target=self._follow, name="penstock-view", daemon=True)
@@ -118,15 +119,19 @@ class View:
         time_ms = min(question.timeout_ms or limit_ms, limit_ms)
         deadline = time.monotonic() + time_ms / 1_000
         wanted = self.journal_epoch() if question.min_epoch is None else question.min_epoch
-        self._await(Epoch(wanted), deadline)
-        with self._using.shared():
-            left_ms = int((deadline - time.monotonic()) * 1_000)
-            try:
-                return run(self._store, question, self._settings, left_ms)
-            except DAMAGES as error:
-                self._damage = str(error)
-                _log.exception("view.damaged")
-                raise ViewUnavailable("the SQL view was damaged and is made anew") from error
+        while True:
+            self._await(Epoch(wanted), deadline)
+            with self._using.shared():
+                if self._store.epoch < wanted:
+                    continue  # made anew since
+                left_ms = int((deadline - time.monotonic()) * 1_000)
+                try:
+                    return run(self._store, question, self._settings, left_ms)
+                except Damaged as error:
+                    self._damage = str(error)
+                    _log.exception("view.damaged", extra={"epoch": self.epoch})
+                    message = "the SQL view was damaged and is made anew"
+                    raise ViewUnavailable(message) from error
 
     def await_epoch(self, epoch: Epoch, timeout_s: float) -> bool:
         """Wait until an epoch is applied, or the time is up; say which."""
@@ -155,7 +160,7 @@ class View:
     def _fail(self, error: Exception) -> None:
         _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
         self._problem = str(error).partition("\n")[0]
-        if isinstance(error, DAMAGES):
+        if is_damage(error):
             self._damage = self._problem
         self._stopping.wait(_PAUSE_S)
 
@@ -163,10 +168,12 @@ class View:
         """Make a damaged file anew, once nobody reads it."""
         if self._damage is None:
             return
+        epoch = self._store.epoch
         with self._using.alone():
-            self._store.rebuild(self._damage)
-            self._damage = None
-            self._rebuilding_to = self.journal_epoch()
+            self._store.repair(self._damage, again=epoch != self._repaired_at)
+            self._damage, self._repaired_at = None, epoch
+            if self._store.epoch < epoch:
+                self._rebuilding_to = self.journal_epoch()
 
     def _catch_up(self) -> None:
         newest = self.journal_epoch()

@@ -1,0 +1,196 @@
+"""What happens to the SQL view when its file, its process or its journal goes wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from penstock import App, entity, key
+from penstock.base.ids import Epoch
+from penstock.errors import ConfigError, ViewUnavailable
+from penstock.journal.delta import DeltaJournal
+from penstock.journal.memory import MemoryJournal
+from penstock.runtime.config import ViewConfig
+from penstock.views import fold
+from penstock.views.question import Question
+from penstock.views.view import View
+from tests.unit.gallery import Painter, Written, app
+
+SETTINGS = ViewConfig(memory_mb=256)
+DEADLINE_S = 20.0
+
+
+@contextmanager
+def following(data: Path, journal: DeltaJournal | MemoryJournal, app: App = app) -> Iterator[View]:
+    with closing(View(data, app, journal, SETTINGS)) as view:
+        view.start()
+        yield view
+
+
+def painters(view: View) -> list[tuple[object, ...]]:
+    table = view.ask(Question("SELECT number, name FROM Painter ORDER BY number")).table
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def view_file(data: Path) -> Path:
+    return data / "view" / "view.duckdb"
+
+
+def test_view_goes_on_where_it_was(tmp_path: Path) -> None:
+    """A view that is opened again applies what came meanwhile, and nothing twice."""
+    journal = MemoryJournal()
+    written = Written(journal)
+    written.painters({1: "Ada"})
+    written.requests(1)
+    with following(tmp_path, journal) as view:
+        assert painters(view) == [(1, "Ada")]
+    written.painters({2: "Bob"})
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        assert (view.epoch, view.rebuilding) == (1, False)
+        view.start()
+        assert painters(view) == [(1, "Ada"), (2, "Bob")]
+        assert view.ask(Question("FROM requests")).table.num_rows == 1
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "noise", "empty", "log"])
+def test_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
+    """Whatever becomes of the file, the next view has everything again, and says so meanwhile."""
+    journal = MemoryJournal()
+    Written(journal).painters(dict.fromkeys(range(2000), "Ada"))
+    with following(tmp_path, journal) as view:
+        assert len(painters(view)) == 2_000
+    path = view_file(tmp_path)
+    size = path.stat().st_size
+    match damage:
+        case "lost":
+            path.unlink()
+        case "cut":
+            os.truncate(path, size // 2)
+        case "noise":
+            path.write_bytes(bytes(range(256)) * (size // 256))
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.with_name("view.duckdb.wal").write_bytes(bytes(range(256)) * 100)
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        assert view.rebuilding or damage == "log"
+        view.start()
+        assert len(painters(view)) == 2_000
+        assert not view.rebuilding
+
+
+def test_damage_under_a_running_view_is_noticed(tmp_path: Path) -> None:
+    """A query that finds damage is told to come again, and then finds everything."""
+    journal = MemoryJournal()
+    written = Written(journal)
+    written.painters({number: f"{number:0200}" for number in range(50_000)})
+    with following(tmp_path, journal) as view:
+        view.await_epoch(Epoch(0), DEADLINE_S)
+    with following(tmp_path, journal) as view:
+        size = view_file(tmp_path).stat().st_size
+        with view_file(tmp_path).open("r+b") as file:
+            file.seek(12_288)
+            file.write(b"\xaa" * (size - 12_288))
+        with pytest.raises(ViewUnavailable, match="made anew"):
+            painters(view)
+        written.painters({1: "Ada"})
+        assert painters(view)[1] == (1, "Ada")
+        assert len(painters(view)) == 50_000
+
+
+def test_other_journal_makes_it_anew(tmp_path: Path) -> None:
+    """What was fed from one journal shows nothing of it beside another one."""
+    for name in ("Ada", "Bob"):
+        journal = MemoryJournal()
+        Written(journal).painters({1: name})
+        with following(tmp_path, journal) as view:
+            assert painters(view) == [(1, name)]
+
+
+def test_other_classes_make_it_anew(tmp_path: Path) -> None:
+    """Where classes are declared otherwise, tables follow."""
+
+    @entity
+    class Stranger:
+        ident: str = key()
+
+    journal = MemoryJournal()
+    Written(journal).painters({1: "Ada"})
+    with following(tmp_path, journal, App("gallery", Painter)) as view:
+        assert painters(view) == [(1, "Ada")]
+    with following(tmp_path, journal, App("gallery", Painter, Stranger)) as view:
+        assert view.rebuilding or view.epoch == 0
+        assert painters(view) == [(1, "Ada")]
+        assert view.ask(Question("FROM Stranger")).table.num_rows == 0
+
+
+def test_second_view_is_refused(tmp_path: Path) -> None:
+    """One process has the view open; who comes second is told which."""
+    journal = MemoryJournal()
+    with (
+        following(tmp_path, journal),
+        pytest.raises(ConfigError, match=f"process {os.getpid()} has the SQL view"),
+    ):
+        View(tmp_path, app, journal, SETTINGS)
+
+
+def test_lagging_view_folds_in_bounded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long journal is applied in many transactions, each ending with an epoch."""
+    monkeypatch.setattr(fold, "ROWS_MAX", 10)
+    journal = MemoryJournal()
+    written = Written(journal)
+    for number in range(35):
+        written.painters({number: "Ada", 0: str(number)})
+    steps = [one.epoch for one in fold.folds(journal, Epoch(-1), Epoch(34))]
+    assert steps == [5, 10, 15, 20, 25, 30, 34]
+    with following(tmp_path, journal) as view:
+        assert len(painters(view)) == 35
+        assert painters(view)[0] == (0, "34")
+
+
+def test_killed_view_loses_nothing(tmp_path: Path) -> None:
+    """A view that is killed at any moment goes on, and ends with what the journal says."""
+    with closing(DeltaJournal(tmp_path / "journal", app.name)) as journal:
+        written = Written(journal)
+        for kills in range(4):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.view_process", str(tmp_path)],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parent.parent.parent,
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            for number in range(20):
+                written.painters(dict.fromkeys(range(number, 200), f"{kills}-{number}"))
+                written.requests(1)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        with following(tmp_path, journal) as view:
+            assert painters(view) == [(one, f"3-{min(one, 19)}") for one in range(200)]
+            assert view.ask(Question("FROM requests")).table.num_rows == 80
+            assert view.ask(Question("FROM epochs")).table.num_rows == 160
+
+
+def test_file_holds_an_epoch_or_not(tmp_path: Path) -> None:
+    """What cannot be applied changes nothing: state and epoch stay as they were."""
+    journal = MemoryJournal()
+    written = Written(journal)
+    written.painters({1: "Ada"})
+    with following(tmp_path, journal) as view:
+        assert painters(view) == [(1, "Ada")]
+        written.changes(("Painter", "2", None), ("Painter", "1", b"\xc1"))
+        with pytest.raises(ViewUnavailable, match=r"epoch 0, and 1 is asked for .*does not fit"):
+            view.ask(Question("SELECT 1", timeout_ms=1_500))
+        assert view.ask(Question("SELECT name FROM Painter", min_epoch=0)).epoch == 0
+    with duckdb.connect(view_file(tmp_path)) as file:
+        assert file.sql("SELECT epoch FROM penstock.view").fetchall() == [(0,)]

@@ -1,0 +1,20 @@
+"""A view that is killed while it applies: `python view_process.py DATA` never ends by itself."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from penstock.journal.delta import DeltaJournal
+from penstock.runtime.config import ViewConfig
+from penstock.views.view import View
+from tests.unit.gallery import app
+
+if __name__ == "__main__":
+    data = Path(sys.argv[1])
+    with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        view = View(data, app, journal, ViewConfig(memory_mb=256))
+        view.start()
+        while True:
+            view.await_epoch(view.journal_epoch(), 0.05)
+            sys.stdout.write(f"{view.epoch}\n")
+            sys.stdout.flush()
