@@ -104,6 +104,8 @@ class Calls:
             due_us = await self._submission.due_of(request_id)
             if due_us is not None:
                 return self._standing(request_id, {"status": "scheduled", "due_us": due_us})
+            place = await self._submission.place_of(request_id)  # it may have become due meanwhile
+        if place is None:
             raise Refused(
                 404, "not-found", f"no request has the id {request_id}, or it is known no longer"
             )
