@@ -9,13 +9,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.cli.supervisor import Supervisor
-from penstock.runtime.logs import LEVELS, QUIET, configure
+from penstock.runtime.logs import LEVELS, QUIET, JsonLines, TextLines, configure
 from tests.docs.test_cli_run import SHOP, foreground, then_stop
 
 _log = logging.getLogger("penstock.somewhere")
@@ -185,3 +186,22 @@ def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
     assert found[-1]["event"] == "driver is there again"
     printed = [one["process_role"] for one in found if one.get("line") == "here"]
     assert sorted(printed) == ["driver", "gateway", "view"]
+
+
+def test_manual_shows_real_lines() -> None:
+    """The two lines in the operations manual are what one event looks like in both forms."""
+    page = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
+    shown = re.search(r"```json\n(.*?)\n```.*?```\n(.*?)\n```", page, re.DOTALL)
+    assert shown is not None
+    told: dict[str, Any] = json.loads(shown[1])
+    record = logging.makeLogRecord(
+        {
+            "name": told["logger"],
+            "levelname": told["level"].upper(),
+            "msg": told["event"],
+            "created": datetime.fromisoformat(told["time"]).timestamp(),
+            "cause": told["cause"],
+        }
+    )
+    assert TextLines().format(record) == shown[2]
+    assert json.loads(JsonLines("driver").format(record)) == told | {"pid": os.getpid()}
