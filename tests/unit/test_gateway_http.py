@@ -187,6 +187,23 @@ def test_metrics_count_what_was_answered(shop: httpx.Client) -> None:
     assert "penstock_epoch " in text
 
 
+def test_metrics_do_not_grow_with_what_is_asked(shop: httpx.Client) -> None:
+    """Keys, ids, unknown paths and verbs make no new label values."""
+
+    def series(number: int) -> set[str]:
+        create(shop, f"label-{number}")
+        shop.get(f"/entities/Item/label-{number}")
+        shop.get(f"/requests/label-{number}")
+        shop.get(f"/nothing/label-{number}")
+        shop.request(f"VERB{number}", "/healthz")
+        text = shop.get("/metrics").text
+        return {line.rpartition(" ")[0] for line in text.splitlines()}
+
+    first = series(1)
+    assert series(2) == first == series(3)
+    assert not any("label-" in line for line in first)
+
+
 def test_named_origin_may_call_from_a_browser(shop: httpx.Client) -> None:
     """A page of a named origin is let through, and what browsers ask before is answered."""
     headers = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}

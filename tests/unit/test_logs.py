@@ -205,3 +205,15 @@ def test_manual_shows_real_lines() -> None:
     )
     assert TextLines().format(record) == shown[2]
     assert json.loads(JsonLines("driver").format(record)) == told | {"pid": os.getpid()}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_last_words_of_a_process_are_kept_at_every_level(tmp_path: Path, level: str) -> None:
+    """Why a process ended is no event of its log, so the level does not hide it."""
+    output = io.StringIO()
+    configure("supervisor", "json", level, output)
+    plain = foreground(SHOP, tmp_path, output)
+    shown = replace(plain, settings=replace(plain.settings, log_format="json"))
+    shown.say("driver", "error [config] cores = 0: must be at least 1")
+    (line,) = output.getvalue().splitlines()
+    assert json.loads(line)["line"] == "error [config] cores = 0: must be at least 1"

@@ -28,6 +28,7 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 DRIVER = """
+import prometheus_client  # as an application may that counts something itself
 import sys
 from pathlib import Path
 from penstock.base.ids import Epoch
@@ -132,6 +133,15 @@ def test_manual_names_every_metric(shown: str) -> None:
 
 def rows() -> list[tuple[str, str, str]]:
     return ROW.findall(PAGE)
+
+
+def test_clearing_begins_anew(tmp_path: Path) -> None:
+    """What was counted before a start is gone after `clear`, which needs nothing to be there."""
+    measures.clear(tmp_path)
+    ran(DRIVER, tmp_path)
+    assert "penstock_aborts_total 2.0" in ran(SHOW, tmp_path)
+    measures.clear(tmp_path)
+    assert "penstock_aborts_total" not in ran(SHOW, tmp_path)
 
 
 def test_forgetting_keeps_what_lives_and_what_was_counted(tmp_path: Path) -> None:

@@ -101,8 +101,9 @@ class Foreground:
         if line.startswith('{"time": '):
             self.console.file.write(f"{line}\n")
             self.console.file.flush()
-        else:  # what Java writes, or an interpreter that ends
-            _log.info("a process wrote", extra={"process_role": role, "line": line})
+        else:  # what Java writes, or why a process has ended: whatever the level, it is not lost
+            level = max(logging.INFO, _log.getEffectiveLevel())
+            _log.log(level, "a process wrote", extra={"process_role": role, "line": line})
 
     def tell(self, role: str, line: str) -> None:
         """Say what became of a process."""

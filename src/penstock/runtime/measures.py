@@ -40,12 +40,17 @@ def clear(data: Path) -> None:
 def measure_into(data: Path) -> Path:
     """Have this process's metrics written below a data directory, and return where they are.
 
-    `prometheus_client` reads this once, so it must come before its first import; a process serves
-    one application. Where the environment names another directory already, that one is used.
+    A process serves one application: what is made after the first call is written there. Where the
+    environment names another directory already, that one is used.
     """
     default = data.absolute() / FOLDER / DIRECTORY
     path = Path(os.environ.setdefault(_VARIABLE, str(default)))
     path.mkdir(parents=True, exist_ok=True)
+    from prometheus_client import values  # noqa: PLC0415 -- reads the variable
+
+    if values.ValueClass is values.MutexValue:
+        # An application that counts something itself has imported it before the variable was there.
+        values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     return path
 
 
