@@ -292,10 +292,11 @@ def test_calls_wait_for_a_free_connection(meddler: Meddler) -> None:
             seen = list(threads.map(lambda _: client.Coat(number).wear(), range(16)))
         assert sorted(seen) == list(range(1, 17))
     with Client(meddler.url, app, connections=1, timeout_s=0.3) as client:
-        meddler.then.append(Meddling.SILENCE)
+        meddler.then.extend([Meddling.SILENCE] * 2)  # should the second find the connection free
         with ThreadPoolExecutor(2) as threads:
             late = [threads.submit(client.Coat(number).wear, 0) for _ in range(2)]
         assert [type(one.exception()) for one in late] == [TimedOut, TimedOut]
+        meddler.then.clear()
         assert client.Coat(number).wear(0) == 16
 
 
