@@ -48,6 +48,11 @@ _FILE: Final = "view.duckdb"
 _SLACK: Final = 20
 """Old requests are removed when they exceed what is kept by one in so many."""
 
+_CATALOG: Final = "penstock_view"
+_ROW_GROUP: Final = 14_336
+"""Rows that one thread reads at a time. With DuckDB's 122,880 a class of 100,000 is read by a single
+thread: a join of three took 48 ms, with this 23 ms (two cores)."""
+
 _STATE: Final = f"{SYSTEM}.view"
 _BREAKDOWNS: Final = ("INTERNAL Error", "FATAL Error")
 _DAMAGES: Final = ("IO Error", "Serialization Error", "Corrupt database file", *_BREAKDOWNS)
@@ -118,7 +123,9 @@ class Store:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own, for one thread."""
-        return self._connection.cursor()
+        cursor = self._connection.cursor()
+        cursor.execute(f"USE {_CATALOG}")
+        return cursor
 
     def apply(self, fold: Fold) -> None:
         """Take over a fold, in one transaction.
@@ -162,11 +169,10 @@ class Store:
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(
-            self._folder / _FILE,
+            ":memory:",
             config={
                 "threads": self._settings.threads,
                 "memory_limit": f"{self._settings.memory_mb}MiB",
-                "enable_external_access": "false",
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "allow_community_extensions": "false",
@@ -174,8 +180,19 @@ class Store:
                 "temp_directory": "",  # nothing spills: a query that wants more fails
             },
         )
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        connection.execute("SET lock_configuration = true")
+        path = str(self._folder.absolute() / _FILE).replace("'", "''")
+        try:
+            connection.execute(f"ATTACH '{path}' AS {_CATALOG} (ROW_GROUP_SIZE {_ROW_GROUP})")
+            for setting in (
+                "GLOBAL TimeZone = 'UTC'",
+                "enable_external_access = false",
+                "lock_configuration = true",
+            ):
+                connection.execute(f"SET {setting}")
+            connection.execute(f"USE {_CATALOG}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
