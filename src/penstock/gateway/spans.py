@@ -114,7 +114,9 @@ class Spans:
             if name == REST:
                 continue
             begins_ns, at_ns = at_ns, at_ns + int(took * _NS_IN_MS)
-            self._phase(name, times, within, max(begins_ns, first_ns), max(at_ns, first_ns))
+            # Sums of rounded numbers may pass their total by a nanosecond.
+            bounds = [min(max(one, first_ns), end_ns) for one in (begins_ns, at_ns)]
+            self._phase(name, times, within, *bounds)
         epoch.end(end_ns)
         return end_ns
 
