@@ -1,0 +1,144 @@
+"""`penstock view` and `penstock sql` as a person uses them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.base.ids import RequestId
+from penstock.cli.sql import parameters_of
+from penstock.errors import ConfigError
+from penstock.log.api import Entry
+from penstock.runtime import presence
+from penstock.runtime.config import Config
+from tests.serial_driver import SerialDriver
+
+SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the data directory of a shop with two items, where nothing runs."""
+    folder = tmp_path_factory.mktemp("sql")
+    driver = SerialDriver(SHOP, Config(folder))
+    driver.start()
+    for name in ("i1", "i2"):
+        body, touches = driver.app.request("Item", name, "create", (), {"price": 3, "stock": 5})
+        driver.log.append([Entry(RequestId(name), body, touches, 0)])
+    assert driver.wait_until(driver.log.end(), 20_000)
+    driver.stop()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(data: Path) -> Iterator[Path]:
+    """Run a view in a process of its own; it must end well when its standard input does."""
+    command = [sys.executable, "-m", "penstock", "view", SHOP, "--data", str(data), "--supervised"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + DEADLINE_S
+    while not presence.find(data, "view") and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield data
+    _, messages = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, messages
+    assert presence.find(data, "view") == []
+
+
+def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "penstock", *words]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def test_socket_is_its_owners_alone(running: Path) -> None:
+    """Nobody else on the machine can ask."""
+    [found] = presence.find(running, "view")
+    assert Path(str(found.details["socket"])).stat().st_mode & 0o777 == 0o600
+
+
+def test_table_names_its_epoch(running: Path) -> None:
+    """A person sees a table, and below it which epoch it is of."""
+    shown = penstock("sql", "FROM Item ORDER BY item_id", "--data", str(running))
+    assert shown.returncode == 0, shown.stderr
+    assert "item_id" in shown.stdout.decode()
+    assert "epoch " in shown.stdout.decode()
+    assert "2 rows" in shown.stdout.decode()
+
+
+@pytest.mark.parametrize("shape", ["csv", "json", "arrow"])
+def test_programs_get_the_answer_alone(running: Path, shape: str) -> None:
+    """Standard output holds the answer and nothing else; the epoch is told beside it."""
+    query = "SELECT item_id, stock FROM Item WHERE price = $price ORDER BY item_id"
+    found = penstock("sql", query, "--data", str(running), "--format", shape, "--param", "price=3")
+    assert found.stderr.decode().startswith("epoch ")
+    match shape:
+        case "csv":
+            assert found.stdout == b'"item_id","stock"\n"i1",5\n"i2",5\n'
+        case "json":
+            assert json.loads(found.stdout)["rows"] == [["i1", 5], ["i2", 5]]
+        case _:
+            table = pa.ipc.open_stream(BytesIO(found.stdout)).read_all()
+            assert table.to_pylist()[0] == {"item_id": "i1", "stock": 5}
+
+
+def test_mistake_is_explained(running: Path) -> None:
+    """A table that is a word of SQL, or nearly right, is named as it must be written."""
+    for query, hint in (("FROM Order", 'written "Order"'), ("FROM Itm", 'Did you mean "Item"')):
+        refused = penstock("sql", query, "--data", str(running))
+        assert refused.returncode == 2
+        assert hint in refused.stderr.decode()
+
+
+def test_second_view_is_refused(running: Path) -> None:
+    """One view at a time serves a directory; who comes second is told which."""
+    second = penstock("view", SHOP, "--data", str(running))
+    assert second.returncode == 2
+    assert "open already" in second.stderr.decode()
+
+
+def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
+    """Without a view the command brings one up to date itself, if it knows the application."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    driver.start()
+    body, touches = driver.app.request("Item", "i9", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    assert driver.wait_until(driver.log.end(), 20_000)
+    driver.stop()
+    query = ("sql", "SELECT item_id FROM Item", "--data", str(tmp_path), "--format", "csv")
+    assert penstock(*query, SHOP).stdout == b'"item_id"\n"i9"\n'
+    assert "name the application" in penstock(*query).stderr.decode()
+
+
+def test_view_ends_at_sigterm(tmp_path: Path) -> None:
+    """A signal ends the view in good order, and its socket and presence with it."""
+    deep = tmp_path / ("d" * 60) / ("e" * 60)  # too long a path for a socket
+    command = [sys.executable, "-m", "penstock", "view", SHOP, "--data", str(deep)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := presence.find(deep, "view")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    socket = Path(str(found[0].details["socket"]))
+    assert socket.is_socket()
+    process.send_signal(signal.SIGTERM)
+    _, messages = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, messages
+    assert not socket.exists()
+    assert presence.find(deep, "view") == []
+
+
+def test_parameters_are_json_or_text() -> None:
+    """A parameter is JSON where it reads as such; all have names, or none has."""
+    assert parameters_of(["1", "x", "[1]", "a b=c"]) == [1, "x", [1], "a b=c"]
+    assert parameters_of(["n=1", "name=x=y"]) == {"n": 1, "name": "x=y"}
+    with pytest.raises(ConfigError, match="either all"):
+        parameters_of(["n=1", "2"])
