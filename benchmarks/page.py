@@ -107,7 +107,30 @@ def parts_content(figures: Figures) -> str:
     return f"{table(('part', 'what', 'figure:'), rows)}\n\n{machine_text(figures['machine'])}"
 
 
-CONTENTS: Final = {"peers": peers_content, "parts": parts_content}
+def over_http_content(figures: Figures) -> str:
+    """Return the table of `benchmarks.over_http`."""
+    head = ("clients", "checkouts/s:", "p50 ms:", "p99 ms:", "errors:")
+    head = (*head, "gateway, µs a request:", "empty route, µs:", "conserved")
+    rows = [
+        (
+            f"{row['connections']:,}",
+            number(row["requests_per_s"]),
+            *(_milliseconds(row["latency_ms"][one]) for one in ("p50", "p99")),
+            str(row["errors"]),
+            number(row["gateway_us_per_request"]),
+            number(row["empty_route_us_per_request"]),
+            "yes" if row["conserved"] else "**no**",
+        )
+        for row in figures["rows"]
+    ]
+    return f"{table(head, rows)}\n\n{machine_text(figures['machine'])}"
+
+
+CONTENTS: Final = {
+    "peers": peers_content,
+    "parts": parts_content,
+    "over_http": over_http_content,
+}
 """What makes each generated part from its figures."""
 
 

@@ -2,8 +2,8 @@
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.runtime.config import Config
 from penstock.runtime.boot import boot_id
+from penstock.runtime.config import Config
 from penstock.state.digest import digest_of_mapping
 from penstock.state.stores import Stores
 from tests.differential.simulation import Answer, apply

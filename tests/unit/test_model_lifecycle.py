@@ -330,4 +330,5 @@ def test_upsert_can_be_a_request() -> None:
     for price in (1, 2):
         kit.submit("Item", "a", "upsert", [], {"price": price})
         found = kit.entity("Item", "a")
-        assert found is not None and found["price"] == price
+        assert found is not None
+        assert found["price"] == price
