@@ -245,7 +245,8 @@ def _print_table(told: Told) -> None:
     count = f"{found.num_rows:,} row{'s' if found.num_rows != 1 else ''}"
     if found.num_rows > ROWS_SHOWN:
         count = f"the first {ROWS_SHOWN:,} of {count}; --format csv prints all"
-    table = Table(caption=f"epoch {told.epoch}, {count}")
+    caption = f"epoch {told.epoch}, {count}"
+    table = Table(caption=caption, min_width=len(caption))
     for field in found.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         numeric = numeric or pa.types.is_decimal(field.type)
