@@ -53,6 +53,7 @@ class Shop:
         self.call = call
 
     def state(self, entity: str, **values: object) -> bytes:
+        """Encode a state; an order has two lines, drawn at random."""
         kind = APP.entities[entity]
         item, user = APP.entities["Item"].cls, APP.entities["User"].cls
         if entity == "Order":
@@ -62,6 +63,7 @@ class Shop:
         return kind.encode({kind.key_name: None, **kind.defaults, **values})
 
     def load(self) -> None:
+        """Commit an epoch of creations for each class."""
         for entity, values in (
             ("Item", {"price": 1, "stock": 1_000_000}),
             ("User", {"credit": 1_000_000}),
@@ -71,6 +73,7 @@ class Shop:
             self.commit(rows, 0)
 
     def checkouts(self, count: int) -> None:
+        """Commit an epoch of so many checkouts."""
         rows = []
         for entity, drawn, values in (
             ("Item", 2 * count, {"price": 1}),
@@ -86,6 +89,7 @@ class Shop:
         self.commit(rows, count)
 
     def commit(self, rows: list[tuple[str, str, bytes]], requests: int) -> None:
+        """Commit an epoch of changes, and of so many requests."""
         self.epoch = Epoch(self.epoch + 1)
         entities, keys, states = zip(*rows, strict=True)
         numbers = pa.array(np.full(len(rows), self.epoch))
@@ -112,6 +116,7 @@ class Shop:
 
 
 def quantiles(view: View, query: str, seconds: float, *parameters: object) -> str:
+    """Ask a query 20 times a second at most, and say how long it took."""
     took = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -139,6 +144,7 @@ def main() -> None:
 
 
 def measure(view: View, shop: Shop, options: argparse.Namespace) -> None:
+    """Measure the rebuild, then queries without and with epochs beside them."""
     began = time.perf_counter()
     view.start()
     view.await_epoch(shop.epoch, 600)
