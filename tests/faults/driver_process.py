@@ -32,7 +32,7 @@ DEADLINE_S = 120.0
 LOOK_S = 0.02
 REFUSED, GAVE_UP = 3, 4
 KILLED = -signal.SIGKILL
-_DEATH = "ERROR Executor: Exception in task"
+_DEATH = "Executor: Exception in task"
 
 
 def wait_for(

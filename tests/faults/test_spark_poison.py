@@ -104,7 +104,7 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         assert len(poisoned.watch.epochs_of(names)) == 1
         stuck = [one for one in driver.logged("a task makes no progress") if "epoch" in one]
         assert stuck, "the watchdog names what hangs"
-        assert {"epoch", "round", "task", "position", "pid"} <= stuck[0].keys()
+        assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
         driver.stop()
     with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=0) as driver:
         calls, names = mixed(poisoned, ["exit_at_once", "loop", "allocate"])

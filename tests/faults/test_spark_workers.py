@@ -54,4 +54,6 @@ def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psuti
 
 
 def named(driver: DriverProcess, process: psutil.Process, words: str) -> bool:
-    return any(words in one["message"] and one["pid"] == process.pid for one in driver.logs())
+    return any(
+        words in one["message"] and one.get("worker") == process.pid for one in driver.logs()
+    )
