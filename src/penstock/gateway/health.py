@@ -5,6 +5,7 @@ processes them now is told beside, because while it starts again requests are ta
 answered afterwards.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Health:
         told = {
             "status": "not ready" if reasons else "ready",
             "reasons": reasons,
+            "pid": os.getpid(),
             "epoch": self._following.epoch,
             "waiting": self._following.waiting,
             "driver": "running" if presence.find(self._data, "driver") else "absent",

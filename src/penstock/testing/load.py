@@ -94,16 +94,23 @@ class Load:
         await asyncio.gather(*workers)
 
     async def _work(self, requests: Iterator[Request], deadline: float) -> None:
-        connection = _Connection(self.host, self.port)
-        try:
+        with self.connection() as connection:
             for request in requests:  # shared by all workers of this loop
-                self.answers.append(await self._ask(connection, request))
+                self.answers.append(await self.ask(connection, request))
                 if time.perf_counter() >= deadline:
                     return
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator["Connection"]:
+        """Give one connection, which is opened when it is needed and closed at the end."""
+        connection = Connection(self.host, self.port)
+        try:
+            yield connection
         finally:
             connection.close()
 
-    async def _ask(self, connection: "_Connection", request: Request) -> Answer:
+    async def ask(self, connection: "Connection", request: Request) -> Answer:
+        """Send one request, again where that is safe, and return its answer."""
         began = time.perf_counter()
         data = request.encoded(f"{self.host}:{self.port}")
         tries, status, body = 0, 0, b""
@@ -122,7 +129,7 @@ class Load:
         return Answer(request, status, body, began, time.perf_counter() - began, tries)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection with one request under way; opened when it is needed."""
 
     def __init__(self, host: str, port: int) -> None:

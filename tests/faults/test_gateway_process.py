@@ -1,0 +1,152 @@
+"""A gateway as a process of its own: very many waiting requests, a graceful end, a sudden one."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from penstock.gateway.serving import free_port
+from penstock.runtime import presence
+from penstock.runtime.config import Config
+from penstock.testing.load import Load, Request
+from tests.faults.driver_process import wait_for
+from tests.serial_driver import SerialDriver
+
+SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
+HOST = "127.0.0.1"
+MANY = 10_000
+BYTES_MAX = 500 << 20
+
+
+@contextmanager
+def gateway(data: Path, port: int, **settings: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a gateway of the shop; it is killed at the end if it still runs."""
+    command = [sys.executable, "-m", "penstock", "gateway", SHOP, "--data", str(data)]
+    command += ["--port", str(port)]
+    for name, value in settings.items():
+        command += ["--set", f"gateway.{name}={value}"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(
+                lambda: any(one.pid == process.pid for one in presence.find(data, "gateway")),
+                "a gateway that listens",
+                deadline_s=30,
+            )
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def driver(data: Path) -> Iterator[None]:
+    """Process what is in the log."""
+    running = SerialDriver(SHOP, Config(data=data, cores=1))
+    running.start()
+    try:
+        yield
+    finally:
+        running.stop()
+
+
+def waiting(port: int) -> int:
+    told: dict[str, Any] = httpx.get(f"http://{HOST}:{port}/readyz").json()
+    return int(told["waiting"])
+
+
+def create(number: int) -> Request:
+    return Request("POST", "/stock/item/create/1", request_id=f"create-{number}")
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port(HOST)
+
+
+def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
+    """10,000 clients wait for a driver in less than 500 MB, more are refused, and all get answers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MANY if hard == resource.RLIM_INFINITY else min(hard, 2 * MANY)
+    assert wanted > MANY + 100, "this machine lets no process have 10,000 connections"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    with (
+        gateway(tmp_path, port, waiting_max=MANY) as process,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        load = Load(HOST, port, MANY)
+        crowd = thread.submit(load.run, iter([create(number) for number in range(MANY)]))
+        wait_for(lambda: waiting(port) == MANY, "everybody waiting", deadline_s=60)
+        assert psutil.Process(process.pid).memory_info().rss < BYTES_MAX
+        more = httpx.post(f"http://{HOST}:{port}/stock/item/create/1")
+        assert (more.status_code, more.headers["retry-after"]) == (429, "1")
+        with driver(tmp_path):
+            answers = crowd.result(timeout=90)
+    assert Counter(one.status for one in answers) == {200: MANY}
+    assert len({one.body for one in answers}) == MANY
+
+
+def test_first_signal_answers_who_waits(tmp_path: Path, port: int) -> None:
+    """After SIGTERM who waits is answered, who comes is sent away, and the process ends with 0."""
+    with gateway(tmp_path, port) as process, ThreadPoolExecutor(1) as thread:
+        crowd = thread.submit(Load(HOST, port, 50).run, iter([create(one) for one in range(50)]))
+        wait_for(lambda: waiting(port) == 50, "everybody waiting")
+        process.send_signal(signal.SIGTERM)
+        url = f"http://{HOST}:{port}"
+        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 503, "the drain")
+        refused = httpx.post(f"{url}/stock/item/create/1")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopping")
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        with driver(tmp_path):
+            answers = crowd.result(timeout=30)
+        assert {one.status for one in answers} == {200}
+        assert process.wait(timeout=30) == 0
+
+
+def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
+    """Nobody has to wait for who waits: a second SIGTERM ends the process."""
+    with gateway(tmp_path, port) as process, ThreadPoolExecutor(1) as thread:
+        load = Load(HOST, port, 1, timeout_s=5)
+        thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
+        wait_for(lambda: waiting(port) == 1, "somebody waiting")
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: httpx.get(f"http://{HOST}:{port}/readyz").status_code == 503, "the drain")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 130
+
+
+def test_killed_gateway_takes_nothing_with_it(tmp_path: Path, port: int) -> None:
+    """A request whose gateway dies before the answer is answered by another one, once done."""
+    with (
+        gateway(tmp_path, port) as first,
+        gateway(tmp_path, port),
+        ThreadPoolExecutor(1) as thread,
+    ):
+        load = Load(HOST, port, 40)
+        crowd = thread.submit(load.run, iter([create(number) for number in range(40)]))
+
+        def everybody() -> int:
+            counts = {}
+            for _ in range(20):  # each connection reaches one of the two
+                told = httpx.get(f"http://{HOST}:{port}/readyz").json()
+                counts[told["pid"]] = told["waiting"]
+            return sum(counts.values())
+
+        wait_for(lambda: everybody() == 40, "everybody waiting")
+        os.kill(first.pid, signal.SIGKILL)
+        with driver(tmp_path):
+            answers = crowd.result(timeout=30)
+            again = Load(HOST, port, 1).run(iter([create(number) for number in range(40)]))
+    assert {one.status for one in answers} == {200}
+    assert max(one.tries for one in answers) > 1, "some clients were the killed gateway's"
+    first_told = {one.request.request_id: one.body for one in answers}
+    assert {one.request.request_id: one.body for one in again} == first_told
