@@ -97,6 +97,14 @@ def test_mistake_is_explained(running: Path) -> None:
         assert hint in refused.stderr.decode()
 
 
+def test_query_cannot_take_the_memory_of_all(running: Path) -> None:
+    """What DuckDB does not count is bounded by the process: the query fails, the view goes on."""
+    greedy = penstock("sql", "SELECT range(1000000000)", "--data", str(running))
+    assert greedy.returncode == 2
+    assert "view.memory_mb" in greedy.stderr.decode()
+    assert penstock("sql", "SELECT 1", "--data", str(running)).returncode == 0
+
+
 def test_second_view_is_refused(running: Path) -> None:
     """One view at a time serves a directory; who comes second is told which."""
     second = penstock("view", SHOP, "--data", str(running))
@@ -115,6 +123,21 @@ def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
     query = ("sql", "SELECT item_id FROM Item", "--data", str(tmp_path), "--format", "csv")
     assert penstock(*query, SHOP).stdout == b'"item_id"\n"i9"\n'
     assert "name the application" in penstock(*query).stderr.decode()
+
+
+def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """A view that cannot come up to date says why, instead of trying for ever."""
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    driver.start()
+    body, touches = driver.app.request("Item", "i9", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    assert driver.wait_until(driver.log.end(), 20_000)
+    driver.stop()
+    for part in (tmp_path / "journal").rglob("kind=changes/*.parquet"):
+        part.write_bytes(b"noise")
+    refused = penstock("sql", "FROM Item", SHOP, "--data", str(tmp_path))
+    assert refused.returncode == 1
+    assert "cannot go on from epoch -1: part kind=changes" in refused.stderr.decode()
 
 
 def test_view_ends_at_sigterm(tmp_path: Path) -> None:

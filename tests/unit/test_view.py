@@ -106,6 +106,14 @@ def test_limit_is_kept_and_named(view: View, query: str, limit: str) -> None:
     assert view.ask(Question("SELECT 1")).table.num_rows == 1
 
 
+def test_query_ends_however_short_its_time_is(view: View) -> None:
+    """Time that is up between two statements of DuckDB ends the query, too."""
+    query = "SELECT count(*) FROM range(100000000000) WHERE range % 7 = hash(range) % 5"
+    for timeout_ms in [1, 2, 3, 4] * 10:
+        with pytest.raises((QueryError, ViewUnavailable)):
+            view.ask(Question(query, timeout_ms=timeout_ms))
+
+
 def test_limits_can_be_lowered_only(view: View) -> None:
     """A question may ask for less than the view's limits, not for more."""
     query = "SELECT * FROM range(1000)"
@@ -151,6 +159,20 @@ def test_socket_answers_in_three_formats(view: View) -> None:
     answer = asked(view, "POST", "/sql", json=body, headers={"Accept": "text/csv;q=1, */*"})
     assert answer.headers["content-type"].startswith("text/csv")
     assert answer.text == '"number","name"\n1,"Ada"\n'
+
+
+@pytest.mark.parametrize(
+    "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "['290000-01-01'::TIMESTAMP]"]
+)
+@pytest.mark.parametrize("media", ["application/json", "text/csv"])
+def test_time_that_json_cannot_show_is_named(view: View, value: str, media: str) -> None:
+    """An infinite or far date is no error of the view's: the column is named, and Arrow has it."""
+    body = {"query": f"SELECT {value} AS far"}
+    answer = asked(view, "POST", "/sql", json=body, headers={"Accept": media})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "query")
+    assert answer.json()["error"]["message"].startswith("far holds a time")
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    assert asked(view, "POST", "/sql", json=body, headers=arrow).status_code == 200
 
 
 @pytest.mark.parametrize(

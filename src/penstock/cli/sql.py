@@ -190,12 +190,20 @@ def _opened(app: str, settings: Config) -> Iterator[View]:
 
 
 def _show_progress(view: View) -> None:
+    """Wait until a view has come to where the journal is.
+
+    Raises:
+        ViewUnavailable: It cannot; says why.
+    """
     first, last = view.epoch, view.journal_epoch()
     columns = TextColumn("reading the journal"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=last - first)
-        while view.epoch < last:
-            view.await_epoch(last, _LOOK_S)
+        while not view.await_epoch(last, _LOOK_S):
+            if view.problem is not None:
+                raise ViewUnavailable(
+                    f"the SQL view cannot go on from epoch {view.epoch}: {view.problem}"
+                )
             progress.update(task, completed=view.epoch - first)
 
 

@@ -13,7 +13,8 @@ where the type allows: nested values are flattened by C loops (`zip`, `chain`), 
 | UUID | UUID | |
 | Enum, Literal | BIGINT or VARCHAR | the value; JSON text where values are of several types |
 | a reference | the type of the other's key | |
-| list, set, tuple[T, ...] | T[] | |
+| list, tuple[T, ...] | T[] | |
+| set, frozenset | T[] | sorted where the attribute itself is the set |
 | tuple[A, B] | STRUCT(_1 A, _2 B) | |
 | dict[K, V] | MAP(K, V) | JSON text where K is no scalar |
 | a dataclass | STRUCT | JSON text where it holds itself |
@@ -57,12 +58,14 @@ class Column(ABC):
         arrow: What `build` gives.
         wire: What a value is decoded as from MessagePack.
         cast: Whether the SQL type differs from what the Arrow type becomes by itself.
+        ordered: Whether its lists are sets, to be sorted as SQL sorts.
     """
 
     sql: str
     arrow: pa.DataType
     wire: Any
     cast: bool = False
+    ordered: bool = False
 
     @abstractmethod
     def build(self, values: Sequence[Any]) -> pa.Array:
@@ -129,11 +132,12 @@ class Reference(Column):
 class Lists(Column):
     """Lists, sets and tuples of any length."""
 
-    def __init__(self, item: Column) -> None:
+    def __init__(self, item: Column, *, ordered: bool) -> None:
         self.sql = f"{item.sql}[]"
         self.arrow = pa.list_(item.arrow)
         self.wire = list[item.wire] | None  # type: ignore[name-defined]
         self.cast = item.cast
+        self.ordered = ordered
         self._item = item
 
     def build(self, values: Sequence[Any]) -> pa.Array:
@@ -261,7 +265,7 @@ def _nested(annotation: Any, wide: bool, inside: tuple[type, ...]) -> Column:  #
             members = [one for one in arguments if one is not type(None)]
             found = column(members[0]) if len(members) == 1 else Json()
         case origin if origin in (list, set, frozenset) or arguments[1:] == (Ellipsis,):
-            found = Lists(column(arguments[0]))
+            found = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
         case origin if origin is tuple and arguments:
             named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
             found = Structs(named, named=False)

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import csv
 
+from penstock.errors import QueryError
 from penstock.views.column import json_text
 from penstock.views.question import Answer
 
@@ -45,7 +46,11 @@ def format_of(accept: str) -> Format:
 
 
 def encode(answer: Answer, chosen: Format) -> bytes:
-    """Return an answer's body."""
+    """Return an answer's body.
+
+    Raises:
+        QueryError: JSON or CSV are chosen, and a date lies outside of the years 1 to 9999.
+    """
     match chosen:
         case Format.JSON:
             return _json(answer)
@@ -56,9 +61,13 @@ def encode(answer: Answer, chosen: Format) -> bytes:
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Return rows whose values JSON can hold."""
-    columns = [_plain_column(column) for column in table.columns]
-    return list(zip(*columns, strict=True)) if columns else []
+    """Return rows whose values JSON can hold.
+
+    Raises:
+        QueryError: A date lies outside of the years 1 to 9999, or is infinite.
+    """
+    columns = map(_plain_column, table.column_names, table.columns)
+    return list(zip(*columns, strict=True))
 
 
 def _json(answer: Answer) -> bytes:
@@ -70,7 +79,7 @@ def _json(answer: Answer) -> bytes:
 
 
 def _csv(table: pa.Table) -> bytes:
-    columns = [_csv_column(column) for column in table.columns]
+    columns = list(map(_csv_column, table.column_names, table.columns))
     sink = pa.BufferOutputStream()
     csv.write_csv(pa.Table.from_arrays(columns, names=table.column_names), sink)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -85,19 +94,25 @@ def _arrow(answer: Answer) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _plain_column(column: pa.ChunkedArray) -> list[Any]:
+def _plain_column(name: str, column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
     plain = _plain_of(column.type)
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise QueryError(
+            f"{name} holds a time that JSON and CSV cannot show ({error}); "
+            "cast it to VARCHAR, or ask for Arrow"
+        ) from error
     return values if plain is None else [None if one is None else plain(one) for one in values]
 
 
-def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _csv_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind):
         return column
-    texts = [None if one is None else _text(one) for one in _plain_column(column)]
+    texts = [None if one is None else _text(one) for one in _plain_column(name, column)]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 

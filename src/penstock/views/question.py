@@ -23,6 +23,9 @@ from penstock.views.store import Damaged, Store, is_damage, names_of
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
 
+_AGAIN_S: Final = 0.02
+"""How soon a query that goes on is interrupted again."""
+
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked, as the body of `POST /sql`.
@@ -78,6 +81,8 @@ def run(store: Store, question: Question, settings: ViewConfig, left_ms: int) ->
                 table = _read(relation, rows_max, settings)
         except (duckdb.Error, OSError) as error:  # OSError: what comes while rows flow
             raise _meaning(error, time_ms, settings) from error
+        except MemoryError as error:
+            raise too_large(settings) from error
     return Answer(Epoch(epoch), table, types)
 
 
@@ -89,10 +94,15 @@ def _meaning(error: Exception, time_ms: int, settings: ViewConfig) -> Exception:
             f"the query took longer than {time_ms} ms; view.time_ms is {settings.time_ms}"
         )
     if text.startswith("Out of Memory"):
-        return QueryError(f"the query needs more than {settings.memory_mb} MB (view.memory_mb)")
+        return too_large(settings)
     if is_damage(error):
         return Damaged(text)
     return QueryError(seal.said(error))
+
+
+def too_large(settings: ViewConfig) -> QueryError:
+    """Return the error of a query that needs more memory than there is."""
+    return QueryError(f"the query needs more than {settings.memory_mb} MB (view.memory_mb)")
 
 
 def _related(cursor: duckdb.DuckDBPyConnection, question: Question) -> duckdb.DuckDBPyRelation:
@@ -125,10 +135,25 @@ def _read(relation: duckdb.DuckDBPyRelation, rows_max: int, settings: ViewConfig
 
 @contextmanager
 def _interrupted_after(cursor: duckdb.DuckDBPyConnection, time_ms: int) -> Iterator[None]:
-    timer = threading.Timer(time_ms / 1_000, cursor.interrupt)
-    timer.daemon = True
-    timer.start()
+    """Interrupt what a cursor runs once the time is up, until the block ends.
+
+    Once is not enough: DuckDB forgets an interruption when the next statement begins.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        pause_s = time_ms / 1_000
+        while not done.wait(pause_s):
+            cursor.interrupt()
+            pause_s = _AGAIN_S
+
+    watcher = threading.Thread(target=watch, name="penstock-query-limit", daemon=True)
+    try:
+        watcher.start()
+    except RuntimeError as error:  # no memory is left for a stack
+        raise MemoryError from error
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()

@@ -4,11 +4,16 @@
 is 400, what will be better later 503; headers name the epoch, and whether the view is being made
 anew. SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, end the process
 after the questions that run.
+
+The process bounds its own memory: what DuckDB counts towards `view.memory_mb` are its buffers, not
+the vectors that pass through a query, and `SELECT range(1000000000)` is one of 20 GB. Beyond the
+bound allocations fail, which ends that query with an error and leaves the rest of the machine alone.
 """
 
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import psutil
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
@@ -31,7 +37,7 @@ from penstock.errors import Overloaded, PenstockError, QueryError, UserError
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.runtime import presence
-from penstock.runtime.config import Config
+from penstock.runtime.config import Config, ViewConfig
 from penstock.views.format import encode, format_of
 from penstock.views.question import Question
 from penstock.views.view import View
@@ -45,6 +51,10 @@ AT_ONCE: Final = 4
 
 WAITING_MAX: Final = 64
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
+_MEMORY_TIMES: Final = 3
+"""How often `view.memory_mb` the process may grow: DuckDB's buffers, vectors, answers."""
+
+_MEMORY_SLACK: Final = 512 << 20
 _SECOND_SIGNAL: Final = 130
 _RETRY_AFTER: Final = {"Retry-After": "1"}
 
@@ -99,6 +109,8 @@ class Endpoints:
             return Response(encode(answer, chosen), 200, headers, chosen)
         except PenstockError as error:
             return self._refusal(error)
+        except MemoryError:
+            return self._refusal(QueryError("the answer is too large for view.memory_mb"))
 
     def _refusal(self, error: PenstockError) -> Response:
         wrong = isinstance(error, UserError)
@@ -157,6 +169,7 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
             await _until_listening(socket, serving)
         finally:
             os.umask(former)
+        _bound_memory(config.view)
         with presence.present(config.data, ROLE, spec, socket=str(socket)):
             _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -167,6 +180,17 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         if watching is not None:
             watching.cancel()
         await loop.run_in_executor(None, endpoints.close)
+
+
+def _bound_memory(settings: ViewConfig) -> None:
+    """Let allocations fail beyond what this process takes now, and what queries may use."""
+    taken = getattr(psutil.Process().memory_info(), "data", None)
+    if taken is None:  # not Linux, where the kernel counts and bounds it
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = taken + _MEMORY_TIMES * (settings.memory_mb << 20) + _MEMORY_SLACK
+    bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
 
 
 @contextmanager

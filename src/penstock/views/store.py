@@ -271,9 +271,9 @@ class Store:
         target, key = quoted(table.name), quoted(table.key)
         if gone:
             with self._given(keys) as source:
-                cast = self._selected(table, 1)
+                chosen = self._selected(table, 1)
                 self._connection.execute(
-                    f"DELETE FROM {target} WHERE {key} IN (SELECT {cast} FROM {source})"
+                    f"DELETE FROM {target} WHERE {key} IN (SELECT {chosen} FROM {source})"
                 )
         if kept:
             self._put(table, rows)
@@ -292,12 +292,12 @@ class Store:
             )
 
     def _selected(self, table: EntityTable, count: int | None = None) -> str:
-        return ", ".join(
-            f"CAST({quoted(name)} AS {column.sql}) AS {quoted(name)}"
-            if column.cast
-            else quoted(name)
-            for name, column in table.columns[:count]
-        )
+        chosen = []
+        for name, column in table.columns[:count]:
+            value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
+            value = f"list_sort({value})" if column.ordered else value
+            chosen.append(f"{value} AS {quoted(name)}")
+        return ", ".join(chosen)
 
     def _widen(self, name: str) -> EntityTable:
         """Give a class the wider types; what it holds is copied."""

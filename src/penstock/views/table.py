@@ -23,7 +23,7 @@ from penstock.views.column import Column, column_of, distinct, json_text, keys_o
 SYSTEM: Final = "penstock"
 """The schema of Penstock's own tables."""
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Of all tables together: a view made with another one is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"

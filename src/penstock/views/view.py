@@ -92,6 +92,11 @@ class View:
         return self._store.epoch
 
     @property
+    def problem(self) -> str | None:
+        """What keeps the view from going on, beyond what it repairs by itself."""
+        return None if self._damage is not None else self._problem
+
+    @property
     def rebuilding(self) -> bool:
         """Whether the view is made anew and has not come to where the journal then was."""
         return self._store.epoch < self._rebuilding_to
@@ -154,14 +159,15 @@ class View:
                 if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
                     self._catch_up()
                 self._problem = None
-            except (PenstockError, duckdb.Error, OSError) as error:
+            except (PenstockError, duckdb.Error, OSError, MemoryError) as error:
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
-        self._problem = str(error).partition("\n")[0]
+        problem = str(error).partition("\n")[0] or type(error).__name__
         if is_damage(error):
-            self._damage = self._problem
+            self._damage = problem
+        self._problem = problem
         self._stopping.wait(_PAUSE_S)
 
     def _repair(self) -> None:
@@ -171,7 +177,8 @@ class View:
         epoch = self._store.epoch
         with self._using.alone():
             self._store.repair(self._damage, again=epoch != self._repaired_at)
-            self._damage, self._repaired_at = None, epoch
+            self._problem = self._damage = None
+            self._repaired_at = epoch
             if self._store.epoch < epoch:
                 self._rebuilding_to = self.journal_epoch()
 
