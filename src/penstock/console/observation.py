@@ -190,16 +190,16 @@ def _described(one: Presence) -> Process:
         role=one.role,
         started_s=one.started_s,
         uptime_s=max(0.0, time.time() - one.started_s),
-        memory_bytes=_memory_of(process),
+        memory_bytes=_memory_of(process, alone=one.role == "supervisor"),
         state=_STATES.get(process.status(), "running"),
         details={name: value for name, value in one.details.items() if name != "socket"},
     )
 
 
-def _memory_of(process: psutil.Process) -> int:
-    """Return the resident memory of a process and of those that it started."""
+def _memory_of(process: psutil.Process, *, alone: bool) -> int:
+    """Return the resident memory of a process, with that of those it started unless `alone`."""
     size: int = process.memory_info().rss
-    for child in process.children(recursive=True):
+    for child in [] if alone else process.children(recursive=True):
         try:
             size += child.memory_info().rss
         except psutil.Error:
