@@ -55,7 +55,15 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def ran(program: str, data: Path) -> str:
     command = [sys.executable, "-c", program, str(data)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=own_environment()
+    )
+    return done.stdout
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment without what a gateway in this process has put there."""
+    return {name: text for name, text in os.environ.items() if name != measures.VARIABLE}
 
 
 def begun(program: str, data: Path) -> "subprocess.Popen[str]":
@@ -64,6 +72,7 @@ def begun(program: str, data: Path) -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=own_environment(),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -19,7 +19,8 @@ from penstock.runtime.presence import FOLDER
 from penstock.runtime.report import REST, EpochReport, took_ms
 
 DIRECTORY: Final = "metrics"
-_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable by which `prometheus_client` is told where; children inherit it."""
 
 LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75)
 LATENCY_S_LONG: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -44,7 +45,7 @@ def measure_into(data: Path) -> Path:
     environment names another directory already, that one is used.
     """
     default = data.absolute() / FOLDER / DIRECTORY
-    path = Path(os.environ.setdefault(_VARIABLE, str(default)))
+    path = Path(os.environ.setdefault(VARIABLE, str(default)))
     path.mkdir(parents=True, exist_ok=True)
     from prometheus_client import values  # noqa: PLC0415 -- reads the variable
 
