@@ -20,6 +20,8 @@ from penstock.cli.gateway import gateway
 from penstock.cli.keys import keys
 from penstock.cli.new import HELP as NEW_HELP
 from penstock.cli.new import new
+from penstock.cli.replay import HELP as REPLAY_HELP
+from penstock.cli.replay import again as replay
 from penstock.cli.run import HELP as RUN_HELP
 from penstock.cli.run import run
 from penstock.cli.sql import HELP as SQL_HELP
@@ -75,6 +77,7 @@ application.command(help=VIEW_HELP)(view)
 application.command(help=SQL_HELP)(sql)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
+application.command("replay", help=REPLAY_HELP)(replay)
 application.command(help=DEMO_HELP)(demo)
 application.add_typer(keys, name="keys")
 application.add_typer(bench, name="bench")

@@ -1,0 +1,108 @@
+"""Replay: requests of a journal that are run again and compared, per second.
+
+    python -m benchmarks.replay [--orders N] [--checkouts N] [--epoch N]
+
+The journal is the shop's: items, users and orders are created, then orders with one to three items
+are checked out, in epochs of the given size. Prints one JSON object: how many requests were replayed
+a second, with reading and comparing (`compared_per_s`), and by the local runtime alone, from memory
+(`run_per_s`). Writes to a temporary directory.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
+from penstock.cli.bench.options import Options
+from penstock.cli.bench.workload import Workload, workload_of
+from penstock.engine.execute import Executor, Limits
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Record
+from penstock.runtime.history.past import Past
+from penstock.runtime.history.replay import replay
+from penstock.runtime.local.runtime import LocalRuntime
+
+
+def main() -> None:
+    """Write a journal, replay it and print the rates."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--orders", type=int, default=20_000)
+    parser.add_argument("--checkouts", type=int, default=100_000)
+    parser.add_argument("--epoch", type=int, default=5_000)
+    chosen = parser.parse_args()
+    work = workload_of(options_of(chosen.orders))
+    bodies = [body for body, _ in work.loading]
+    loading = len(bodies)
+    bodies += [work.pool[index][0] for index in work.draw(chosen.checkouts).tolist()]
+    records = [
+        Record(Lsn(lsn), RequestId(f"request-{lsn}"), body, 1_000_000 + lsn)
+        for lsn, body in enumerate(bodies)
+    ]
+    with tempfile.TemporaryDirectory() as directory:
+        first = write_journal(Path(directory), work, records, loading, chosen.epoch)
+        with Past(Path(directory), work.app) as past:
+            span = past.span(first, None)
+            found = replay(past, work.app, work.spec, Limits(), span, lambda *_: None)
+            alone = LocalRuntime(work.app)
+            alone.state.update(past.state_before(first))
+    assert found.divergence is None, found.divergence
+    began = time.perf_counter()
+    alone.replay(records[loading:])
+    spent_s = time.perf_counter() - began
+    print(
+        json.dumps(
+            {
+                "requests": found.requests,
+                "epochs": found.last - found.first + 1,
+                "compared_per_s": round(found.requests / found.spent_s),
+                "run_per_s": round(found.requests / spent_s),
+            }
+        )
+    )
+
+
+def options_of(orders: int) -> Options:
+    """Return the options of `penstock bench checkout` for so many orders."""
+    return Options(kind="checkout", items=orders, users=orders, orders=orders)
+
+
+def write_journal(
+    data: Path, work: Workload, records: list[Record], loading: int, size: int
+) -> Epoch:
+    """Journal the loading as one epoch and the rest in epochs of a size; return the first of them."""
+    state: dict[str, bytes] = {}
+    executor = Executor(work.app, state.get, Limits())
+    journal = DeltaJournal(data / "journal", work.app.name)
+    starts = [0, *range(loading, len(records), size), len(records)]
+    for epoch, (start, end) in enumerate(pairwise(starts)):
+        rows, changes = [], {}
+        for one in records[start:end]:
+            outcome = executor.run(one.request_id, one.body, one.time_us)
+            assert outcome.error is None, outcome.reply
+            state.update(outcome.writes)  # type: ignore[arg-type]  # nothing is deleted
+            changes.update(outcome.writes)
+            row = (epoch, 0, one.lsn, one.request_id, one.time_us, one.body, None, outcome.reply)
+            rows.append(dict(zip(TRANSACTIONS.names, row, strict=True)))
+        changed = [
+            dict(zip(CHANGES.names, (epoch, *split_entity_key(key), data), strict=True))
+            for key, data in changes.items()
+        ]
+        parts = (
+            journal.write(
+                PartKind.TRANSACTIONS, pa.Table.from_pylist(rows, TRANSACTIONS), "replay"
+            ),
+            journal.write(PartKind.CHANGES, pa.Table.from_pylist(changed, CHANGES), "replay"),
+        )
+        journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(end)}, parts, epoch))
+    journal.close()
+    return Epoch(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The past of an application, as its journal has it: epochs, the state before each, requests by id.
+
+It only reads, also while the application runs, and creates nothing: what is asked of a directory
+without a journal is refused. Parts are read column by column.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId
+from penstock.engine.replay import Recorded, Row, fold
+from penstock.errors import ConfigError, Diverged, RequestError
+from penstock.journal.api import CHANGES, Commit, PartKind
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.model.application import App
+
+_ORDER: Final = [("lsn", "ascending"), ("partition", "ascending")]
+_COLUMNS: Final = ("partition", *Row._fields)
+_STORED: Final = {"body": "request"}
+_CHANGED: Final = ("entity", "key", "state")
+_NAMED_MAX: Final = 5
+
+
+class Past:
+    """The journal of a data directory, read as history.
+
+    Attributes:
+        last: The newest epoch when it was opened; what comes later is not part of it.
+    """
+
+    def __init__(self, data: Path, app: App) -> None:
+        """Open the journal of an application.
+
+        Raises:
+            ConfigError: There is none in this directory, or it is of another application.
+            Corrupt: The journal is damaged.
+        """
+        path = data / "journal"
+        if app_of(path) is None:
+            raise ConfigError(
+                f"there is no journal in {data}: nothing of {app.name} was ever processed there; "
+                "name its directory with --data"
+            )
+        self._journal = DeltaJournal(path, app.name)
+        self._data = data
+        newest = self._journal.last()
+        self.last = BEFORE_FIRST if newest is None else newest.epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._journal.close()
+
+    def span(self, first: int | None, last: int | None) -> tuple[Epoch, Epoch]:
+        """Return the epochs from `first` to `last`, both included; None is the journal's own.
+
+        Raises:
+            ConfigError: The journal is empty, or does not hold all of them.
+        """
+        if self.last == BEFORE_FIRST:
+            raise ConfigError(f"the journal in {self._data} has no epoch yet")
+        start = 0 if first is None else first
+        end = int(self.last) if last is None else last
+        if not 0 <= start <= end <= self.last:
+            raise ConfigError(
+                f"there are no epochs {start} to {end}; the journal has 0 to {self.last}"
+            )
+        return Epoch(start), Epoch(end)
+
+    def state_before(self, epoch: Epoch) -> dict[EntityKey, bytes]:
+        """Return every entity as it was when an epoch began.
+
+        This is the one place where a snapshot can shorten the way: it would give the state after
+        its own epoch, and the fold would begin there.
+
+        Raises:
+            Corrupt: A part is damaged.
+        """
+        state: dict[EntityKey, bytes] = {}
+        for commit in self._journal.commits(BEFORE_FIRST, Epoch(epoch - 1)):
+            fold(state, self._changes(commit))
+        return state
+
+    def epochs(self, first: Epoch, last: Epoch) -> Iterator[Recorded]:
+        """Yield the epochs from `first` to `last`, both included.
+
+        Raises:
+            Corrupt: A part is damaged.
+        """
+        for commit in self._journal.commits(Epoch(first - 1), last):
+            rows = list(map(Row._make, zip(*self._requests(commit), strict=True)))
+            yield Recorded(commit.epoch, commit.time_us, rows, self._changes(commit))
+
+    def epoch(self, epoch: Epoch) -> Recorded:
+        """Return one epoch."""
+        return next(self.epochs(epoch, epoch))
+
+    def find(self, request_id: str) -> Epoch:
+        """Return the epoch of a request; of several with its id (one expired) the newest.
+
+        Reads the ids of all epochs after it.
+
+        Raises:
+            RequestError: No epoch holds it.
+        """
+        found = self.find_all([request_id], Epoch(0), self.last)
+        return found[request_id]
+
+    def find_all(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
+        """Return the epochs of requests, looking from `last` back to `first`.
+
+        Raises:
+            RequestError: Some are not there; names them.
+        """
+        missing = set(wanted)
+        found: dict[str, Epoch] = {}
+        for epoch in range(last, first - 1, -1):
+            if not missing:
+                break
+            commit = next(self._journal.commits(Epoch(epoch - 1), Epoch(epoch)))
+            for here in self._ids_among(commit, sorted(missing)):
+                found[here] = commit.epoch
+                missing.discard(here)
+        if missing:
+            named = ", ".join(sorted(missing)[:_NAMED_MAX])
+            raise RequestError(
+                f"no request {named} in the epochs {first} to {last}; a request that is in the "
+                "log only has no history yet"
+            )
+        return found
+
+    def _ids_among(self, commit: Commit, wanted: list[str]) -> list[str]:
+        values = pa.array(wanted, pa.string())
+        found: list[str] = []
+        for part in commit.parts_of(PartKind.TRANSACTIONS):
+            ids = self._journal.read(part, ("request_id",)).column("request_id")
+            found += ids.filter(pc.is_in(ids, values)).to_pylist()
+        return found
+
+    def _requests(self, commit: Commit) -> list[list[Any]]:
+        """Return the columns of `Row`, in the epoch's order."""
+        names = [_STORED.get(name, name) for name in _COLUMNS]
+        parts = commit.parts_of(PartKind.TRANSACTIONS)
+        tables = [self._journal.read(part, names) for part in parts]
+        if not tables:
+            return [[] for _ in Row._fields]
+        rows = pa.concat_tables(tables).sort_by(_ORDER)
+        return [rows.column(name).to_pylist() for name in names[1:]]
+
+    def _changes(self, commit: Commit) -> dict[EntityKey, bytes | None]:
+        parts = commit.parts_of(PartKind.CHANGES)
+        tables = [self._journal.read(part, _CHANGED) for part in parts]
+        rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
+        joined = pc.binary_join_element_wise(rows["entity"], rows["key"], "/").to_pylist()
+        changes = dict(zip(joined, rows["state"].to_pylist(), strict=True))
+        if len(changes) != len(joined):
+            raise Diverged(f"epoch {commit.epoch} of the journal changes one entity twice")
+        return changes
+
+
+def place_in(recorded: Recorded, request_id: str) -> int:
+    """Return the position of a request in its epoch, from 0."""
+    return next(
+        at for at, row in enumerate(recorded.rows) if row.request_id == RequestId(request_id)
+    )

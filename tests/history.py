@@ -1,0 +1,50 @@
+"""Journals for tests of history: requests in, committed by the serial driver, in given epochs."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.engine.execute import Limits
+from penstock.log.api import Entry
+from penstock.runtime.config import Config
+from tests.serial_driver import SerialDriver
+
+Call = tuple[str, str | None, str, Sequence[Any] | dict[str, Any]]
+
+
+def journal_of(
+    spec: str,
+    data: Path,
+    epochs: Sequence[Sequence[Call]],
+    *,
+    damage: dict[str, bytes] | None = None,
+    limits: Limits | None = None,
+) -> None:
+    """Process calls with the ids `r0`, `r1` …, each sequence as one epoch.
+
+    `damage` replaces what is journalled of an entity.
+    """
+    wrong = damage or {}
+
+    def break_state(key: EntityKey, state: bytes | None) -> bytes | None:
+        return wrong.get(key, state)
+
+    driver = SerialDriver(spec, Config(data, limits=limits or Limits()), break_state=break_state)
+    done = Lsn(0)
+    driver.start()
+    for epoch in epochs:
+        entries = [
+            Entry(RequestId(f"r{done + number}"), *_encoded(driver, call), time.time_ns() // 1_000)
+            for number, call in enumerate(epoch)
+        ]
+        done = Lsn(driver.log.append(entries)[-1] + 1)
+        assert driver.wait_until(done, 30_000)
+    driver.stop()
+
+
+def _encoded(driver: SerialDriver, call: Call) -> tuple[bytes, bytes]:
+    entity, key, method, given = call
+    positional, named = ((), given) if isinstance(given, dict) else (given, {})
+    return driver.app.request(entity, key, method, positional, named)

@@ -1,0 +1,74 @@
+"""Handlers that are not deterministic: what they depend on is found and named, with its line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.cli.main import execute
+from tests.history import journal_of
+
+FRUITS = {"apple", "pear", "plum", "quince", "cherry", "medlar"}
+WAYWARD = str(Path(__file__).parent / "wayward.py")
+
+
+def verdict_on(method: str, data: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    code = execute(["replay", WAYWARD, "--data", str(data), "--json"])
+    found = msgspec.json.decode(capsys.readouterr().out)["divergence"]
+    assert (code, found["call"]) == (1, f"Clerk/a.{method}()")
+    return found["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("method", "cause", "line"),
+    [
+        ("by_clock", "clock", "reads the real clock"),
+        ("by_date", "clock", "reads the real clock"),
+        ("by_chance", "chance", "differs at every run"),
+        ("by_globals", "global variables", "SEEN is a global list"),
+        ("by_environment", "environment", "surroundings"),
+    ],
+)
+def test_dependence_is_named_with_its_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
+    cause: str,
+    line: str,
+) -> None:
+    """Clock, chance, environment and global variables are told apart by running again."""
+    monkeypatch.setenv("WAYWARD_REGION", "north")
+    journal_of(WAYWARD, tmp_path, [[("Clerk", "a", "create", ()), ("Clerk", "a", method, ())]])
+    monkeypatch.setenv("WAYWARD_REGION", "south")
+    verdict = verdict_on(method, tmp_path, capsys)
+    assert verdict["causes"] == [cause]
+    assert verdict["request_id"] == "r1"
+    assert any(line in one and f"Clerk.{method}" in one for one in verdict["lines"])
+
+
+def test_order_of_a_set_is_named(tmp_path: Path) -> None:
+    """Two processes with other hash seeds cannot both have the order that the journal has."""
+    journal_of(
+        WAYWARD, tmp_path, [[("Clerk", "a", "create", ()), ("Clerk", "a", "by_set", (FRUITS,))]]
+    )
+    command = [sys.executable, "-m", "penstock", "replay", WAYWARD, "--data", str(tmp_path)]
+    told = ""
+    for seed in ("11", "12"):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": seed, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        told += done.stdout
+        if done.returncode == 1:
+            break
+    assert "cause: set order or hash()" in told
+    assert "the order of the set" in told
