@@ -15,6 +15,7 @@ from tests.history import Call, journal_of
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 WAYWARD = str(Path(__file__).parent / "wayward.py")
+HONEST_LINE = "    def honest(self, amount: int) -> int:"
 SHOPPING: list[list[Call]] = [
     [
         ("Item", "i1", "create", {"price": 3, "stock": 10}),
@@ -74,7 +75,8 @@ def test_first_difference_names_attribute_request_and_line(
     first = found["divergence"]
     assert (first["epoch"], first["lsn"], first["request_id"]) == (1, 2, "r2")
     assert first["call"] == "Clerk/a.honest(2)"
-    assert first["handler"].endswith("wayward.py:20")
+    lines = Path(WAYWARD).read_text().splitlines()
+    assert first["handler"].endswith(f"wayward.py:{1 + lines.index(HONEST_LINE)}")
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 
