@@ -38,7 +38,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
-from penstock.views.column import json_text
+from penstock.state.column import json_text
 from penstock.views.format import Format, encode, rows_of
 from penstock.views.question import Question
 from penstock.views.view import View

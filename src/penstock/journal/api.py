@@ -119,6 +119,21 @@ class Journal(Protocol):
             Corrupt: The file's size or checksum does not fit, or it is missing.
         """
 
+    def first(self) -> Epoch:
+        """Return the oldest epoch that is held; 0 until older ones were forgotten."""
+
+    def rows(
+        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+    ) -> Iterator[tuple[Epoch, pa.Table]]:
+        """Yield the rows of the epochs of (after, upto], each table with its last epoch.
+
+        In order, and in whole epochs; several may come in one table.
+
+        Raises:
+            Diverged: An epoch of the range is not held.
+            Corrupt: A commit or a part is damaged.
+        """
+
     def checkpoint(self) -> None:
         """Condense the history, so that other engines open it fast however long it is.
 

@@ -23,6 +23,7 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.journal import action, checkpoint, durable, leftover, parquet
 from penstock.journal.action import Flaw, MetaData
 from penstock.journal.api import Commit, Part, PartKind
+from penstock.journal.bulk import rows_of
 from penstock.journal.commits import CommitLog
 from penstock.journal.durable import storage
 
@@ -111,6 +112,16 @@ class DeltaJournal:
             except FileNotFoundError:
                 raise parquet.damaged(part, "is missing") from None
         return parquet.decode(part, data, columns)
+
+    def first(self) -> Epoch:
+        """Return the oldest epoch that is held."""
+        return Epoch(0)
+
+    def rows(
+        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+    ) -> Iterator[tuple[Epoch, pa.Table]]:
+        """Yield the rows of the epochs of (after, upto], as the port says."""
+        return rows_of(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Write a Delta checkpoint, as the port says; the commits stay."""

@@ -14,6 +14,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged, Fenced, JournalUnavailable
 from penstock.journal import parquet
 from penstock.journal.api import Commit, Part, PartKind
+from penstock.journal.bulk import rows_of
 
 
 class MemoryJournal:
@@ -90,6 +91,16 @@ class MemoryJournal:
         if data is None:
             raise parquet.damaged(part, "is missing")
         return parquet.decode(part, data, columns)
+
+    def first(self) -> Epoch:
+        """Return the oldest epoch that is held."""
+        return Epoch(0)
+
+    def rows(
+        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+    ) -> Iterator[tuple[Epoch, pa.Table]]:
+        """Yield the rows of the epochs of (after, upto], as the port says."""
+        return rows_of(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Do nothing: what is in memory is open already."""

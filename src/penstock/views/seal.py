@@ -15,7 +15,7 @@ import duckdb
 import msgspec
 
 from penstock.errors import QueryError
-from penstock.views.column import quoted
+from penstock.state.column import quoted
 
 QUERY_CHARACTERS_MAX: Final = 100_000
 

@@ -30,17 +30,16 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, StateUnavailable
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
-from penstock.views.column import TooNarrow, quoted
+from penstock.state.column import TooNarrow, quoted
+from penstock.state.table import EntityTable, tables_of
 from penstock.views.fold import Changes, Fold
 from penstock.views.table import (
     SYSTEM,
     SYSTEM_TABLES,
-    EntityTable,
     epoch_rows,
     layout_of,
     reply_rows,
     request_rows,
-    tables_of,
 )
 
 _log = logging.getLogger(__name__)

@@ -1,24 +1,19 @@
-"""The tables of a view: one for each entity class, and Penstock's own.
+"""Penstock's own tables of a view: requests, replies, epochs.
 
-Promises rows that fit the tables they are for, from what the journal holds. Leaves to `column` how
-values become columns, and to `store` how rows get into tables.
-
-An entity's table is named as its class, its columns as the key and the attributes, in the order of
-declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`).
+Promises rows that fit the tables they are for, from what the journal holds. Leaves the tables of
+entities to `state.table`, and to `store` how rows get into tables.
 """
 
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import fingerprint_of
-from penstock.errors import Diverged
 from penstock.model.application import App
-from penstock.model.entity_type import EntityType
-from penstock.views.column import Column, column_of, distinct, json_text, keys_of, quoted
+from penstock.state.column import json_text
+from penstock.state.table import array_header, tables_of
 
 SYSTEM: Final = "penstock"
 """The schema of Penstock's own tables."""
@@ -37,71 +32,6 @@ SYSTEM_TABLES: Final[Mapping[str, str]] = {
 """Name to columns."""
 
 _INSTANTS: Final = pa.timestamp("us", "UTC")
-
-
-class EntityTable:
-    """The table of one entity class."""
-
-    def __init__(self, kind: EntityType, name: str, *, wide: bool) -> None:
-        self.kind = kind
-        self.name = name
-        self.wide = wide
-        self.columns: list[tuple[str, Column]] = [
-            (column_name, column)
-            for column_name, column in zip(
-                distinct([kind.key_name, *kind.attributes]),
-                [
-                    column_of(kind.key_annotation, wide=wide),
-                    *(column_of(one, wide=wide) for one in kind.attributes.values()),
-                ],
-                strict=True,
-            )
-        ]
-        self.key = self.columns[0][0]
-        self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
-        wires = tuple(column.wire for _, column in self.columns[1:])
-        row: Any = tuple[wires] if wires else tuple[()]  # type: ignore[valid-type]
-        self._decode = msgspec.msgpack.Decoder(list[row]).decode
-
-    @property
-    def definition(self) -> str:
-        """The columns, as CREATE TABLE wants them."""
-        return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
-
-    def keys(self, texts: Sequence[str]) -> pa.Table:
-        """Return a table of keys, from their texts."""
-        column = self.columns[0][1]
-        return pa.table({self.key: column.build(keys_of(texts, self._keys))})
-
-    def rows(self, texts: Sequence[str], states: Sequence[bytes]) -> pa.Table:
-        """Return rows from keys' texts and states as the journal has them.
-
-        Raises:
-            TooNarrow: A value wants the wide types.
-            Diverged: A state is not of this class as it is declared now.
-        """
-        try:
-            decoded = self._decode(_array_header(len(states)) + b"".join(states))
-        except msgspec.MsgspecError as error:
-            raise Diverged(
-                f"the journal holds a {self.kind.name} that does not fit its class: {error}"
-            ) from error
-        parts: Iterable[Sequence[Any]] = zip(*decoded, strict=True)
-        values = [keys_of(texts, self._keys), *parts]
-        arrays = [
-            column.build(part) for (_, column), part in zip(self.columns, values, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
-
-
-def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
-    """Return the tables of an application by class name; `wide` names the wide classes."""
-    chosen = frozenset(wide)
-    names = distinct(list(app.entities))
-    return {
-        kind.name: EntityTable(kind, name, wide=kind.name in chosen)
-        for kind, name in zip(app.entities.values(), names, strict=True)
-    }
 
 
 def layout_of(app: App) -> str:
@@ -145,7 +75,7 @@ def request_rows(transactions: pa.Table) -> pa.Table:
 def reply_rows(transactions: pa.Table) -> pa.Table:
     """Return rows of `replies` from rows of the journal's transactions."""
     replies = transactions["reply"].to_pylist()
-    decoded = _decode_values(_array_header(len(replies)) + b"".join(replies))
+    decoded = _decode_values(array_header(len(replies)) + b"".join(replies))
     errors = transactions["error"].to_pylist()
     failures = [
         value if error is not None else (None, None, None)
@@ -181,7 +111,7 @@ def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
 
 def _calls(bodies: Sequence[bytes]) -> list[_Call]:
     try:
-        return _decode_calls(_array_header(len(bodies)) + b"".join(bodies))
+        return _decode_calls(array_header(len(bodies)) + b"".join(bodies))
     except msgspec.MsgspecError:
         return [_call(one) for one in bodies]
 
@@ -199,8 +129,3 @@ def _arguments(call: _Call) -> object:
     if call.positional and call.named:
         return {"positional": call.positional, "named": call.named}
     return call.named or call.positional
-
-
-def _array_header(count: int) -> bytes:
-    """Begin a MessagePack array, so that many values are decoded by one call."""
-    return struct.pack(">BI", 0xDD, count)
