@@ -138,11 +138,18 @@ def version_of(epoch: Epoch) -> int:
     return epoch + 1
 
 
+def epoch_of_version(version: int) -> Epoch:
+    """Return the epoch that a table version is; -1 for the creation."""
+    return Epoch(version - 1)
+
+
 def commit_text(commit: Commit, app: str) -> bytes:
     """Return the text of an epoch's commit."""
     assert app, "an application has a name"
     time_ms = commit.time_us // 1000
-    actions = [Action(add=_add_of(part, commit.epoch, time_ms)) for part in commit.parts]
+    actions = [
+        Action(add=add_of(part, commit.epoch, commit.epoch, time_ms)) for part in commit.parts
+    ]
     actions.append(Action(txn=Txn(app, commit.epoch)))
     positions = sorted((int(one), int(lsn)) for one, lsn in commit.positions.items())
     parts = [_Part(one.kind, one.path, one.rows, one.size, one.checksum) for one in commit.parts]
@@ -226,9 +233,10 @@ def _checksum_of(inner: str, lines: bytes) -> str:
     return checksum_of(inner.encode() + b"\n" + lines)
 
 
-def _add_of(part: Part, epoch: Epoch, time_ms: int) -> Add:
+def add_of(part: Part, first: Epoch, last: Epoch, time_ms: int) -> Add:
+    """Return the action that lets a file with rows of some epochs join the table."""
     # The bounds let other engines skip the files of epochs that a query does not ask for.
-    bounds = {"minValues": {"epoch": epoch}, "maxValues": {"epoch": epoch}}
+    bounds = {"minValues": {"epoch": first}, "maxValues": {"epoch": last}}
     nulls = {"nullCount": {"epoch": 0}}
     stats = {"numRecords": part.rows} | (bounds | nulls if part.rows else {})
     return Add(

@@ -4,10 +4,10 @@ An epoch becomes real by one `commit`, which lists the part files that tasks wro
 that no commit lists does not exist. This module fixes the port; `memory` and `delta` adapt it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -71,6 +71,42 @@ class Commit:
     def parts_of(self, kind: PartKind) -> Sequence[Part]:
         """Return the parts of one kind."""
         return [part for part in self.parts if part.kind is kind]
+
+
+class Keep(NamedTuple):
+    """How much is merged, and what stays.
+
+    Attributes:
+        newest: Epochs that are not merged yet, because who follows the journal reads them.
+        epochs: Epochs of one segment.
+        size: Bytes of parts that end a segment before it has so many epochs.
+        grace_s: For so long what was merged stays beside its segment, for other Delta readers that
+            have looked up its files before.
+    """
+
+    newest: int = 500
+    epochs: int = 2_000
+    size: int = 16 << 20
+    grace_s: int = 600
+
+
+KEEP: Final = Keep()
+
+
+class Compacted(NamedTuple):
+    """What a compaction did: segments written, epochs in them, files removed."""
+
+    segments: int = 0
+    epochs: int = 0
+    removed: int = 0
+
+
+Reached = Callable[[str], None]
+"""Is told each step of a work that may die between any two of them."""
+
+
+def ignored(_: str) -> None:
+    """Take no notice of a step."""
 
 
 class Journal(Protocol):
@@ -143,6 +179,27 @@ class Journal(Protocol):
         Raises:
             Corrupt: A commit is missing or damaged.
             JournalUnavailable: The disk is full or fails; the former checkpoint stays in force.
+        """
+
+    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+        """Merge the many small files of older epochs into few.
+
+        Changes nothing that this port shows, and may run beside everything else; where another
+        process does it already, nothing happens. A crash at any point leaves every epoch whole.
+
+        Raises:
+            Corrupt: A commit or a part is damaged; it stays as it is.
+            JournalUnavailable: The disk is full or fails; nothing is lost.
+        """
+
+    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+        """Remove what is older than an epoch, as far as files hold nothing newer; return `first`.
+
+        Who asks must know that nobody needs it. Epochs that were not compacted stay.
+
+        Raises:
+            Corrupt: A commit is damaged.
+            JournalUnavailable: The disk fails; the rest goes another time.
         """
 
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:

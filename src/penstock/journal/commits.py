@@ -19,7 +19,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -41,12 +41,22 @@ _POLL_FIRST_S: Final = 0.001
 _POLL_LONGEST_S: Final = 0.005
 
 
+def version_in(name: str) -> int | None:
+    """Return the table version in a commit's file name; None where it is another file's."""
+    found = _COMMIT.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
 class CommitLog:
     """The commit files of one table; safe for many threads and processes."""
 
-    def __init__(self, directory: Path, app: str) -> None:
+    def __init__(
+        self, directory: Path, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
+    ) -> None:
+        """Name the files; `merged` says up to which epoch their commits lie elsewhere, too."""
         self.directory = directory
         self._app = app
+        self._merged = merged
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._newest: Epoch | None = None  # as far as this process has looked; None: not at all
@@ -100,6 +110,10 @@ class CommitLog:
         self._doubtful = text
         with storage(f"make sure of epoch {commit.epoch}, whose outcome is unknown"):
             durable.sync_directory(self.directory)
+        if self._merged() >= commit.epoch:  # then the name was free because history has gone on
+            raise Fenced(
+                f"epoch {commit.epoch} is long committed: another driver runs {self._app!r}"
+            )
         self._doubtful = None
         with self._lock:
             self._newest = max(commit.epoch, self._newest or commit.epoch)
@@ -183,14 +197,16 @@ class CommitLog:
 
     def _scan(self) -> Epoch:
         """List all names once: a missing commit must not pass for the end of history."""
-        count, top, condensed = self._listed()
+        count, top, condensed, merged = self._listed()
         # A checkpoint is written from commits: up to it, all were there and whole.
-        expected = range(-1, max(top, condensed))
-        if count != len(expected):
+        expected = range(merged + 1, max(top, condensed) + 1)
+        if count < len(expected):
             # A listing may lack names that were added while it ran, so each is looked at again.
-            missing = [Epoch(one) for one in expected if not self.file_of(Epoch(one)).exists()]
+            missing = [version for version in expected if not self._version(version).exists()]
             if missing:
-                raise self._corrupt(missing[0], "is missing")
+                raise self._corrupt(Epoch(missing[0] - 1), "is missing")
+        if top <= merged:
+            return Epoch(merged - 1)
         newest = Epoch(top - 1)
         if newest < 0:
             return newest
@@ -231,15 +247,26 @@ class CommitLog:
         finally:
             os.close(descriptor)  # which also unlocks
 
-    def _listed(self) -> tuple[int, int, int]:
-        """Return how many commits there are, the newest version of one, and of a checkpoint."""
-        count, top, condensed = 0, -1, -1
+    def _listed(self) -> tuple[int, int, int, int]:
+        """Return what there is: commits, their newest version, that of a checkpoint, and of segments.
+
+        Counted are the commits that lie here only. Segments are looked at after the names, because
+        a commit is removed once a segment has it.
+        """
+        versions: list[int] = []
+        condensed = -1
         for name in self._names():
             if found := _COMMIT.fullmatch(name):
-                count, top = count + 1, max(top, int(found[1]))
+                versions.append(int(found[1]))
             elif found := _CHECKPOINT.fullmatch(name):
                 condensed = max(condensed, int(found[1]))
-        return count, top, condensed
+        merged = self._merged()
+        last = -1 if merged < 0 else action.version_of(merged)
+        count = sum(version > last for version in versions)
+        return count, max(versions, default=-1), condensed, last
+
+    def _version(self, version: int) -> Path:
+        return self.file_of(Epoch(version - 1))
 
     def _names(self) -> Iterator[str]:
         with os.scandir(self.directory) as entries:

@@ -22,10 +22,12 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.journal import action, checkpoint, durable, leftover, parquet
 from penstock.journal.action import Flaw, MetaData
-from penstock.journal.api import Commit, Part, PartKind
+from penstock.journal.api import KEEP, Commit, Compacted, Keep, Part, PartKind, Reached, ignored
 from penstock.journal.bulk import rows_of
 from penstock.journal.commits import CommitLog
+from penstock.journal.compaction import Compaction
 from penstock.journal.durable import storage
+from penstock.journal.segments import Segments
 
 _LOG: Final = "_delta_log"
 
@@ -45,7 +47,8 @@ class DeltaJournal:
     def __init__(self, path: Path | str, app: str) -> None:
         self._root = Path(path)
         self._app = app
-        self._commits = CommitLog(self._root / _LOG, app)
+        self._segments = Segments(self._root)
+        self._commits = CommitLog(self._root / _LOG, app, self._merged)
         self._last: Commit | None = None
         self._identity = self._open()
 
@@ -83,8 +86,12 @@ class DeltaJournal:
         if newest < 0:
             return None
         if last is None or last.epoch != newest:
-            last = self._last = self._commits.get(newest)
+            last = self._last = self._get(newest)
         return last
+
+    def first(self) -> Epoch:
+        """Return the oldest epoch that is held."""
+        return self._segments.first
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
         """Yield the commits of (after, upto], in order; without `upto` all that exist now.
@@ -94,47 +101,92 @@ class DeltaJournal:
         """
         newest = self._commits.newest()
         end = newest if upto is None else min(upto, newest)
-        return (self._commits.get(Epoch(epoch)) for epoch in range(after + 1, end + 1))
+        begin = max(after + 1, self.first())
+        return (self._get(Epoch(epoch)) for epoch in range(begin, end + 1))
 
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
         """Block until epoch `after + 1` exists and return its commit; None when time is up."""
         following = Epoch(after + 1)
         if not self._commits.wait(following, timeout_ms):
             return None
-        return self._commits.get(following)
+        return self._get(following)
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a part's rows; every byte of the file is checked first."""
+        """Return a part's rows, also when they lie in a segment; every byte is checked first."""
         self._commits.check_open()
         with storage(f"read part {part.path}"):
             try:
                 data = (self._root / part.path).read_bytes()
             except FileNotFoundError:
-                raise parquet.damaged(part, "is missing") from None
+                return self._merged_rows(part, columns)
         return parquet.decode(part, data, columns)
-
-    def first(self) -> Epoch:
-        """Return the oldest epoch that is held."""
-        return Epoch(0)
 
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
-        """Yield the rows of the epochs of (after, upto], as the port says."""
-        return rows_of(self, kind, after, upto, columns)
+        """Yield the rows of the epochs of (after, upto], a segment at a time where it can."""
+        while (found := self._segments.covering(Epoch(after + 1))) is not None and after < upto:
+            last = min(found.last, upto)
+            yield last, self._segments.rows(found, kind, Epoch(after + 1), last, columns)
+            after = last
+        if after < upto:
+            yield from rows_of(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Write a Delta checkpoint, as the port says; the commits stay."""
-        checkpoint.checkpoint(self._commits, self._app)
+        checkpoint.checkpoint(self._commits, self._segments, self._app)
+
+    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+        """Merge the files of older epochs, as the port says."""
+        self._commits.check_open()
+        return self._compaction(reached).run(self, keep)
+
+    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+        """Remove segments of old epochs, as the port says."""
+        self._commits.check_open()
+        return self._compaction(reached).forget(before)
+
+    def _compaction(self, reached: Reached) -> Compaction:
+        return Compaction(self._root, self._app, self._commits, self._segments, reached)
 
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
         """Remove parts that no commit will ever list, as the port says."""
         with storage("sweep"):
-            return leftover.sweep(self._root, self._commits, after)
+            merged = self._merged()
+            return leftover.sweep(self._root, self._commits, max(after, merged))
 
     def close(self) -> None:
         """Refuse everything from now on, and wake who waits."""
         self._commits.close()
+
+    def _get(self, epoch: Epoch) -> Commit:
+        """Return the commit of an epoch that exists, from a segment or from its own file."""
+        found = self._segments.covering(epoch)
+        if found is not None:
+            return found.commit(epoch)
+        try:
+            return self._commits.get(epoch)
+        except Corrupt:  # it may have been merged since this process has looked
+            self._segments.refresh()
+            found = self._segments.covering(epoch)
+            if found is None:
+                raise
+            return found.commit(epoch)
+
+    def _merged(self) -> Epoch:
+        self._segments.refresh()
+        return self._segments.last
+
+    def _merged_rows(self, part: Part, columns: Sequence[str] | None) -> pa.Table:
+        """Return the rows of a part whose file is gone."""
+        epoch = parquet.epoch_of(part.path)
+        if part.rows and epoch is not None:
+            for _ in range(2):
+                rows = self._segments.part_rows(epoch, part.path, columns)
+                if rows is not None:
+                    return rows
+                self._segments.refresh()
+        raise parquet.damaged(part, "is missing")
 
     def _open(self) -> str:
         with storage(f"open the journal in {self._root}"):

@@ -1,7 +1,8 @@
 """Leftovers: files that attempts wrote and no commit lists.
 
 Promises to remove only what can never be listed: an epoch that has a commit gets no other one.
-Files of epochs still to come, and files with names that are not ours, are left alone.
+Files of epochs still to come, files with names that are not ours, and files of epochs that lie in
+segments (`compaction` removes those) are left alone.
 """
 
 import re

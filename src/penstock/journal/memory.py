@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged, Fenced, JournalUnavailable
 from penstock.journal import parquet
-from penstock.journal.api import Commit, Part, PartKind
+from penstock.journal.api import KEEP, Commit, Compacted, Keep, Part, PartKind, Reached, ignored
 from penstock.journal.bulk import rows_of
 
 
@@ -25,6 +25,7 @@ class MemoryJournal:
         self._changed = threading.Condition()
         self._commits: list[Commit] = []
         self._parts: dict[str, bytes] = {}
+        self._first = Epoch(0)
         self._closed = False
 
     @property
@@ -71,7 +72,7 @@ class MemoryJournal:
         with self._changed:
             self._check_open()
             end = len(self._commits) if upto is None else upto + 1
-            return iter(self._commits[after + 1 : end])
+            return iter(self._commits[max(after + 1, self._first) : end])
 
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
         """Block until epoch `after + 1` exists and return its commit; None when time is up."""
@@ -94,7 +95,9 @@ class MemoryJournal:
 
     def first(self) -> Epoch:
         """Return the oldest epoch that is held."""
-        return Epoch(0)
+        with self._changed:
+            self._check_open()
+            return self._first
 
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
@@ -106,6 +109,23 @@ class MemoryJournal:
         """Do nothing: what is in memory is open already."""
         with self._changed:
             self._check_open()
+
+    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+        """Do nothing: in memory there are no files."""
+        with self._changed:
+            self._check_open()
+            return Compacted()
+
+    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+        """Remove the parts of old epochs, but never those of the newest."""
+        with self._changed:
+            self._check_open()
+            floor = max(self._first, min(before, len(self._commits) - 1))
+            for commit in self._commits[self._first : floor]:
+                for part in commit.parts:
+                    del self._parts[part.path]
+            self._first = Epoch(floor)
+            return self._first
 
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
         """Remove parts that no commit will ever list, as the port says."""

@@ -1,0 +1,192 @@
+"""Compaction: small files of older epochs become segments, and what is not needed any more goes.
+
+Promises that at every moment, also after a crash in the middle, each epoch is there once and whole:
+a segment counts from when its index is published, which is after its files are durable; what it
+replaces is removed later, and may be removed at any time. So may what lies below the floor. One
+process at a time compacts; others read, and commit, meanwhile. Leaves to the caller what may be
+forgotten.
+
+The steps, in order (`reached` is told each): `segment-written`, `segment-indexed`,
+`segment-condensed`, `segment-reclaimed`; for forgetting `floor-raised`, `floor-condensed`,
+`floor-removed`.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from penstock.base.ids import Epoch
+from penstock.journal import checkpoint, durable, parquet, segment
+from penstock.journal.action import epoch_of_version
+from penstock.journal.api import Commit, Compacted, Keep, Part, PartKind, Reached
+from penstock.journal.commits import CommitLog, version_in
+from penstock.journal.segments import Segments
+
+_PREFIX: Final = "segment-"
+
+
+class _Reader(Protocol):
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows."""
+
+    def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
+        """Yield commits, in order."""
+
+
+class Compaction:
+    """Merges and forgets in one journal's directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        app: str,
+        commits: CommitLog,
+        segments: Segments,
+        reached: Reached,
+    ) -> None:
+        self._root = root
+        self._app = app
+        self._commits = commits
+        self._segments = segments
+        self._reached = reached
+
+    def run(self, journal: _Reader, keep: Keep) -> Compacted:
+        """Merge what is old enough; do nothing while another process does.
+
+        Raises:
+            Corrupt: A commit or a part is damaged.
+            JournalUnavailable: The disk is full or fails; nothing is lost.
+        """
+        with durable.storage("compact the journal"), self._alone() as alone:
+            if not alone:
+                return Compacted()
+            self._segments.refresh()
+            self._remove_unknown()
+            merged = epochs = 0
+            for batch in self._batches(journal, keep):
+                self._merge(journal, batch)
+                merged, epochs = merged + 1, epochs + len(batch)
+            if merged:
+                checkpoint.checkpoint(self._commits, self._segments, self._app)
+                self._reached("segment-condensed")
+            removed = self._reclaim(keep.grace_s)
+            self._reached("segment-reclaimed")
+            return Compacted(merged, epochs, removed)
+
+    def forget(self, before: Epoch) -> Epoch:
+        """Remove the segments whose epochs are all older than `before`; return the oldest epoch left.
+
+        The newest segment always stays. Does nothing while another process compacts.
+
+        Raises:
+            Corrupt: A commit is damaged.
+            JournalUnavailable: The disk fails; the rest is removed another time.
+        """
+        with durable.storage("forget old epochs"), self._alone() as alone:
+            self._segments.refresh()
+            kept = [first for first, last in self._segments.spans if last >= before]
+            spans = self._segments.spans
+            if alone and spans:
+                floor = kept[0] if kept else spans[-1][0]
+                if floor > self._segments.first:
+                    self._segments.raise_floor(floor)
+                    self._segments.refresh()
+                    self._reached("floor-raised")
+                    checkpoint.checkpoint(self._commits, self._segments, self._app)
+                    self._reached("floor-condensed")
+                self._remove_unknown()
+                self._reached("floor-removed")
+            return self._segments.first
+
+    def _batches(self, journal: _Reader, keep: Keep) -> Iterator[list[Commit]]:
+        """Yield the commits of each segment that can be made."""
+        upto = Epoch(self._commits.newest() - keep.newest)
+        batch: list[Commit] = []
+        size = 0
+        for commit in journal.commits(self._segments.last, upto):
+            batch.append(commit)
+            size += sum(part.size for part in commit.parts)
+            if len(batch) >= keep.epochs or size >= keep.size:
+                yield batch
+                batch, size = [], 0
+
+    def _merge(self, journal: _Reader, batch: list[Commit]) -> None:
+        first, last = batch[0].epoch, batch[-1].epoch
+        files: list[Part] = []
+        for kind in PartKind:
+            tables = [journal.read(part) for commit in batch for part in commit.parts_of(kind)]
+            if any(table.num_rows for table in tables):
+                name = f"{_PREFIX}{first:012}-{last:012}-{secrets.token_hex(4)}.parquet"
+                part, data = segment.encode(kind, tables, f"kind={kind}/{name}")
+                durable.create(self._root / part.path, data)
+                durable.sync_directory((self._root / part.path).parent)
+                files.append(part)
+        self._reached("segment-written")
+        index = self._segments.directory / segment.index_name(first, last)
+        durable.publish(index, segment.index_of(batch, files))
+        durable.sync_directory(index.parent)
+        self._segments.refresh()
+        self._reached("segment-indexed")
+
+    def _reclaim(self, grace_s: int) -> int:
+        """Remove the files that segments have taken the place of, once they are old enough."""
+        upto = self._aged(grace_s)
+        removed = 0
+        for path in list(self._commits.directory.iterdir()):
+            version = version_in(path.name)
+            if version is not None and 0 <= epoch_of_version(version) <= upto:
+                path.unlink(missing_ok=True)
+                removed += 1
+        for kind in PartKind:
+            for path in list((self._root / f"kind={kind}").iterdir()):
+                epoch = parquet.epoch_of(f"kind={kind}/{path.name}")
+                if epoch is not None and epoch <= upto:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        return removed
+
+    def _aged(self, grace_s: int) -> Epoch:
+        """Return up to which epoch segments are older than the grace."""
+        before_ns = time.time_ns() - grace_s * 1_000_000_000
+        upto = Epoch(self._segments.first - 1)
+        for span in self._segments.spans:
+            index = self._segments.directory / segment.index_name(*span)
+            if index.stat().st_mtime_ns > before_ns:
+                break
+            upto = span[1]
+        return upto
+
+    def _remove_unknown(self) -> None:
+        """Remove segments below the floor, and files of segments that never came to be."""
+        floor = self._segments.first
+        for path in list(self._segments.directory.iterdir()):
+            span = segment.epochs_of_name(path.name)
+            if (span is not None and span[1] < floor) or path.name.endswith(durable.TEMPORARY):
+                path.unlink(missing_ok=True)
+        listed = {part.path for one in self._segments.every() for part in one.files.values()}
+        for kind in PartKind:
+            for path in list((self._root / f"kind={kind}").glob(f"{_PREFIX}*")):
+                if f"kind={kind}/{path.name}" not in listed:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Keep other processes from compacting; say whether that worked."""
+        directory = self._segments.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        durable.sync_directory(self._root)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,162 @@
+"""Segments: what many consecutive epochs wrote, merged into one file of each kind, and its index.
+
+The index holds the commits as they were, and where the rows of each of their parts lie. So a part
+keeps its name, its rows and its place in history when its file is gone, and who read the commit
+before the merge may read its parts afterwards. The files are Parquet, and members of the journal's
+Delta table like any part.
+
+Promises that a damaged index or file is noticed before a row of it is used. Leaves to `segments`
+which there are, and to `compaction` how they come about.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.base.ids import Epoch
+from penstock.errors import Corrupt
+from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
+from penstock.journal.parquet import checksum_of
+
+INDEX_SUFFIX: Final = ".index"
+_ROW_GROUP: Final = 65_536
+_REPEATED: Final = ["epoch", "entity", "error", "partition"]
+"""Columns whose values hardly change from row to row."""
+
+
+class Place(NamedTuple):
+    """Where the rows of a part lie in its segment's file of its kind."""
+
+    kind: PartKind
+    start: int
+    rows: int
+
+
+class _Index(msgspec.Struct, frozen=True, array_like=True):
+    first: int
+    last: int
+    commits: list[Commit]
+    files: dict[str, Part]
+
+
+class Segment:
+    """One segment's index.
+
+    Attributes:
+        first, last: Its epochs, both included.
+        files: The file of each kind; a kind without rows has none.
+    """
+
+    def __init__(self, index: _Index) -> None:
+        self.first, self.last = Epoch(index.first), Epoch(index.last)
+        self.files = {PartKind(kind): part for kind, part in index.files.items()}
+        self._commits = index.commits
+
+    @property
+    def name(self) -> str:
+        """The name of its index."""
+        return index_name(self.first, self.last)
+
+    def commit(self, epoch: Epoch) -> Commit:
+        """Return the commit of one of its epochs."""
+        return self._commits[epoch - self.first]
+
+    def place(self, path: str) -> Place | None:
+        """Return where the rows of a part are now."""
+        return self._places.get(path)
+
+    def span(self, kind: PartKind, first: Epoch, last: Epoch) -> tuple[int, int]:
+        """Return the first row of an epoch, and how many rows there are up to another one."""
+        starts = self._starts[kind]
+        start, end = starts[first - self.first], starts[last + 1 - self.first]
+        return start, end - start
+
+    @cached_property
+    def _starts(self) -> dict[PartKind, list[int]]:
+        counts: dict[PartKind, list[int]] = {kind: [] for kind in PartKind}
+        for commit in self._commits:
+            rows = dict.fromkeys(PartKind, 0)
+            for part in commit.parts:
+                rows[part.kind] += part.rows
+            for kind, count in rows.items():
+                counts[kind].append(count)
+        return {kind: list(accumulate(some, initial=0)) for kind, some in counts.items()}
+
+    @cached_property
+    def _places(self) -> dict[str, Place]:
+        reached = dict.fromkeys(PartKind, 0)
+        places: dict[str, Place] = {}
+        for commit in self._commits:
+            for part in commit.parts:
+                places[part.path] = Place(part.kind, reached[part.kind], part.rows)
+                reached[part.kind] += part.rows
+        return places
+
+
+def index_of(commits: Sequence[Commit], files: Iterable[Part]) -> bytes:
+    """Return the text of an index: its checksum, and the compressed rest."""
+    index = _Index(
+        commits[0].epoch, commits[-1].epoch, list(commits), {one.kind: one for one in files}
+    )
+    data = zlib.compress(msgspec.msgpack.encode(index), level=1)
+    return checksum_of(data).encode() + data
+
+
+def segment_of(name: str, text: bytes) -> Segment:
+    """Read an index.
+
+    Raises:
+        Corrupt: It is damaged.
+    """
+    size = len(checksum_of(b""))
+    checksum, data = text[:size], text[size:]
+    if checksum_of(data).encode() != checksum:
+        raise damaged_index(name, "does not have its checksum")
+    segment = Segment(msgspec.msgpack.decode(zlib.decompress(data), type=_Index))
+    if segment.name != name:
+        raise damaged_index(name, f"is that of {segment.name}")
+    return segment
+
+
+def damaged_index(name: str, how: str) -> Corrupt:
+    """Return the error that says which index is unusable, and what helps."""
+    return Corrupt(f"segment index {name} of the journal {how}; put the file back from a backup")
+
+
+def index_name(first: Epoch, last: Epoch) -> str:
+    """Return the name of a segment's index."""
+    return f"{first:012}-{last:012}{INDEX_SUFFIX}"
+
+
+def epochs_of_name(name: str) -> tuple[Epoch, Epoch] | None:
+    """Return the epochs in the name of an index; None where it is the name of something else."""
+    stem = name.removesuffix(INDEX_SUFFIX)
+    first, _, last = stem.partition("-")
+    if stem == name or not (first.isdigit() and last.isdigit()):
+        return None
+    return Epoch(int(first)), Epoch(int(last))
+
+
+def encode(kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part, memoryview]:
+    """Return the file of a kind, and its bytes."""
+    rows = pa.concat_tables(tables)
+    assert rows.schema.equals(SCHEMAS[kind]), f"{kind} rows have the schema {rows.schema}"
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        sink,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[name for name in _REPEATED if name in rows.schema.names],
+        write_statistics=["epoch"],
+        store_schema=False,
+    )
+    data = memoryview(sink.getvalue())
+    return Part(kind, path, rows.num_rows, len(data), checksum_of(data)), data

@@ -1,0 +1,208 @@
+"""The segments of a journal: which there are, and their rows.
+
+Promises that a range of epochs is found in them whole or not at all, and that nothing is read which
+does not fit its checksum. A process looks at the directory again only when it misses something, so
+that segments cost nothing while one follows the newest epochs.
+
+`floor` is the oldest epoch that the journal still has. It is written before anything older is
+removed, so that a segment which is missing for another reason is noticed.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Corrupt
+from penstock.journal import durable, segment
+from penstock.journal.api import SCHEMAS, Part, PartKind
+from penstock.journal.parquet import checksum_of, damaged
+from penstock.journal.segment import Segment
+
+FOLDER: Final = "_segments"
+_FLOOR: Final = "floor.json"
+_OPENED: Final = 8
+"""Indexes that are kept in memory; one of 2,000 epochs takes some 2 MB."""
+
+
+class Segments:
+    """The segments under one journal's directory; safe for threads."""
+
+    def __init__(self, root: Path) -> None:
+        """Look for them when first asked; there may be none, and no directory."""
+        self._root = root
+        self.directory = root / FOLDER
+        self._lock = threading.RLock()
+        self._spans: list[tuple[Epoch, Epoch]] | None = None
+        self._changed = 0
+        self._indexes: dict[str, Segment] = {}
+        self._decoded: dict[PartKind, tuple[str, tuple[str, ...], pa.Table]] = {}
+
+    def refresh(self) -> None:
+        """Look at the directory again.
+
+        Raises:
+            Corrupt: A segment is missing.
+            OSError: The directory cannot be read.
+        """
+        with self._lock:
+            try:
+                changed = self.directory.stat().st_mtime_ns
+            except FileNotFoundError:
+                changed = 0
+            if self._spans is None or changed != self._changed:
+                self._spans = self._listed()
+                self._changed = changed
+
+    @property
+    def spans(self) -> list[tuple[Epoch, Epoch]]:
+        """First and last epoch of every segment, in order, as far as this process has looked."""
+        with self._lock:
+            if self._spans is None:
+                self.refresh()
+            assert self._spans is not None
+            return self._spans
+
+    @property
+    def first(self) -> Epoch:
+        """The oldest epoch in a segment; 0 where there are none."""
+        return self.spans[0][0] if self.spans else Epoch(0)
+
+    @property
+    def last(self) -> Epoch:
+        """The newest epoch in a segment; -1 where there are none."""
+        return self.spans[-1][1] if self.spans else BEFORE_FIRST
+
+    def covering(self, epoch: Epoch) -> Segment | None:
+        """Return the segment of an epoch, as far as this process has looked.
+
+        Raises:
+            Corrupt: Its index is damaged or missing.
+        """
+        with self._lock:
+            if (name := self._covering(epoch)) is None:
+                return None
+            if (found := self._opened(name)) is not None:
+                return found
+            self.refresh()  # it was removed on purpose, or is missing
+            if self._covering(epoch) == name:
+                raise segment.damaged_index(name, "is missing")
+            return None
+
+    def _covering(self, epoch: Epoch) -> str | None:
+        spans = self.spans
+        at = bisect_right(spans, epoch, key=lambda span: span[0]) - 1
+        return None if at < 0 or spans[at][1] < epoch else segment.index_name(*spans[at])
+
+    def _opened(self, name: str) -> Segment | None:
+        found = self._indexes.get(name)
+        if found is None:
+            try:
+                text = (self.directory / name).read_bytes()
+            except FileNotFoundError:
+                return None
+            found = segment.segment_of(name, text)
+            while len(self._indexes) >= _OPENED:
+                del self._indexes[next(iter(self._indexes))]
+            self._indexes[name] = found
+        return found
+
+    def every(self) -> Iterator[Segment]:
+        """Yield all segments, in order."""
+        for first, _ in self.spans:
+            if (found := self.covering(first)) is not None:
+                yield found
+
+    def part_rows(self, epoch: Epoch, path: str, columns: Sequence[str] | None) -> pa.Table | None:
+        """Return the rows of a part of an epoch; None where no segment has it.
+
+        Raises:
+            Corrupt: The segment is damaged.
+        """
+        found = self.covering(epoch)
+        place = None if found is None else found.place(path)
+        if found is None or place is None:
+            return None
+        return self._table(found, place.kind, columns).slice(place.start, place.rows)
+
+    def rows(
+        self, found: Segment, kind: PartKind, first: Epoch, last: Epoch, columns: Sequence[str]
+    ) -> pa.Table:
+        """Return the rows of some epochs of a segment.
+
+        Raises:
+            Corrupt: The segment is damaged.
+        """
+        return self._table(found, kind, columns).slice(*found.span(kind, first, last))
+
+    def floor(self) -> Epoch:
+        """Return the oldest epoch that was not removed on purpose.
+
+        Raises:
+            Corrupt: What says so is damaged.
+        """
+        path = self.directory / _FLOOR
+        try:
+            return Epoch(msgspec.json.decode(path.read_bytes(), type=_Floor).first)
+        except FileNotFoundError:
+            return Epoch(0)
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"{path} is damaged; put the file back from a backup") from error
+
+    def raise_floor(self, first: Epoch) -> None:
+        """Say durably that everything before an epoch may be removed."""
+        durable.replace(self.directory / _FLOOR, msgspec.json.encode(_Floor(first)))
+
+    def _listed(self) -> list[tuple[Epoch, Epoch]]:
+        try:
+            names = [path.name for path in self.directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        floor = self.floor()
+        every = sorted(span for name in names if (span := segment.epochs_of_name(name)) is not None)
+        spans = [span for span in every if span[1] >= floor]  # others are about to be removed
+        expected = floor
+        for first, last in spans:
+            if first != expected:
+                raise Corrupt(
+                    f"the journal has no segment of epoch {expected}, and the next one begins at "
+                    f"{first}; put the files back from a backup of {self.directory}"
+                )
+            expected = Epoch(last + 1)
+        if floor > 0 and not spans:
+            raise Corrupt(f"the journal has no segment of epoch {floor}, which it should have")
+        return spans
+
+    def _table(self, found: Segment, kind: PartKind, columns: Sequence[str] | None) -> pa.Table:
+        """Return all rows of a segment's file; the last one of each kind is kept."""
+        part = found.files.get(kind)
+        names = tuple(SCHEMAS[kind].names if columns is None else columns)
+        if part is None:
+            return SCHEMAS[kind].empty_table().select(names)
+        with self._lock:
+            path, had, table = self._decoded.get(kind, ("", (), None))
+            if path != part.path or not set(names) <= set(had):
+                table = self._read(part, names)
+                self._decoded[kind] = (part.path, names, table)
+            return table.select(names)
+
+    def _read(self, part: Part, columns: Sequence[str]) -> pa.Table:
+        with durable.storage(f"read segment {part.path}"):
+            try:
+                data = (self._root / part.path).read_bytes()
+            except FileNotFoundError:
+                raise damaged(part, "is missing") from None
+        if len(data) != part.size or checksum_of(data) != part.checksum:
+            raise damaged(part, "is damaged")
+        source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        return source.read(columns=list(columns), use_threads=False).combine_chunks()
+
+
+class _Floor(msgspec.Struct, frozen=True):
+    first: int
