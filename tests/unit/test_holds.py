@@ -1,0 +1,85 @@
+"""Holds and savepoints: what keeps history from being removed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.errors import ConfigError, Corrupt
+from penstock.runtime.history import savepoints
+from penstock.runtime.history.holds import Hold, holding, holds
+from penstock.runtime.history.savepoints import Savepoint
+
+HOLD_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from penstock.runtime.history.holds import holding
+with holding(Path(sys.argv[1]), "backup", 3):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_savepoint_holds_its_epoch_until_it_is_removed(tmp_path: Path) -> None:
+    """What was made is found, listed and held, and none of that once it is removed."""
+    first = Savepoint("before", Epoch(7), 1, "the day before")
+    savepoints.create(tmp_path, first)
+    savepoints.create(tmp_path, Savepoint("earlier", Epoch(2), 2))
+    assert savepoints.find(tmp_path, "before") == first
+    assert holds(tmp_path) == [
+        Hold("savepoint earlier", Epoch(2)),
+        Hold("savepoint before", Epoch(7)),
+    ]
+    savepoints.remove(tmp_path, "before")
+    assert [one.name for one in savepoints.every(tmp_path)] == ["earlier"]
+    assert holds(tmp_path) == [Hold("savepoint earlier", Epoch(2))]
+
+
+def test_a_savepoint_is_never_replaced(tmp_path: Path) -> None:
+    """A name that is taken keeps its epoch."""
+    savepoints.create(tmp_path, Savepoint("one", Epoch(1), 1))
+    with pytest.raises(ConfigError, match="already, at epoch 1"):
+        savepoints.create(tmp_path, Savepoint("one", Epoch(2), 2))
+    assert savepoints.find(tmp_path, "one").epoch == Epoch(1)
+
+
+@pytest.mark.parametrize("name", ["", "7", "2026-11-21", "../x", "a/b", ".a", "a" * 101])
+def test_a_name_is_neither_an_epoch_nor_a_path(tmp_path: Path, name: str) -> None:
+    """What could be an epoch, a time or another file is refused."""
+    with pytest.raises(ConfigError, match="is no name for a savepoint"):
+        savepoints.create(tmp_path, Savepoint(name, Epoch(0), 0))
+
+
+def test_who_looks_for_a_name_is_told_which_there_are(tmp_path: Path) -> None:
+    """An unknown name is refused with the known ones."""
+    savepoints.create(tmp_path, Savepoint("known", Epoch(0), 0))
+    with pytest.raises(ConfigError, match="it has known"):
+        savepoints.find(tmp_path, "unknown")
+
+
+def test_a_damaged_savepoint_stops_whoever_asks_what_is_held(tmp_path: Path) -> None:
+    """Nobody removes anything while one savepoint cannot be read."""
+    savepoints.create(tmp_path, Savepoint("one", Epoch(1), 1))
+    (tmp_path / "savepoints" / "one.json").write_bytes(b"{")
+    with pytest.raises(Corrupt, match=r"one\.json is damaged"):
+        holds(tmp_path)
+
+
+def test_a_process_holds_for_as_long_as_it_does(tmp_path: Path) -> None:
+    """A lease counts inside its block and is gone after it."""
+    with holding(tmp_path, "backup", Epoch(4)):
+        (held,) = holds(tmp_path)
+        assert held.epoch == Epoch(4)
+        assert held.who.startswith("backup (process ")
+    assert holds(tmp_path) == []
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
+    """What a killed process has left does not count, and the next one removes it."""
+    subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], check=False)
+    assert len(list((tmp_path / "run").iterdir())) == 1
+    assert holds(tmp_path) == []
+    with holding(tmp_path, "replay", Epoch(0)):
+        assert len(list((tmp_path / "run").iterdir())) == 1
