@@ -4,14 +4,16 @@ Promises the fold of the journal, without Python per row. Leaves to the caller f
 fold goes on, and what an entity without a state (it was deleted) means there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BUCKETS, Epoch
 from penstock.journal.api import Journal, PartKind
 
 COLUMNS: Final = ("entity", "key", "state")
@@ -22,6 +24,10 @@ FOLDED: Final = pa.schema({"key": pa.string(), "state": pa.binary()})
 """What a fold gives for one class: in order of keys (bytes), null where the entity was deleted."""
 
 
+ALL_FOLDED: Final = pa.schema({"entity": pa.string(), "key": pa.string(), "state": pa.binary()})
+"""The same for all classes."""
+
+
 def folded(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa.Table:
     """Return what the epochs of (after, upto] made of the entities of a class, as `FOLDED`.
 
@@ -29,40 +35,70 @@ def folded(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa.Table
         Diverged: The journal lacks an epoch of the range.
         Corrupt: A part of it is damaged.
     """
-    return newest(
-        pa.table([rows["key"], rows["state"]], schema=FOLDED)
-        for _, rows in _of_class(journal, entity, after, upto)
+    found = newest(
+        rows.filter(pc.equal(rows["entity"], entity)).select(FOLDED.names)
+        for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS)
     )
+    return FOLDED.empty_table() if found is None else in_order(found)
 
 
-def _of_class(
-    journal: Journal, entity: str, after: Epoch, upto: Epoch
-) -> Iterator[tuple[Epoch, pa.Table]]:
-    for epoch, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS):
-        yield epoch, rows.filter(pc.equal(rows["entity"], entity))
+def all_folded(journal: Journal, after: Epoch, upto: Epoch) -> pa.Table:
+    """Return what the epochs of (after, upto] made of all entities, as `ALL_FOLDED`, unordered.
+
+    Raises:
+        Diverged: The journal lacks an epoch of the range.
+        Corrupt: A part of it is damaged.
+    """
+    found = newest(rows for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS))
+    return ALL_FOLDED.empty_table() if found is None else found.cast(ALL_FOLDED)
 
 
-def newest(tables: Iterable[pa.Table]) -> pa.Table:
-    """Return the last row of every key, of tables with a column `key`, in the order of keys."""
+def newest(tables: Iterable[pa.Table]) -> pa.Table | None:
+    """Return the last row of every entity, of tables that come in order of time."""
     pending: list[pa.Table] = []
     count = 0
     for table in tables:
         pending.append(table)
         count += table.num_rows
         if count >= FOLDED_ROWS:
-            pending = [_last_of_each(pa.concat_tables(pending))]
-            count = 0
-    if not pending:
-        return FOLDED.empty_table()
-    found = _last_of_each(pa.concat_tables(pending))
-    return found.take(pc.sort_indices(found["key"]))
+            pending, count = [_last_of_each(pa.concat_tables(pending))], 0
+    return _last_of_each(pa.concat_tables(pending)) if pending else None
+
+
+def in_order(rows: pa.Table, key: str = "key") -> pa.Table:
+    """Return rows in the order of their keys, by bytes."""
+    return rows.take(pc.sort_indices(rows[key]))
+
+
+def buckets_of(entities: pa.ChunkedArray, keys: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """Return the bucket of every entity."""
+    texts = pc.binary_join_element_wise(entities, keys, "/").to_pylist()
+    prints = np.fromiter(
+        map(xxhash.xxh3_64_intdigest, map(str.encode, texts)), dtype=np.uint64, count=len(texts)
+    )
+    return (prints % np.uint64(BUCKETS)).astype(np.int32)
 
 
 def _last_of_each(rows: pa.Table) -> pa.Table:
-    """Return the last row of every key."""
+    """Return the last row of every entity."""
     if rows.num_rows == 0:
         return rows
-    codes = rows["key"].combine_chunks().dictionary_encode()
-    last = np.empty(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(rows.num_rows)  # of equal indices the last counts
-    return rows.take(pa.array(last))
+    codes = _codes(rows)
+    last = np.full(int(codes.max()) + 1, -1, np.int64)
+    last[codes] = np.arange(rows.num_rows)  # of equal indices the last one counts
+    return rows.take(pa.array(last[last >= 0]))
+
+
+def _codes(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Number the entities: equal ones have equal numbers."""
+    keys = _numbered(rows["key"])
+    if "entity" not in rows.column_names:
+        return keys
+    entities = _numbered(rows["entity"])
+    return keys * (int(entities.max()) + 1) + entities
+
+
+def _numbered(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    encoded = column.combine_chunks().dictionary_encode()
+    numbers: npt.NDArray[np.int64] = encoded.indices.to_numpy().astype(np.int64)
+    return numbers

@@ -68,6 +68,8 @@ class EntityTable:
                 f"the journal holds a {self.kind.name} that does not fit its class: {error}"
             ) from error
         parts: Iterable[Sequence[Any]] = zip(*decoded, strict=True)
+        if not decoded:
+            parts = [()] * len(self.kind.attributes)
         values = [keys_of(texts, self._keys), *parts]
         arrays = [
             column.build(part) for (_, column), part in zip(self.columns, values, strict=True)
