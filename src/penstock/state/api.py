@@ -4,7 +4,7 @@ A store holds one partition (a set of buckets) after one epoch, which it records
 that applies it. This module fixes the port; `memory` and `lmdb` adapt it, `catchup` feeds it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -47,6 +47,18 @@ class State(Protocol):
 
         Writers exclude each other. When another writer was faster (the store is no longer at
         `expect`), nothing is written; the caller looks at `epoch` and goes on from there.
+
+        Raises:
+            StateUnavailable: The disk is full or fails; the store is as before.
+        """
+
+    def load(
+        self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
+    ) -> None:
+        """Replace everything by the entities in `batches`, if the store still is at `expect`.
+
+        In one write, as `apply`. No two batches hold one entity; `batches` may be called again when
+        the write has to be begun anew.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.

@@ -189,6 +189,24 @@ class LmdbState:
 
         self._write(write)
 
+    def load(
+        self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
+    ) -> None:
+        """Replace everything by the entities in `batches`, if the store still is at `expect`."""
+        assert epoch > expect, "a snapshot leads forward"
+
+        def write(txn: Transaction) -> None:
+            metadata = self._metadata(txn)
+            if metadata.epoch != expect:
+                return
+            txn.drop(self._environment.entities, delete=False)
+            with txn.cursor() as cursor:
+                for batch in batches():
+                    cursor.putmulti(_encode(batch)[0])
+            txn.put(record.METADATA_KEY, msgspec.structs.replace(metadata, epoch=epoch).seal())
+
+        self._write(write)
+
     def clear(self) -> None:
         """Forget everything; the store is at epoch -1."""
 

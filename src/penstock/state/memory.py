@@ -4,7 +4,7 @@ Promises what the port promises within one process. It survives nothing and is s
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
@@ -69,6 +69,17 @@ class MemoryState:
                 else:
                     states[key] = state
             self._states, self._epoch, self._seen = states, epoch, False
+
+    def load(
+        self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
+    ) -> None:
+        """Replace everything, if the store still is at `expect`."""
+        assert epoch > expect, "a snapshot leads forward"
+        states = {key: state for batch in batches() for key, state in batch if state is not None}
+        with self._lock:
+            self._check_open()
+            if self._epoch == expect:
+                self._states, self._epoch, self._seen = states, epoch, False
 
     def clear(self) -> None:
         """Forget everything; the store is at epoch -1."""

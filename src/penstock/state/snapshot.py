@@ -56,9 +56,16 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 
 
 class ClassFiles(msgspec.Struct, frozen=True):
-    """A class in a snapshot: whether its columns have the wide types, and its files."""
+    """A class in a snapshot.
+
+    Attributes:
+        wide: Whether its columns have the wide types.
+        own: What the columns of `OWN` are called: an attribute of the same name keeps it.
+        files: May be none, where the class has no entities.
+    """
 
     wide: bool
+    own: list[str]
     files: list[SnapshotFile]
 
 
@@ -180,6 +187,16 @@ class Snapshots:
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         return source.read(columns=None if columns is None else list(columns), use_threads=False)
 
+    def states(self, its: ClassFiles, file: SnapshotFile) -> pa.Table:
+        """Return what states are recovered from: columns `key`, `bucket` and `state`.
+
+        Raises:
+            Corrupt: The file is missing or damaged.
+        """
+        own = dict(zip(OWN, its.own, strict=True))
+        names = ["key", "bucket", "state"]
+        return self.read(file, [own[one] for one in names]).rename_columns(names)
+
 
 def sealed(manifest: Manifest) -> bytes:
     """Return the text of a manifest, with its checksum."""
@@ -209,15 +226,15 @@ class Columns:
 
     Attributes:
         table: The class's table in SQL.
-        key, bucket, epoch, state: What our own columns are called here: an attribute of the same
-            name is not renamed.
+        own: What the columns of `OWN` are called here.
         schema: Of the files.
     """
 
     def __init__(self, table: EntityTable) -> None:
         self.table = table
         names = [name for name, _ in table.columns]
-        self.key, self.bucket, self.epoch, self.state = distinct([*names, *OWN])[len(names) :]
+        self.own = distinct([*names, *OWN])[len(names) :]
+        self.key, self.bucket, self.epoch, self.state = self.own
         fields = [pa.field(name, stored_type(column.arrow)) for name, column in table.columns]
         self.schema = pa.schema(
             [
@@ -246,16 +263,6 @@ class Columns:
         }
         arrays = [given[field.name].cast(field.type) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema)
-
-    def rebuilt(self, rows: pa.Table) -> pa.Table:
-        """Return rows that were written with other columns: only `state` says what they are.
-
-        Raises:
-            TooNarrow: A value wants wide columns.
-            Diverged: A state does not fit the class.
-        """
-        own = rows.select([self.key, self.bucket, self.state])
-        return self.rows(own.rename_columns(["key", "bucket", "state"]))
 
     @property
     def attributes(self) -> list[str]:

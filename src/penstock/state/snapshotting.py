@@ -154,10 +154,10 @@ def write_slices(
         bounds = slice_bounds(piece.number, piece.slices)
         mine = _within(changes, "bucket", bounds)
         for name, columns in classes.items():
-            before = [] if base is None or name not in base.classes else base.classes[name].files
-            former = _former_rows(snapshots, columns, before, bounds)
+            before = None if base is None else base.classes.get(name)
             its = mine.filter(pc.equal(mine["entity"], name))
             try:
+                former = _former_rows(snapshots, columns, before, bounds)
                 rows = _merged(columns, former, its, piece.epoch)
             except TooNarrow:
                 narrow.add(name)
@@ -197,11 +197,15 @@ def _publish(
     """Let a snapshot exist whose slices are written: for Delta readers, then for ourselves."""
     commit = next(iter(journal.commits(Epoch(one.epoch - 1), one.epoch)))
     with durable.storage(f"publish the snapshot of epoch {one.epoch}"):
-        for name, columns in columns_of(app, one.wide).items():
+        shape = columns_of(app, one.wide)
+        for name, columns in shape.items():
             table = snapshots.directory / columns.table.name
             lake.publish(table, app.name, columns.schema, one.epoch, files[name])
         reached("snapshot-published")
-        classes = {name: ClassFiles(name in one.wide, its) for name, its in files.items()}
+        classes = {
+            name: ClassFiles(name in one.wide, columns.own, files[name])
+            for name, columns in shape.items()
+        }
         manifest = Manifest(one.epoch, commit.time_us, journal.identity, one.slices, classes)
         snapshots.manifests.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory)
@@ -213,19 +217,19 @@ def _publish(
 
 
 def _former_rows(
-    snapshots: Snapshots,
-    columns: Columns,
-    files: Iterable[SnapshotFile],
-    bounds: tuple[int, int],
+    snapshots: Snapshots, columns: Columns, its: ClassFiles | None, bounds: tuple[int, int]
 ) -> pa.Table:
-    """Return what the former snapshot has of some buckets; with other columns only `state` counts."""
+    """Return what the former snapshot has of some buckets.
+
+    Where its columns are others (the class has become wide, say), `state` says what they are now.
+    """
     first, end = bounds
     found = [columns.schema.empty_table()]
-    for file in files:
-        if file.first < end and file.end > first:
+    for file in [] if its is None else its.files:
+        if its is not None and file.first < end and file.end > first:
             rows = snapshots.read(file)
             if not rows.schema.equals(columns.schema):
-                rows = columns.rebuilt(rows)
+                rows = columns.rows(snapshots.states(its, file))
             found.append(_within(rows, columns.bucket, bounds))
     return pa.concat_tables(found)
 

@@ -29,6 +29,7 @@ from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbReader, LmdbState
 from penstock.state.route import routed
 from penstock.state.share import Share, routes
+from penstock.state.snapshot import Snapshots
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class PartitionedReader:
 class Stores:
     """The stores of all partitions under one directory. Not shared by threads or across forks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what they are made from
         self,
         directory: Path,
         journal: Journal,
@@ -66,6 +67,7 @@ class Stores:
         boot_id: str,
         map_size: int = environments.MAP_SIZE,
         progress: Progress | None = None,
+        snapshots: Path | None = None,
     ) -> None:
         """Name the stores; each is opened when it is first needed.
 
@@ -76,6 +78,7 @@ class Stores:
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
             map_size: Address space for each store, in bytes; it grows when it is full.
             progress: Told after each write of a catch-up.
+            snapshots: Where the journal's snapshots are, from which a store may begin.
         """
         self._directory = directory
         self._journal = journal
@@ -84,6 +87,7 @@ class Stores:
         self._boot_id = boot_id
         self._map_size = map_size
         self._progress = progress
+        self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
         self._open: dict[int, LmdbState] = {}
 
     @contextmanager
@@ -169,7 +173,7 @@ class Stores:
 
     def _feed(self, state: LmdbState, share: Share, epoch: Epoch) -> None:
         try:
-            catch_up(state, self._journal, epoch, share, self._progress)
+            catch_up(state, self._journal, epoch, share, self._progress, snapshots=self._snapshots)
         except StateUnavailable:
             self._forget(share)  # after a failed write LMDB may want to be opened anew
             raise
