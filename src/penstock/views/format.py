@@ -1,4 +1,4 @@
-"""Formats: an answer's rows as JSON, CSV or an Arrow stream.
+"""Formats: an answer's rows as JSON, JSON lines, CSV or an Arrow stream.
 
 Arrow is lossless and has DuckDB's own types. JSON and CSV write what JavaScript would spoil as text:
 integers beyond ±(2^53 - 1), every DECIMAL, and NaN and the infinities (`"NaN"`, `"Infinity"`). BLOB
@@ -32,6 +32,7 @@ class Format(StrEnum):
     """What an answer can be, by its media type."""
 
     JSON = "application/json"
+    LINES = "application/x-ndjson"
     CSV = "text/csv"
     ARROW = "application/vnd.apache.arrow.stream"
 
@@ -49,11 +50,13 @@ def encode(answer: Answer, chosen: Format) -> bytes:
     """Return an answer's body.
 
     Raises:
-        QueryError: JSON or CSV are chosen, and a date lies outside of the years 1 to 9999.
+        QueryError: Arrow is not chosen, and a date lies outside of the years 1 to 9999.
     """
     match chosen:
         case Format.JSON:
             return _json(answer)
+        case Format.LINES:
+            return _lines(answer.table)
         case Format.CSV:
             return _csv(answer.table)
         case Format.ARROW:
@@ -76,6 +79,12 @@ def _json(answer: Answer) -> bytes:
         for name, type_ in zip(answer.table.column_names, answer.types, strict=True)
     ]
     return _encode({"epoch": answer.epoch, "columns": columns, "rows": rows_of(answer.table)})
+
+
+def _lines(table: pa.Table) -> bytes:
+    names = table.column_names
+    lines = (_encode(dict(zip(names, row, strict=True))) + b"\n" for row in rows_of(table))
+    return b"".join(lines)
 
 
 def _csv(table: pa.Table) -> bytes:

@@ -9,7 +9,7 @@ addresses of memory are not run: table functions are allowed by name, others ref
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import msgspec
@@ -47,19 +47,31 @@ _ONE: Final = "one statement is asked at a time, and this is {count}"
 _KINDS: Final = "only SELECT is answered (and WITH, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), not {kind}"
 
 
-def check(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection) -> None:
-    """Let a query pass, or say why not.
+class Named(NamedTuple):
+    """A table that a query names, as SQL compares names: without case."""
+
+    schema: str
+    name: str
+
+
+def check(
+    query: str,
+    tables: Collection[str],
+    cursor: duckdb.DuckDBPyConnection,
+    schemas: Collection[str] = (),
+) -> set[Named]:
+    """Let a query pass and return the tables that it names, or say why not.
 
     Args:
         query: What was asked.
         tables: The names that it may read.
         cursor: A connection that parses it; nothing of it is run.
+        schemas: Where it may read them beside the usual places; it must read from each.
 
     Raises:
         QueryError: It is no query, asks for more than the tables, or cannot be understood.
     """
-    if len(query) > QUERY_CHARACTERS_MAX:
-        raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
+    check_length(query)
     kind = _kind_of(query, tables)
     if kind == "EXPLAIN":
         explained = _EXPLAIN.match(query)
@@ -67,8 +79,24 @@ def check(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection
         kind = _kind_of(query, tables)
     if kind != "SELECT":
         raise QueryError(_KINDS.format(kind=kind))
+    found: set[Named] = set()
     for node in _nodes(_tree(query, cursor)):
-        _check_node(node, tables)
+        _check_node(node, tables, schemas)
+        if node.get("type") == "BASE_TABLE":
+            found.add(_named(node))
+    if not {one.schema for one in found}.issuperset(schemas):
+        raise QueryError("AS OF and changes(…) stand where a table may stand, and nowhere else")
+    return found
+
+
+def check_length(query: str) -> None:
+    """Refuse a query that is too long to be read.
+
+    Raises:
+        QueryError: It is.
+    """
+    if len(query) > QUERY_CHARACTERS_MAX:
+        raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
 
 
 def _kind_of(query: str, tables: Collection[str]) -> str:
@@ -109,7 +137,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(one)
 
 
-def _check_node(node: dict[str, Any], tables: Collection[str]) -> None:
+def _check_node(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
     kind = node.get("type")
     if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _NODES:
         raise QueryError(_KINDS.format(kind=kind.removesuffix("_NODE").removesuffix("_QUERY")))
@@ -119,7 +147,7 @@ def _check_node(node: dict[str, Any], tables: Collection[str]) -> None:
             if name not in TABLE_FUNCTIONS:
                 raise QueryError(f"the function {name} may not stand for a table here")
         case "BASE_TABLE":
-            _check_table(node, tables)
+            _check_table(node, tables, schemas)
         case "SHOW_REF":
             name = str(node["table_name"]).strip('"').casefold()
             if node["query"] is None and name not in _SHOWABLE:
@@ -136,11 +164,17 @@ def _refused(name: str) -> bool:
     return folded in REFUSED or (folded.startswith(_INTERNALS) and folded not in ("pg_typeof",))
 
 
-def _check_table(node: dict[str, Any], tables: Collection[str]) -> None:
-    schema = str(node.get("schema_name", "")).casefold()
-    name = str(node.get("table_name", "")).casefold()
+def _named(node: dict[str, Any]) -> Named:
+    schema, name = node.get("schema_name", ""), node.get("table_name", "")
+    return Named(str(schema).casefold(), str(name).casefold())
+
+
+def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
+    schema, name = _named(node)
     own = name in {one.casefold() for one in tables}
-    if schema not in _SCHEMAS or (name.startswith(_INTERNALS) and not own):
+    if (schema not in _SCHEMAS and schema not in schemas) or (
+        name.startswith(_INTERNALS) and not own
+    ):
         raise QueryError(f"there is no table {'.'.join(filter(None, (schema, name)))} in the view")
     path = node.get("qualified_name", {}).get("path", [])
     if len(path) > 2 or node.get("catalog_name"):

@@ -32,6 +32,7 @@ from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
+from penstock.views.connection import close_off, given, isolated
 from penstock.views.fold import Changes, Fold
 from penstock.views.table import (
     SYSTEM,
@@ -40,6 +41,7 @@ from penstock.views.table import (
     layout_of,
     reply_rows,
     request_rows,
+    selected,
 )
 
 _log = logging.getLogger(__name__)
@@ -169,27 +171,11 @@ class Store:
         os.close(self._lock)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": self._settings.threads,
-                "memory_limit": f"{self._settings.memory_mb}MiB",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "allow_community_extensions": "false",
-                "python_enable_replacements": "false",
-                "temp_directory": "",  # nothing spills: a query that wants more fails
-            },
-        )
+        connection = isolated(self._settings.memory_mb, self._settings.threads)
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         try:
             connection.execute(f"ATTACH '{path}' AS {_CATALOG} (ROW_GROUP_SIZE {_ROW_GROUP})")
-            for setting in (
-                "GLOBAL TimeZone = 'UTC'",
-                "enable_external_access = false",
-                "lock_configuration = true",
-            ):
-                connection.execute(f"SET {setting}")
+            close_off(connection)
             connection.execute(f"USE {_CATALOG}")
         except BaseException:
             connection.close()
@@ -259,29 +245,35 @@ class Store:
     def _merge(self, name: str, changes: Changes) -> None:
         gone = [key for key, state in changes.items() if state is None]
         kept = {key: state for key, state in changes.items() if state is not None}
-        table = self.tables[name]
-        try:
-            rows = table.rows(list(kept), list(kept.values()))
-            keys = table.keys(gone)
-        except TooNarrow:
-            table = self._widen(name)
-            rows = table.rows(list(kept), list(kept.values()))
-            keys = table.keys(gone)
-        target, key = quoted(table.name), quoted(table.key)
-        if gone:
-            with self._given(keys) as source:
-                chosen = self._selected(table, 1)
-                self._connection.execute(
-                    f"DELETE FROM {target} WHERE {key} IN (SELECT {chosen} FROM {source})"
-                )
+        rows: pa.Table | None = None
         if kept:
-            self._put(table, rows)
+            try:
+                rows = self.tables[name].rows(list(kept), list(kept.values()))
+            except TooNarrow:
+                rows = self._widen(name).rows(list(kept), list(kept.values()))
+        if gone:
+            self._remove(name, gone)
+        if rows is not None:
+            self._put(self.tables[name], rows)
+
+    def _remove(self, name: str, gone: list[str]) -> None:
+        try:
+            keys = self.tables[name].keys(gone)
+        except TooNarrow:
+            keys = self._widen(name).keys(gone)
+        table = self.tables[name]
+        target, key = quoted(table.name), quoted(table.key)
+        with given(self._connection, keys) as source:
+            chosen = selected(table, 1)
+            self._connection.execute(
+                f"DELETE FROM {target} WHERE {key} IN (SELECT {chosen} FROM {source})"
+            )
 
     def _put(self, table: EntityTable, rows: pa.Table) -> None:
         target, key = quoted(table.name), quoted(table.key)
         names = [quoted(name) for name, _ in table.columns]
-        with self._given(rows) as source:
-            chosen = f"(SELECT {self._selected(table)} FROM {source}) AS source"
+        with given(self._connection, rows) as source:
+            chosen = f"(SELECT {selected(table)} FROM {source}) AS source"
             into = f"MERGE INTO {target} USING {chosen} ON {target}.{key} = source.{key} "
             setting = ", ".join(f"{one} = source.{one}" for one in names[1:])
             changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
@@ -289,14 +281,6 @@ class Store:
             self._connection.execute(
                 f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})"
             )
-
-    def _selected(self, table: EntityTable, count: int | None = None) -> str:
-        chosen = []
-        for name, column in table.columns[:count]:
-            value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
-            value = f"list_sort({value})" if column.ordered else value
-            chosen.append(f"{value} AS {quoted(name)}")
-        return ", ".join(chosen)
 
     def _widen(self, name: str) -> EntityTable:
         """Give a class the wider types; what it holds is copied."""
@@ -314,7 +298,7 @@ class Store:
         return table
 
     def _insert(self, target: str, rows: pa.Table) -> None:
-        with self._given(rows) as source:
+        with given(self._connection, rows) as source:
             self._connection.execute(f"INSERT INTO {target} SELECT * FROM {source}")
 
     def _forget(self, kept: int) -> int:
@@ -330,16 +314,6 @@ class Store:
                 f"(SELECT rowid FROM {table} ORDER BY epoch, lsn LIMIT {excess})"
             )
         return excess
-
-    @contextmanager
-    def _given(self, rows: pa.Table) -> Iterator[str]:
-        """Let SQL read an Arrow table, under the name that is given."""
-        name = "given rows"  # no class can have it
-        self._connection.register(name, rows)
-        try:
-            yield quoted(name)
-        finally:
-            self._connection.unregister(name)
 
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
-from penstock.state.column import json_text
-from penstock.state.table import array_header, tables_of
+from penstock.state.column import json_text, quoted
+from penstock.state.table import EntityTable, array_header, tables_of
 
 SYSTEM: Final = "penstock"
 """The schema of Penstock's own tables."""
@@ -39,6 +39,16 @@ def layout_of(app: App) -> str:
     tables = [f"{one.name}({one.definition})" for one in tables_of(app).values()]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
+
+
+def selected(table: EntityTable, count: int | None = None) -> str:
+    """Return what turns columns as they are built into those of a table; `count` takes the first."""
+    chosen = []
+    for name, column in table.columns[:count]:
+        value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
+        value = f"list_sort({value})" if column.ordered else value
+        chosen.append(f"{value} AS {quoted(name)}")
+    return ", ".join(chosen)
 
 
 class _Call(msgspec.Struct, frozen=True, array_like=True):

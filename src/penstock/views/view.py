@@ -23,7 +23,8 @@ from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.views.fold import folds
-from penstock.views.question import Answer, Question, run
+from penstock.views.history import history_of
+from penstock.views.question import Answer, Question, limits_of, run
 from penstock.views.store import Damaged, Store, is_damage
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class View:
         self._journal = journal
         self._settings = settings
         self._store = Store(data, app, journal.identity, settings)
+        self._history = history_of(data, app, journal, settings)
         self._changed = threading.Condition()
         self._using = _Gate()
         self._stopping = threading.Event()
@@ -121,25 +123,29 @@ class View:
         return Status(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
 
     def ask(self, question: Question) -> Answer:
-        """Answer a question.
+        """Answer a question; one of the past without this view's file.
 
         Raises:
-            QueryError: The query may not be run, is wrong, or exceeds a limit.
+            QueryError: The query may not be run, is wrong, asks for an epoch that is not held, or
+                exceeds a limit.
             ViewUnavailable: The view did not come to the epoch in time, or is damaged.
+            IntegrityError: The question is of the past, and the journal is damaged.
         """
         limit_ms = self._settings.time_ms
         time_ms = min(question.timeout_ms or limit_ms, limit_ms)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000
+        past = question.past()
+        if past is not None:
+            return self._history.ask(past, question, deadline)
         wanted = self.journal_epoch() if question.min_epoch is None else question.min_epoch
         while True:
             self._await(Epoch(wanted), deadline)
             with self._using.shared():
                 if self._store.epoch < wanted:
                     continue  # made anew since
-                left_ms = int((deadline - time.monotonic()) * 1_000)
                 try:
-                    return run(self._store, question, self._settings, left_ms)
+                    return run(self._store, question, limits_of(question, self._settings, deadline))
                 except Damaged as error:
                     self._damage = str(error)
                     _log.exception("view.damaged", extra={"epoch": self.epoch})

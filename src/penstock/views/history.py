@@ -1,0 +1,249 @@
+"""History: queries at epochs of the past, answered from the journal.
+
+Each runs in a database of its own, in memory, closed off and read-only as the view is, which holds
+what the query names, as it was at the epochs that it names. One thread runs it over rows that are
+always in the same order, so that the same query at the same epochs gives the same bytes for ever:
+after a restart, after the view was made anew, and whatever became of the journal's files. Only what a
+query itself takes from elsewhere (the time, chance) differs, and how far back `requests`, `replies`
+and `epochs` are held.
+"""
+
+import difflib
+import time
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from penstock.base.ids import Epoch
+from penstock.errors import QueryError, ViewUnavailable
+from penstock.journal.api import Journal
+from penstock.model.application import App
+from penstock.runtime.config import ViewConfig
+from penstock.runtime.moment import Moment, epoch_of, held
+from penstock.state.column import quoted
+from penstock.state.snapshot import FOLDER, Snapshots
+from penstock.state.table import EntityTable, tables_of
+from penstock.views import seal
+from penstock.views.as_of import FEED, FeedCall, Reference, Statement
+from penstock.views.connection import close_off, given, isolated
+from penstock.views.feed import Span, feed_of, put_feed
+from penstock.views.question import Answer, Limits, Question, limited, limits_of, read
+from penstock.views.recent import epochs_upto, transactions_upto
+from penstock.views.rewinds import Rewinds
+from penstock.views.store import Damaged, names_of
+from penstock.views.table import (
+    SYSTEM,
+    SYSTEM_TABLES,
+    epoch_rows,
+    reply_rows,
+    request_rows,
+    selected,
+)
+
+_SLICE: Final = 100_000
+"""Transactions that are decoded at once."""
+
+
+class History:
+    """Answers what is asked of the past of one journal. Many threads may ask at once."""
+
+    def __init__(
+        self, app: App, journal: Journal, settings: ViewConfig, snapshots: Snapshots | None = None
+    ) -> None:
+        """Answer from a journal, and snapshots where there are some.
+
+        A half of the view's memory keeps what was asked for of late.
+        """
+        self._app = app
+        self._journal = journal
+        self._settings = settings
+        self._rewinds = Rewinds(app, journal, snapshots, settings.memory_mb << 19)
+        self._tables = tables_of(app)
+
+    def ask(self, statement: Statement, question: Question, deadline: float) -> Answer:
+        """Answer a question.
+
+        Args:
+            statement: What it asks of the past.
+            question: Its limits.
+            deadline: When the answer must be there, as `time.monotonic` counts.
+
+        Raises:
+            QueryError: The query may not be run, is wrong, asks for an epoch that is not held, or
+                exceeds a limit.
+            ViewUnavailable: The epoch that the answer must have seen did not come in time.
+            IntegrityError: The journal is damaged.
+        """
+        limits = limits_of(question, self._settings, deadline)
+        names = [*names_of(self._tables.values()), FEED]
+        try:
+            with (
+                closing(isolated(self._settings.memory_mb, threads=1)) as connection,
+                limited(connection, limits),
+            ):
+                named = seal.check(statement.query, names, connection, statement.schemas)
+                epoch = self._epoch_of(statement, named, question.min_epoch, limits)
+                self._fill(connection, statement, named, epoch, limits)
+                close_off(connection)
+                connection.execute("BEGIN TRANSACTION READ ONLY")
+                return read(connection, statement.query, statement.parameters, limits, epoch)
+        except Damaged as error:
+            raise ViewUnavailable(f"DuckDB broke down: {error}") from error
+
+    def _epoch_of(
+        self,
+        statement: Statement,
+        named: Collection[seal.Named],
+        min_epoch: int | None,
+        limits: Limits,
+    ) -> Epoch:
+        """Return the epoch of an answer: the newest that it is made from."""
+        if statement.moment is not None:
+            return epoch_of(self._journal, statement.moment)
+        names = {one.casefold() for one in names_of(self._tables.values())}
+        if any(one.name in names and one.schema not in statement.schemas for one in named):
+            return self._newest(min_epoch, limits)
+        moments = [one.moment for one in statement.references]
+        moments += [one.last for one in statement.feeds]
+        return max(epoch_of(self._journal, one) for one in moments)
+
+    def _newest(self, wanted: int | None, limits: Limits) -> Epoch:
+        """Return the newest epoch, once that is what is wanted or a later one."""
+        if wanted is not None:
+            left_ms = max(0, int((limits.deadline - time.monotonic()) * 1_000))
+            if wanted >= 0 and self._journal.wait(Epoch(wanted - 1), left_ms) is None:
+                raise ViewUnavailable(f"epoch {wanted} is asked for, and is not committed yet")
+        return held(self._journal)[1]
+
+    def _fill(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        named: Collection[seal.Named],
+        epoch: Epoch,
+        limits: Limits,
+    ) -> None:
+        """Make all tables, and put rows into those that the query names."""
+        filling = _Filling(self._app, self._journal, self._rewinds, connection, limits)
+        taken = {one.name.casefold() for one in self._tables.values()}
+        for table in self._tables.values():
+            name = table.name.casefold()
+            is_named = not {("", name), ("main", name)}.isdisjoint(named)
+            filling.entities("main", table, epoch if is_named else None)
+        filling.schema(SYSTEM)
+        for name in SYSTEM_TABLES:
+            is_named = not {("", name), ("main", name), (SYSTEM, name)}.isdisjoint(named)
+            filling.system(SYSTEM, name, epoch if is_named else None)
+            if name not in taken:
+                connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
+        for reference in statement.references:
+            self._refer(filling, reference, epoch_of(self._journal, reference.moment))
+        for call in statement.feeds:
+            filling.schema(call.schema)
+            filling.feed(call, self._class_of(call.entity))
+
+    def _refer(self, filling: "_Filling", reference: Reference, epoch: Epoch) -> None:
+        """Make the table that has a clause of its own."""
+        filling.schema(reference.schema)
+        given_, name = reference.given.casefold(), reference.name.casefold()
+        own = {one.name.casefold(): one for one in self._tables.values()}
+        if name in own and given_ in ("", "main"):
+            filling.entities(reference.schema, own[name], epoch)
+        elif name in SYSTEM_TABLES and given_ in ("", "main", SYSTEM):
+            filling.system(reference.schema, name, epoch)
+        else:
+            raise self._unknown(reference.name)
+
+    def _class_of(self, name: str) -> str:
+        """Return the class whose table is called so."""
+        for entity, table in self._tables.items():
+            if table.name.casefold() == name.casefold():
+                return entity
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> QueryError:
+        near = difflib.get_close_matches(name, names_of(self._tables.values()), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return QueryError(f"there is no table {name}{hint}")
+
+
+def history_of(data: Path, app: App, journal: Journal, settings: ViewConfig) -> History:
+    """Return the history of a data directory."""
+    return History(app, journal, settings, Snapshots(data / FOLDER, journal.identity))
+
+
+class _Filling:
+    """Puts rows of the past into a database."""
+
+    def __init__(
+        self,
+        app: App,
+        journal: Journal,
+        rewinds: Rewinds,
+        connection: duckdb.DuckDBPyConnection,
+        limits: Limits,
+    ) -> None:
+        self._app = app
+        self._journal = journal
+        self._rewinds = rewinds
+        self._connection = connection
+        self._limits = limits
+
+    def schema(self, name: str) -> None:
+        """Make a schema."""
+        self._connection.execute(f"CREATE SCHEMA {quoted(name)}")
+
+    def entities(self, schema: str, table: EntityTable, epoch: Epoch | None) -> None:
+        """Make the table of a class; without an epoch it stays empty."""
+        rows: pa.Table | None = None
+        if epoch is not None:
+            table, rows = self._rewinds.at(table.kind.name, epoch, self._limits)
+        target = f"{quoted(schema)}.{quoted(table.name)}"
+        self._connection.execute(f"CREATE TABLE {target}({table.definition})")
+        if rows is not None:
+            self._insert(target, selected(table), rows)
+
+    def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
+        """Make one of Penstock's own tables; without an epoch it stays empty."""
+        target = f"{quoted(schema)}.{name}"
+        self._connection.execute(f"CREATE TABLE {target}({SYSTEM_TABLES[name]})")
+        if epoch is None:
+            return
+        check = self._limits.check
+        if name == "epochs":
+            self._insert(target, "*", epoch_rows(epochs_upto(self._journal, epoch, check)))
+            return
+        rows_of = request_rows if name == "requests" else reply_rows
+        most = self._limits.settings.requests_max
+        found = transactions_upto(self._journal, epoch, most, check)
+        for start in range(0, found.num_rows, _SLICE):
+            check()
+            self._insert(target, "*", rows_of(found.slice(start, _SLICE)))
+
+    def feed(self, call: FeedCall, entity: str) -> None:
+        """Make the table that a call of `changes` stands for."""
+        span = Span(self._bound(call.first), self._bound(call.last))
+        if span.first > span.last:
+            raise QueryError(f"changes goes from {span.first} to {span.last}, which is backwards")
+        before = Epoch(span.first - 1)
+        found = feed_of(
+            self._app,
+            self._journal,
+            entity,
+            span,
+            lambda: self._rewinds.at(entity, before, self._limits),
+            self._limits.settings.memory_mb << 18,
+        )
+        self._limits.check()
+        put_feed(self._connection, found, f"{quoted(call.schema)}.{FEED}")
+
+    def _bound(self, epoch: Moment) -> Epoch:
+        return epoch_of(self._journal, epoch)
+
+    def _insert(self, target: str, chosen: str, rows: pa.Table) -> None:
+        with given(self._connection, rows) as source:
+            self._connection.execute(f"INSERT INTO {target} SELECT {chosen} FROM {source}")
