@@ -86,6 +86,18 @@ def states_at(journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None
     raise damage
 
 
+def oldest_state(journal: Journal, snapshots: Snapshots | None = None) -> Epoch | None:
+    """Return the oldest epoch after which the state is known; -1 is the empty state before all.
+
+    None where nothing leads to a state: old epochs were forgotten, and no snapshot is left.
+    """
+    first = journal.first()
+    if first == 0:
+        return BEFORE_FIRST
+    known = [] if snapshots is None else [one.epoch for one in snapshots.every()]
+    return min((epoch for epoch in known if epoch + 1 >= first), default=None)
+
+
 def beginnings(journal: Journal, snapshots: Snapshots | None, epoch: Epoch) -> Iterator[Beginning]:
     """Yield from where one can come to an epoch, the shortest way first; at least one."""
     first, found = journal.first(), False

@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId
-from penstock.engine.replay import Recorded, Row, fold
+from penstock.engine.replay import Recorded, Row
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.model.application import App
+from penstock.state.rewind import oldest_state, states_at
+from penstock.state.snapshot import FOLDER as SNAPSHOTS
+from penstock.state.snapshot import Snapshots
 
 _ORDER: Final = [("lsn", "ascending"), ("partition", "ascending")]
 _COLUMNS: Final = ("partition", *Row._fields)
@@ -47,6 +50,7 @@ class Past:
                 "name its directory with --data"
             )
         self._journal = DeltaJournal(path, app.name)
+        self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
         newest = self._journal.last()
         self.last = BEFORE_FIRST if newest is None else newest.epoch
@@ -62,6 +66,21 @@ class Past:
     ) -> None:
         self._journal.close()
 
+    @property
+    def first(self) -> Epoch:
+        """The oldest epoch before which the state is known.
+
+        Raises:
+            Diverged: There is none: old epochs were forgotten, and no snapshot is left.
+        """
+        state = oldest_state(self._journal, self._snapshots)
+        if state is None:
+            raise Diverged(
+                f"the journal in {self._data} begins with epoch {self._journal.first()}, and no "
+                "snapshot holds the state before it; restore a backup"
+            )
+        return Epoch(state + 1)
+
     def span(self, first: int | None, last: int | None) -> tuple[Epoch, Epoch]:
         """Return the epochs from `first` to `last`, both included; None is the journal's own.
 
@@ -70,27 +89,25 @@ class Past:
         """
         if self.last == BEFORE_FIRST:
             raise ConfigError(f"the journal in {self._data} has no epoch yet")
-        start = 0 if first is None else first
+        held = self.first
+        start = held if first is None else first
         end = int(self.last) if last is None else last
-        if not 0 <= start <= end <= self.last:
+        if not held <= start <= end <= self.last:
             raise ConfigError(
-                f"there are no epochs {start} to {end}; the journal has 0 to {self.last}"
+                f"there are no epochs {start} to {end}; the journal has {held} to {self.last}"
             )
         return Epoch(start), Epoch(end)
 
     def state_before(self, epoch: Epoch) -> dict[EntityKey, bytes]:
         """Return every entity as it was when an epoch began.
 
-        This is the one place where a snapshot can shorten the way: it would give the state after
-        its own epoch, and the fold would begin there.
-
         Raises:
-            Corrupt: A part is damaged.
+            Diverged: Neither snapshots nor the journal reach so far back.
+            Corrupt: A part is damaged, or the only snapshot that could help.
         """
-        state: dict[EntityKey, bytes] = {}
-        for commit in self._journal.commits(BEFORE_FIRST, Epoch(epoch - 1)):
-            fold(state, self._changes(commit))
-        return state
+        found = states_at(self._journal, Epoch(epoch - 1), self._snapshots)
+        keys = pc.binary_join_element_wise(found["entity"], found["key"], "/")
+        return dict(zip(keys.to_pylist(), found["state"].to_pylist(), strict=True))
 
     def epochs(self, first: Epoch, last: Epoch) -> Iterator[Recorded]:
         """Yield the epochs from `first` to `last`, both included.
@@ -114,7 +131,7 @@ class Past:
         Raises:
             RequestError: No epoch holds it.
         """
-        found = self.find_all([request_id], Epoch(0), self.last)
+        found = self.find_all([request_id], self._journal.first(), self.last)
         return found[request_id]
 
     def find_all(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
