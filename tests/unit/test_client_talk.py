@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.client.answers import Query
 from penstock.client.conversation import Conversation, Sent
 from penstock.client.talk import Answer, How, Lost, Patience, Pause, Send, Talk
 from penstock.client.wire import MSGPACK
@@ -264,7 +265,7 @@ def test_reads_ask_for_what_was_seen() -> None:
         play.conversation.get("Item", "i1"),
         play.conversation.call(ADD),
         play.conversation.get("Item", "i1"),
-        play.conversation.rows("SELECT 1 AS n", [], None),
+        play.conversation.rows(Query("SELECT 1 AS n", [])),
     ):
         play.run(talk)
     assert "Penstock-Min-Epoch" not in play.sent[0].question.headers

@@ -9,6 +9,8 @@ from penstock.cli import failure
 from penstock.cli.bench.command import DEMO_HELP, bench, demo
 from penstock.cli.call import HELP as CALL_HELP
 from penstock.cli.call import call
+from penstock.cli.changes import HELP as CHANGES_HELP
+from penstock.cli.changes import changes
 from penstock.cli.dev import HELP as DEV_HELP
 from penstock.cli.dev import dev
 from penstock.cli.driver import HELP as DRIVER_HELP
@@ -75,6 +77,7 @@ application.command(help=DRIVER_HELP)(driver)
 application.command(help=GATEWAY_HELP)(gateway)
 application.command(help=VIEW_HELP)(view)
 application.command(help=SQL_HELP)(sql)
+application.command(help=CHANGES_HELP)(changes)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command("replay", help=REPLAY_HELP)(replay)

@@ -1,6 +1,7 @@
 """`penstock sql`: one query over the whole state at one epoch, as a table or for programs."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -40,13 +41,17 @@ from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 from penstock.state.column import json_text
 from penstock.views.format import Format, encode, rows_of
-from penstock.views.question import Question
+from penstock.views.history import History, history_of
+from penstock.views.question import Answer, AsOf, Question
 from penstock.views.view import View
 
 HELP: Final = """Ask a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
 
 Each entity class is a table; requests, replies and epochs are tables, too. A class that is called as
 a word of SQL, as Order is, is written "Order". The answer is of the newest epoch, or of a later one.
+
+With --as-of, or AS OF at its end, a query is answered as of an epoch of the past, or of the newest one
+at a time.
 
 It comes from the view that penstock run or penstock view keep, or with --url from a gateway. If no
 view runs, this command brings one up to date itself, and needs to know the APP.
@@ -57,6 +62,8 @@ Examples:
   penstock sql 'SELECT count(*), sum(total_cost) FROM "Order" WHERE paid' examples/shop
   penstock sql "SELECT * FROM Item WHERE stock < ?" examples/shop --param 10 --format csv
   penstock sql "SELECT * FROM requests WHERE entity = $name" --data DIR --param name=Order
+  penstock sql "FROM Item" examples/shop --as-of 120
+  penstock sql "SELECT sum(stock) FROM Item AS OF TIMESTAMP '2026-11-21 08:30+01:00'" --data DIR
   penstock sql "FROM User" --url http://127.0.0.1:8000 --key KEY --format arrow > users.arrow
 """
 
@@ -74,13 +81,15 @@ class Shape(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+    LINES = "lines"
     ARROW = "arrow"
 
 
-_ASKED: Final = {
+ASKED: Final = {
     Shape.TABLE: Format.ARROW,
     Shape.CSV: Format.CSV,
     Shape.JSON: Format.JSON,
+    Shape.LINES: Format.LINES,
     Shape.ARROW: Format.ARROW,
 }
 
@@ -109,6 +118,12 @@ def sql(  # noqa: PLR0913 -- one parameter for each flag
     min_epoch: Annotated[
         int | None, typer.Option("--min-epoch", metavar="N", help="Of this epoch or a later one.")
     ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of", metavar="N|TIME", help="Of this epoch, or the newest at this time."
+        ),
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--param", metavar="VALUE", help="For ? a value, for $name a name=value."),
@@ -117,14 +132,19 @@ def sql(  # noqa: PLR0913 -- one parameter for each flag
     assignments: SetOption = None,
 ) -> None:
     """Ask a query and print the answer; see `HELP`."""
-    question = Question(query, parameters_of(parameters or []), min_epoch)
+    moment = None if as_of is None else _as_of(as_of)
+    question = Question(query, parameters_of(parameters or []), min_epoch, moment)
     messages = Console(stderr=True)
     if url is not None:
         with httpx.Client(base_url=url) as client:
-            told = _asked(client, question, _ASKED[shape], key)
+            told = _asked(client, question, ASKED[shape], key)
     else:
-        told = _told_here(question, _ASKED[shape], _settings(app, data, config, assignments), app)
+        told = _told_here(question, ASKED[shape], _settings(app, data, config, assignments), app)
     _print(told, shape, messages)
+
+
+def _as_of(text: str) -> AsOf:
+    return AsOf(int(text)) if text.isdecimal() else AsOf(timestamp=text)
 
 
 def parameters_of(words: list[str]) -> list[Any] | dict[str, Any]:
@@ -172,9 +192,29 @@ def _told_here(question: Question, asked: Format, settings: Config, app: str | N
         raise ConfigError(f"no view runs in {settings.data}; name the application to open it here")
     if not (settings.data / "journal").is_dir():
         raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
-    with _opened(app, settings) as view:
-        answer = view.ask(question)
-        return Told(str(answer.epoch), encode(answer, asked))
+    answer = _answer_of_past(question, app, settings)
+    if answer is None:
+        with _opened(app, settings) as view:
+            answer = view.ask(question)
+    return Told(str(answer.epoch), encode(answer, asked))
+
+
+def _answer_of_past(question: Question, app: str, settings: Config) -> Answer | None:
+    """Answer a question of the past from the journal; None where it is one of the present."""
+    past = question.past()
+    if past is None:
+        return None
+    deadline = time.monotonic() + settings.view.time_ms / 1_000
+    with history_opened(app, settings) as history:
+        return history.ask(past, question, deadline)
+
+
+@contextmanager
+def history_opened(app: str, settings: Config) -> Iterator[History]:
+    """Open the history of a data directory, which has a journal; nothing is written there."""
+    application = load_app(app)
+    with closing(DeltaJournal(settings.data / "journal", application.name)) as journal:
+        yield history_of(settings.data, application, journal, settings.view)
 
 
 @contextmanager

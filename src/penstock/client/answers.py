@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -50,6 +51,30 @@ class Rows(msgspec.Struct, frozen=True):
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What an epoch made of an entity.
+
+    Attributes:
+        epoch: The epoch.
+        time: When it was committed.
+        key: The entity's key.
+        kind: `create`, `update` or `delete`.
+        before: Its attributes, the key among them, as plain JSON values; None where it was not.
+        after: The same, after the epoch.
+    """
+
+    epoch: Epoch
+    time: datetime
+    key: Any
+    kind: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+LINES: Final = "application/x-ndjson"
+_decode_changes: Final = msgspec.json.Decoder(Change).decode_lines
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """The body of `POST /sql`.
@@ -58,21 +83,28 @@ class Query:
         query: One SELECT.
         parameters: For its `?` by position, or its `$name` by name.
         rows_max: Refuse an answer with more rows; None leaves it to the server.
-        min_epoch: The answer has seen this epoch at least; -1 asks for none.
+        as_of: The epoch or the instant that is asked for; None: the present.
     """
 
     query: str
     parameters: Any
-    rows_max: int | None
-    min_epoch: Epoch
+    rows_max: int | None = None
+    as_of: int | datetime | None = None
 
-    def body(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+    def body(self, min_epoch: Epoch) -> dict[str, Any]:
+        """Return it as JSON has it; the answer shall have seen an epoch, where that is 0 or more."""
         told: dict[str, Any] = {"query": self.query, "parameters": self.parameters}
         if self.rows_max is not None:
             told["rows_max"] = self.rows_max
-        if self.min_epoch >= 0:
-            told["min_epoch"] = self.min_epoch
+        if min_epoch >= 0:
+            told["min_epoch"] = min_epoch
+        match self.as_of:
+            case None:
+                pass
+            case datetime():
+                told["as_of"] = {"timestamp": self.as_of.isoformat()}
+            case _:
+                told["as_of"] = {"epoch": self.as_of}
         return told
 
 
@@ -86,6 +118,18 @@ def rows_of(answer: Answer) -> Rows:
         return msgspec.json.decode(answer.content, type=Rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationalError(f"the answer to a query cannot be read: {error}") from error
+
+
+def changes_of(answer: Answer) -> list[Change]:
+    """Return the changes of an answer.
+
+    Raises:
+        OperationalError: It is none.
+    """
+    try:
+        return _decode_changes(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationalError(f"the feed of changes cannot be read: {error}") from error
 
 
 def require_arrow() -> None:

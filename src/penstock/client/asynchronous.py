@@ -11,13 +11,14 @@ What is said and understood is `conversation`'s; this carries it over `httpx.Asy
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.answers import Rows
+from penstock.client.answers import Change, Query, Rows
 from penstock.client.carrier import (
     Outcome,
     Settings,
@@ -167,19 +168,39 @@ class AsyncClient:
         """
         return await self._run(self._conversation.get(entity, key))
 
+    async def changes(
+        self, entity: str, from_epoch: int, to_epoch: int | None = None
+    ) -> list[Change]:
+        """Return what epochs made of the entities of a class, in their order, both included.
+
+        Without `to_epoch` up to the newest.
+
+        Raises:
+            RequestError: There is no such class.
+            PenstockError: The epochs are not held, or could not be read.
+        """
+        return await self._run(self._conversation.changes(entity, from_epoch, to_epoch))
+
     async def rows(
         self,
         query: str,
         parameters: Sequence[Any] | Mapping[str, Any] = (),
         *,
         rows_max: int | None = None,
+        as_of: int | datetime | None = None,
     ) -> Rows:
         """Return what a SELECT finds, of one epoch, as plain values.
+
+        Args:
+            query: The SELECT.
+            parameters: For its `?` by position, or its `$name` by name.
+            rows_max: Refuse an answer with more rows.
+            as_of: Of this epoch, or of the newest at this instant; None: the newest.
 
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._conversation.rows(query, parameters, rows_max))
+        return await self._run(self._conversation.rows(Query(query, parameters, rows_max, as_of)))
 
     async def sql(
         self,
@@ -187,14 +208,17 @@ class AsyncClient:
         parameters: Sequence[Any] | Mapping[str, Any] = (),
         *,
         rows_max: int | None = None,
+        as_of: int | datetime | None = None,
     ) -> "pa.Table":
         """Return what a SELECT finds as an Arrow table; its metadata has `penstock.epoch`.
+
+        Takes what `rows` takes.
 
         Raises:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._conversation.table(query, parameters, rows_max))
+        return await self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: Sent) -> "AsyncPending":
         return AsyncPending(sent, self._conversation, self._run)

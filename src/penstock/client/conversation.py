@@ -6,7 +6,6 @@ newest epoch that it has seen, which makes reads see whatever this client has wr
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,17 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
-from penstock.client.answers import ARROW, Query, Rows, require_arrow, rows_of, table_of
+from penstock.client.answers import (
+    ARROW,
+    LINES,
+    Change,
+    Query,
+    Rows,
+    changes_of,
+    require_arrow,
+    rows_of,
+    table_of,
+)
 from penstock.client.talk import LONG_POLL_S, Answer, Patience, Pause, Question, Talk, ask
 from penstock.client.wire import (
     JSON,
@@ -141,26 +150,35 @@ class Conversation:
             OperationalError: See `talk.ask`.
         """
         path = path_of("entities", entity, key_text(self.app, entity, key))
-        headers = {"Accept": JSON}
-        if self._fresh and self.epoch >= 0:
-            headers["Penstock-Min-Epoch"] = str(self.epoch)
+        headers = {"Accept": JSON, **self._seen()}
         answer = yield from self._ask(Question("GET", path, headers, wait="timeout"))
         return self._attributes(entity, answer)
 
-    def rows(
-        self, query: str, parameters: Sequence[Any] | Mapping[str, Any], rows_max: int | None
-    ) -> Talk[Rows]:
+    def changes(self, entity: str, first: int, last: int | None) -> Talk[list[Change]]:
+        """Ask what the epochs from `first` to `last` made of the entities of a class.
+
+        Raises:
+            RequestError: There is no such class.
+            PenstockError: The epochs are not held, or see `talk.ask`.
+        """
+        path = f"{path_of('entities', entity, 'changes')}?from={first}"
+        headers = {"Accept": LINES, **self._seen()}
+        asked = path if last is None else f"{path}&to={last}"
+        answer = yield from self._ask(Question("GET", asked, headers))
+        if answer.status != 200:
+            raise error_of(answer)
+        return changes_of(answer)
+
+    def rows(self, query: Query) -> Talk[Rows]:
         """Ask a SQL query and end with plain rows.
 
         Raises:
             PenstockError: The query is refused, or see `talk.ask`.
         """
-        answer = yield from self._sql(query, parameters, rows_max, JSON)
+        answer = yield from self._sql(query, JSON)
         return rows_of(answer)
 
-    def table(
-        self, query: str, parameters: Sequence[Any] | Mapping[str, Any], rows_max: int | None
-    ) -> Talk["pa.Table"]:
+    def table(self, query: Query) -> Talk["pa.Table"]:
         """Ask a SQL query and end with an Arrow table, whose schema's metadata names the epoch.
 
         Raises:
@@ -168,19 +186,13 @@ class Conversation:
             PenstockError: The query is refused, or see `talk.ask`.
         """
         require_arrow()
-        answer = yield from self._sql(query, parameters, rows_max, ARROW)
+        answer = yield from self._sql(query, ARROW)
         return table_of(answer, _epoch_of(answer))
 
-    def _sql(
-        self,
-        query: str,
-        parameters: Sequence[Any] | Mapping[str, Any],
-        rows_max: int | None,
-        accept: str,
-    ) -> Talk[Answer]:
-        body = Query(query, parameters, rows_max, self.epoch if self._fresh else BEFORE_FIRST)
+    def _sql(self, query: Query, accept: str) -> Talk[Answer]:
+        body = query.body(self.epoch if self._fresh else BEFORE_FIRST)
         try:
-            content = msgspec.json.encode(lower_reply(body.body()), enc_hook=refuse)
+            content = msgspec.json.encode(lower_reply(body), enc_hook=refuse)
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the query's parameters cannot be sent: {error}") from error
         headers = {"Content-Type": JSON, "Accept": accept}
@@ -188,6 +200,10 @@ class Conversation:
         if answer.status != 200:
             raise error_of(answer)
         return answer
+
+    def _seen(self) -> dict[str, str]:
+        """Return what makes a read wait for the newest epoch seen."""
+        return {"Penstock-Min-Epoch": str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
 
     def _standing(self, sent: Sent, wait_s: float, limit_s: float) -> Talk[Answer | str]:
         """Return the answer that a request has had, or what it is: pending or scheduled."""

@@ -12,13 +12,14 @@ What is said and understood is `conversation`'s; this carries it over `httpx.Cli
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.answers import Rows
+from penstock.client.answers import Change, Query, Rows
 from penstock.client.carrier import (
     Outcome,
     Settings,
@@ -165,19 +166,37 @@ class Client:
         """
         return self._run(self._conversation.get(entity, key))
 
+    def changes(self, entity: str, from_epoch: int, to_epoch: int | None = None) -> list[Change]:
+        """Return what epochs made of the entities of a class, in their order, both included.
+
+        Without `to_epoch` up to the newest.
+
+        Raises:
+            RequestError: There is no such class.
+            PenstockError: The epochs are not held, or could not be read.
+        """
+        return self._run(self._conversation.changes(entity, from_epoch, to_epoch))
+
     def rows(
         self,
         query: str,
         parameters: Sequence[Any] | Mapping[str, Any] = (),
         *,
         rows_max: int | None = None,
+        as_of: int | datetime | None = None,
     ) -> Rows:
         """Return what a SELECT finds, of one epoch, as plain values.
+
+        Args:
+            query: The SELECT.
+            parameters: For its `?` by position, or its `$name` by name.
+            rows_max: Refuse an answer with more rows.
+            as_of: Of this epoch, or of the newest at this instant; None: the newest.
 
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._conversation.rows(query, parameters, rows_max))
+        return self._run(self._conversation.rows(Query(query, parameters, rows_max, as_of)))
 
     def sql(
         self,
@@ -185,14 +204,17 @@ class Client:
         parameters: Sequence[Any] | Mapping[str, Any] = (),
         *,
         rows_max: int | None = None,
+        as_of: int | datetime | None = None,
     ) -> "pa.Table":
         """Return what a SELECT finds as an Arrow table; its metadata has `penstock.epoch`.
+
+        Takes what `rows` takes.
 
         Raises:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._conversation.table(query, parameters, rows_max))
+        return self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: Sent) -> "Pending":
         return Pending(sent, self._conversation, self._run)

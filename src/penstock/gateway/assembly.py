@@ -22,6 +22,7 @@ from penstock.gateway.answers import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
 from penstock.gateway.application import Gateway
 from penstock.gateway.authentication import Authenticator
 from penstock.gateway.calls import Calls
+from penstock.gateway.changes import Changes
 from penstock.gateway.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.entities import Entities
 from penstock.gateway.exchange import JSON, Exchange
@@ -115,6 +116,8 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
+    changes = Changes(app, sql, showing, following)
+    routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
     tracing = Tracing.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else Traced(gateway, tracing), config)
     return Assembly(gateway, served, following, submission, entities, sql, tracing, log, journal)

@@ -23,6 +23,8 @@ from penstock.model.signature import Signature
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+LINES: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
 _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
 _BODILESS: Final = frozenset({"GET", "DELETE"})
@@ -57,6 +59,17 @@ def seconds(name: str, description: str) -> dict[str, Any]:
 
 TIMEOUT: Final = seconds("timeout", "Seconds to wait for the answer.")
 DELAY: Final = seconds("delay", "Seconds after which the request runs, once.")
+
+
+def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
+    default = "" if needed else " The newest where none is named."
+    return {
+        "name": name,
+        "in": "query",
+        "description": f"The {which} epoch.{default}",
+        "required": needed,
+        "schema": {"type": "integer", "minimum": 0},
+    }
 
 
 def a(noun: str) -> str:
@@ -110,6 +123,7 @@ class Operations:
             for method in sorted({*kind.methods, *RESERVED}):
                 self._calls(kind, method, self._app.signature(kind.name, method))
             self._shown(kind)
+            self._changed(kind)
         for name, signature in sorted(self._app.functions.items()):
             self._calls(None, name, signature)
         for route in sorted(self._app.routes, key=lambda one: (one.path, one.verb)):
@@ -166,6 +180,17 @@ class Operations:
         shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
         shown["responses"] |= error_references((*ALWAYS, *AWAITED))
         self._paths.add("GET", f"/entities/{kind.name}/{{key}}", shown)
+
+    def _changed(self, kind: EntityType) -> None:
+        told = _operation(
+            f"changes.{kind.name}", kind, f"List changes of {a(kind.name)}.", _CHANGED
+        )
+        told["parameters"] = [_bound("from", "first", needed=True), _bound("to", "last"), MIN_EPOCH]
+        line = {"schema": {"$ref": "#/components/schemas/PenstockChange"}}
+        media = {LINES: line, ARROW: {"schema": {}}}
+        told["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
+        told["responses"] |= error_references((*ALWAYS, *AWAITED))
+        self._paths.add("GET", f"/entities/{kind.name}/changes", told)
 
     def _route(self, route: Route) -> None:
         kind = self._app.entities.get(route.entity)
@@ -240,6 +265,10 @@ class Operations:
         return {media: {"schema": schemas[kinds[0]] if len(kinds) == 1 else {}}}
 
 
+_CHANGED: Final = (
+    "What the epochs of a range made of each entity, before and after, as JSON lines. Without `from` "
+    "this is the entity whose key is `changes`."
+)
 _SHOWN: Final = "Reads the newest committed epoch: every change that anybody was told of."
 
 

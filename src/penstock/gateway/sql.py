@@ -5,7 +5,7 @@ it is of. Without a view, or while it starts, the answer is 503.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +48,17 @@ class SqlForwarding:
         asked: dict[str, str] = {
             name: exchange.headers[name] for name in _ASKED if name in exchange.headers
         }
+        return await self.forward(body, asked)
+
+    async def forward(self, body: bytes, asked: Mapping[str, str]) -> Response:
+        """Ask the view a question, whoever may ask it, and pass its answer on.
+
+        Raises:
+            ViewUnavailable: No view runs, or it broke off.
+        """
         client = await self._connected()
         try:
-            request = client.build_request("POST", "/sql", content=body, headers=asked)
+            request = client.build_request("POST", "/sql", content=body, headers=dict(asked))
             answer = await client.send(request, stream=True)
         except httpx.HTTPError as error:
             _log.warning("the SQL view does not answer: %r", error)

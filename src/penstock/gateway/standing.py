@@ -9,12 +9,22 @@ from penstock.gateway.failures import (
     WITH_BODY,
     error_references,
 )
-from penstock.gateway.operations import JSON, MIN_EPOCH, MSGPACK, Paths, seconds
+from penstock.gateway.operations import ARROW, JSON, LINES, MIN_EPOCH, MSGPACK, Paths, seconds
 from penstock.gateway.schema import Schema
 
 _EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
 _ANYTHING: Final[Schema] = {}
 _TEXT: Final[Schema] = {"type": "string"}
+
+
+def _only(properties: dict[str, Schema]) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
 
 STANDING_SCHEMAS: Final[dict[str, Schema]] = {
     "PenstockSent": {
@@ -46,6 +56,14 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
             "query": {"type": "string", "examples": ["SELECT 42 AS answer"]},
             "parameters": {"type": ["array", "object"]},
             "min_epoch": {"type": "integer", "minimum": 0},
+            "as_of": {
+                "description": "The past instead of the present: an epoch, or the newest one at a "
+                "time (ISO 8601; UTC where it names no zone).",
+                "oneOf": [
+                    _only({"epoch": {"type": "integer", "minimum": 0}}),
+                    _only({"timestamp": _TEXT}),
+                ],
+            },
             "timeout_ms": {"type": "integer", "minimum": 1},
             "rows_max": {"type": "integer", "minimum": 0},
         },
@@ -66,6 +84,19 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
             "rows": {"type": "array", "items": {"type": "array"}},
         },
         "required": ["epoch", "columns", "rows"],
+    },
+    "PenstockChange": {
+        "type": "object",
+        "description": "What an epoch made of an entity; one line of the feed.",
+        "properties": {
+            "epoch": _EPOCH,
+            "time": {"type": "string", "format": "date-time"},
+            "key": _ANYTHING,
+            "kind": {"enum": ["create", "update", "delete"]},
+            "before": {"type": ["object", "null"]},
+            "after": {"type": ["object", "null"]},
+        },
+        "required": ["epoch", "time", "key", "kind", "before", "after"],
     },
     "PenstockHealth": {
         "type": "object",
@@ -144,7 +175,8 @@ def _sql() -> dict[str, Any]:
         "tags": ["SQL"],
         "summary": "Ask a question in SQL.",
         "description": "Answered from one epoch, which is not older than the newest that was "
-        "committed when the question arrived. Read-only.",
+        "committed when the question arrived, or from the one that `as_of`, or AS OF EPOCH n or "
+        "AS OF TIMESTAMP '…' at the end of the query, names. Read-only.",
         "parameters": [MIN_EPOCH],
         "requestBody": {"content": {JSON: {"schema": question}}, "required": True},
         "responses": {
@@ -153,8 +185,9 @@ def _sql() -> dict[str, Any]:
                 "headers": {"Penstock-Epoch": {"$ref": "#/components/headers/Penstock-Epoch"}},
                 "content": {
                     JSON: {"schema": {"$ref": "#/components/schemas/PenstockRows"}},
+                    LINES: {"schema": _ANYTHING},
                     "text/csv": {"schema": _TEXT},
-                    "application/vnd.apache.arrow.stream": {"schema": _ANYTHING},
+                    ARROW: {"schema": _ANYTHING},
                 },
             },
             **error_references((*ALWAYS, *WITH_BODY, *AWAITED, 429)),

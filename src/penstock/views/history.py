@@ -64,6 +64,14 @@ class History:
         self._rewinds = Rewinds(app, journal, snapshots, settings.memory_mb << 19)
         self._tables = tables_of(app)
 
+    def held(self) -> tuple[Epoch, Epoch]:
+        """Return the oldest and the newest epoch that the journal holds.
+
+        Raises:
+            QueryError: It has none yet.
+        """
+        return held(self._journal)
+
     def ask(self, statement: Statement, question: Question, deadline: float) -> Answer:
         """Answer a question.
 
@@ -159,7 +167,9 @@ class History:
             raise self._unknown(reference.name)
 
     def _class_of(self, name: str) -> str:
-        """Return the class whose table is called so."""
+        """Return the class that is called so, or whose table is."""
+        if name in self._tables:
+            return name
         for entity, table in self._tables.items():
             if table.name.casefold() == name.casefold():
                 return entity
