@@ -22,7 +22,17 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.journal import action, checkpoint, durable, leftover, parquet
 from penstock.journal.action import Flaw, MetaData
-from penstock.journal.api import KEEP, Commit, Compacted, Keep, Part, PartKind, Reached, ignored
+from penstock.journal.api import (
+    KEEP,
+    SCHEMAS,
+    Commit,
+    Compacted,
+    Keep,
+    Part,
+    PartKind,
+    Reached,
+    ignored,
+)
 from penstock.journal.bulk import rows_of
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
@@ -125,9 +135,12 @@ class DeltaJournal:
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], a segment at a time where it can."""
-        while (found := self._segments.covering(Epoch(after + 1))) is not None and after < upto:
+        while after < upto and (found := self._segments.covering(Epoch(after + 1))) is not None:
             last = min(found.last, upto)
-            yield last, self._segments.rows(found, kind, Epoch(after + 1), last, columns)
+            if found.merged:
+                yield last, self._segments.rows(found, kind, Epoch(after + 1), last, columns)
+            else:
+                yield from rows_of(self, kind, after, last, columns)
             after = last
         if after < upto:
             yield from rows_of(self, kind, after, upto, columns)
@@ -179,12 +192,15 @@ class DeltaJournal:
 
     def _merged_rows(self, part: Part, columns: Sequence[str] | None) -> pa.Table:
         """Return the rows of a part whose file is gone."""
+        if not part.rows:  # nobody misses its file
+            rows = SCHEMAS[part.kind].empty_table()
+            return rows if columns is None else rows.select(list(columns))
         epoch = parquet.epoch_of(part.path)
-        if part.rows and epoch is not None:
+        if epoch is not None:
             for _ in range(2):
-                rows = self._segments.part_rows(epoch, part.path, columns)
-                if rows is not None:
-                    return rows
+                found = self._segments.part_rows(epoch, part.path, columns)
+                if found is not None:
+                    return found
                 self._segments.refresh()
         raise parquet.damaged(part, "is missing")
 

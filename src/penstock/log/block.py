@@ -120,7 +120,7 @@ def pack(
             data=data,
         )
         yield block._replace(
-            prints_digest=_prints_digest_of(Prints._make(block[:5])), digest=_digest_of(block)
+            prints_digest=prints_digest_of(Prints._make(block[:5])), digest=_digest_of(block)
         )
 
 
@@ -129,7 +129,8 @@ def _digest_of(block: Block) -> bytes:
     return xxhash.xxh3_128_digest(b"".join((head, block.shape, block.data)))
 
 
-def _prints_digest_of(prints: Prints) -> bytes:
+def prints_digest_of(prints: Prints) -> bytes:
+    """Return the checksum of prints, whatever theirs says."""
     head = (prints.first, prints.records, prints.appended_s)
     return xxhash.xxh3_128_digest(_ENCODER.encode(head) + prints.prints)
 
@@ -159,7 +160,7 @@ def verify_prints(prints: Prints, file: str) -> None:
     Raises:
         Corrupt: The digest does not fit; names the file and the records.
     """
-    if _prints_digest_of(prints) != prints.prints_digest:
+    if prints_digest_of(prints) != prints.prints_digest:
         raise Corrupt(
             f"{file}: checksum does not fit at lsn {prints.first}, in the request ids of "
             f"{prints.records} records; restore the file from a backup"

@@ -117,8 +117,18 @@ def examine(connection: sqlite3.Connection, file: str) -> None:
     Raises:
         Corrupt: An entry is damaged.
     """
+    for _ in waiting(connection, file):
+        pass
+
+
+def waiting(connection: sqlite3.Connection, file: str) -> Iterator[tuple[int, int, Entry]]:
+    """Yield all that waits, in order of arrival: number, due time, entry.
+
+    Raises:
+        Corrupt: An entry is damaged.
+    """
     for row in map(Row._make, connection.execute(f"{_SELECT} ORDER BY number")):
-        _opened(row, file)
+        yield row.number, row.due_us, _opened(row, file).entry
 
 
 def _closed(one: Scheduled) -> tuple[int, bytes, bytes, bytes]:
