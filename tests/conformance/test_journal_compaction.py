@@ -105,6 +105,23 @@ def test_delta_readers_see_every_row_once(tmp_path: Path) -> None:
     assert seen() == sorted(list(range(4, 11)) * 3)
 
 
+def test_large_epochs_are_indexed_and_not_rewritten(tmp_path: Path) -> None:
+    """Where merging would save few files the parts stay, listed by an index, until forgotten."""
+    journal = DeltaJournal(tmp_path, "shop")
+    grow(journal, 10)
+    before = shown(journal)
+    parts = len(list(tmp_path.glob("kind=*/*")))
+    assert journal.compact(SMALL._replace(small=1)).segments == 2
+    assert shown(DeltaJournal(tmp_path, "shop")) == before
+    assert len(list(tmp_path.glob("kind=*/*"))) == parts
+    assert len(list((tmp_path / "_delta_log").glob("*.json"))) == 1 + 3
+    seen = DeltaTable(str(tmp_path)).to_pyarrow_table(filters=[("kind", "=", "changes")])
+    assert sorted(seen["epoch"].to_pylist()) == sorted(list(range(11)) * 3)
+    journal.forget(Epoch(5))
+    assert len(list(tmp_path.glob("kind=*/*"))) == parts - 8
+    assert shown(journal) == before[4:]
+
+
 @pytest.mark.parametrize("kind", ["memory", "delta"])
 def test_forgotten_epochs_are_gone_and_said_to_be(kind: str, tmp_path: Path) -> None:
     """What is older than asked for may go; the rest is as before, and a gap is an error."""
@@ -199,7 +216,8 @@ def test_any_history_of_upkeep_shows_the_same_epochs(
                 truth.commit(commit_of(epoch, kept))
                 last = truth.last()
         elif what == "compact":
-            journal.compact(Keep(newest=number % 3, epochs=1 + number, grace_s=0))
+            small = 0 if number % 2 else 1 << 20  # merged or not
+            journal.compact(Keep(newest=number % 3, epochs=1 + number, small=small, grace_s=0))
         elif what == "forget":
             journal.forget(Epoch(number))
         else:

@@ -80,6 +80,7 @@ class Keep(NamedTuple):
         newest: Epochs that are not merged yet, because who follows the journal reads them.
         epochs: Epochs of one segment.
         size: Bytes of parts that end a segment before it has so many epochs.
+        small: Bytes of an epoch's parts, on average, from which on they are not merged.
         grace_s: For so long what was merged stays beside its segment, for other Delta readers that
             have looked up its files before.
     """
@@ -87,6 +88,7 @@ class Keep(NamedTuple):
     newest: int = 500
     epochs: int = 2_000
     size: int = 16 << 20
+    small: int = 256 << 10
     grace_s: int = 600
 
 

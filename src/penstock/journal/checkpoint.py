@@ -127,8 +127,8 @@ def _adds(commits: CommitLog, segments: Segments, newest: Epoch) -> Iterator[pa.
     for one in segments.every():
         time_ms = one.commit(one.last).time_us // 1_000
         rows.extend(
-            {"add": msgspec.to_builtins(action.add_of(part, one.first, one.last, time_ms))}
-            for part in one.files.values()
+            {"add": msgspec.to_builtins(action.add_of(part, first, last, time_ms))}
+            for part, first, last in one.members
         )
     for epoch in range(segments.last + 1, newest + 1):
         actions = action.actions_of(commits.text_of(Epoch(epoch)))

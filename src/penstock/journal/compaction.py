@@ -30,6 +30,8 @@ from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.segments import Segments
 
 _PREFIX: Final = "segment-"
+_LARGE_EPOCHS: Final = 128
+"""Epochs of a segment whose parts stay what they are."""
 
 
 class _Reader(Protocol):
@@ -70,8 +72,8 @@ class Compaction:
             self._segments.refresh()
             self._remove_unknown()
             merged = epochs = 0
-            for batch in self._batches(journal, keep):
-                self._merge(journal, batch)
+            for batch, small in self._batches(journal, keep):
+                self._index(batch, self._merged(journal, batch) if small else None)
                 merged, epochs = merged + 1, epochs + len(batch)
             if merged:
                 checkpoint.checkpoint(self._commits, self._segments, self._app)
@@ -105,19 +107,31 @@ class Compaction:
                 self._reached("floor-removed")
             return self._segments.first
 
-    def _batches(self, journal: _Reader, keep: Keep) -> Iterator[list[Commit]]:
-        """Yield the commits of each segment that can be made."""
+    def _batches(self, journal: _Reader, keep: Keep) -> Iterator[tuple[list[Commit], bool]]:
+        """Yield the commits of each segment that can be made, and whether to merge their files."""
         upto = Epoch(self._commits.newest() - keep.newest)
         batch: list[Commit] = []
         size = 0
         for commit in journal.commits(self._segments.last, upto):
             batch.append(commit)
             size += sum(part.size for part in commit.parts)
-            if len(batch) >= keep.epochs or size >= keep.size:
-                yield batch
+            large = size >= keep.small * len(batch)
+            if len(batch) >= (min(_LARGE_EPOCHS, keep.epochs) if large else keep.epochs) or (
+                size >= keep.size and not large
+            ):
+                yield batch, not large
                 batch, size = [], 0
 
-    def _merge(self, journal: _Reader, batch: list[Commit]) -> None:
+    def _index(self, batch: list[Commit], files: list[Part] | None) -> None:
+        """Let a segment exist."""
+        index = self._segments.directory / segment.index_name(batch[0].epoch, batch[-1].epoch)
+        durable.publish(index, segment.index_of(batch, files))
+        durable.sync_directory(index.parent)
+        self._segments.refresh()
+        self._reached("segment-indexed")
+
+    def _merged(self, journal: _Reader, batch: list[Commit]) -> list[Part]:
+        """Write the files of a segment."""
         first, last = batch[0].epoch, batch[-1].epoch
         files: list[Part] = []
         for kind in PartKind:
@@ -129,11 +143,7 @@ class Compaction:
                 durable.sync_directory((self._root / part.path).parent)
                 files.append(part)
         self._reached("segment-written")
-        index = self._segments.directory / segment.index_name(first, last)
-        durable.publish(index, segment.index_of(batch, files))
-        durable.sync_directory(index.parent)
-        self._segments.refresh()
-        self._reached("segment-indexed")
+        return files
 
     def _reclaim(self, grace_s: int) -> int:
         """Remove the files that segments have taken the place of, once they are old enough."""
@@ -144,13 +154,25 @@ class Compaction:
             if version is not None and 0 <= epoch_of_version(version) <= upto:
                 path.unlink(missing_ok=True)
                 removed += 1
-        for kind in PartKind:
-            for path in list((self._root / f"kind={kind}").iterdir()):
-                epoch = parquet.epoch_of(f"kind={kind}/{path.name}")
-                if epoch is not None and epoch <= upto:
-                    path.unlink(missing_ok=True)
-                    removed += 1
+        kept = {
+            part.path
+            for one in self._segments.every()
+            if not one.merged
+            for part, _, _ in one.members
+        }
+        for part, epoch in self._parts():
+            if epoch <= upto and part not in kept:
+                (self._root / part).unlink(missing_ok=True)
+                removed += 1
         return removed
+
+    def _parts(self) -> Iterator[tuple[str, Epoch]]:
+        """Yield the parts that there are files of, with their epochs."""
+        for kind in PartKind:
+            for file in list((self._root / f"kind={kind}").iterdir()):
+                path = f"kind={kind}/{file.name}"
+                if (epoch := parquet.epoch_of(path)) is not None:
+                    yield path, epoch
 
     def _aged(self, grace_s: int) -> Epoch:
         """Return up to which epoch segments are older than the grace."""
@@ -170,7 +192,10 @@ class Compaction:
             span = segment.epochs_of_name(path.name)
             if (span is not None and span[1] < floor) or path.name.endswith(durable.TEMPORARY):
                 path.unlink(missing_ok=True)
-        listed = {part.path for one in self._segments.every() for part in one.files.values()}
+        for part, epoch in self._parts():
+            if epoch < floor:
+                (self._root / part).unlink(missing_ok=True)
+        listed = {part.path for one in self._segments.every() for part, _, _ in one.members}
         for kind in PartKind:
             for path in list((self._root / f"kind={kind}").glob(f"{_PREFIX}*")):
                 if f"kind={kind}/{path.name}" not in listed:

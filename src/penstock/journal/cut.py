@@ -64,7 +64,7 @@ def _cut_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]:
     kept: list[Part] = []
     for one in list(segments.every()):
         if one.last <= upto:
-            kept += one.files.values()
+            kept += [part for part, _, _ in one.members]
             continue
         if one.first <= upto:
             kept += _shorten(path, segments, one, upto)
@@ -76,6 +76,10 @@ def _cut_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]:
 
 def _shorten(path: Path, segments: Segments, one: Segment, upto: Epoch) -> list[Part]:
     commits = [one.commit(Epoch(epoch)) for epoch in range(one.first, upto + 1)]
+    index = segments.directory / segment.index_name(one.first, upto)
+    if not one.merged:
+        durable.publish(index, segment.index_of(commits, None))
+        return [part for commit in commits for part in commit.parts]
     files: list[Part] = []
     for kind in PartKind:
         rows = segments.rows(one, kind, one.first, upto, SCHEMAS[kind].names)
@@ -84,7 +88,6 @@ def _shorten(path: Path, segments: Segments, one: Segment, upto: Epoch) -> list[
             part, data = segment.encode(kind, [rows], f"kind={kind}/{name}")
             durable.create(path / part.path, data)
             files.append(part)
-    index = segments.directory / segment.index_name(one.first, upto)
     durable.publish(index, segment.index_of(commits, files))
     return files
 

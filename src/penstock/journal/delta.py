@@ -33,7 +33,7 @@ from penstock.journal.api import (
     Reached,
     ignored,
 )
-from penstock.journal.bulk import rows_of
+from penstock.journal.bulk import lacking, rows_of
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
 from penstock.journal.durable import storage
@@ -101,6 +101,7 @@ class DeltaJournal:
 
     def first(self) -> Epoch:
         """Return the oldest epoch that is held."""
+        self._segments.refresh()
         return self._segments.first
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
@@ -182,6 +183,8 @@ class DeltaJournal:
         except Corrupt:  # it may have been merged since this process has looked
             self._segments.refresh()
             found = self._segments.covering(epoch)
+            if found is None and epoch < self._segments.first:
+                raise lacking(epoch) from None
             if found is None:
                 raise
             return found.commit(epoch)

@@ -93,7 +93,7 @@ class Inventory:
         data = (self._root / unit.path).read_bytes()
         if unit.path.startswith(FOLDER):
             name = unit.path.removeprefix(f"{FOLDER}/")
-            parts = tuple(segment.segment_of(name, data).files.values())
+            parts = tuple(one[0] for one in segment.segment_of(name, data).members)
         else:
             parts = _parts_in(unit, data)
         return [stored(unit.path, data), *(Stored(*_shape(part)) for part in parts)]

@@ -1,9 +1,10 @@
-"""Segments: what many consecutive epochs wrote, merged into one file of each kind, and its index.
+"""Segments: many consecutive epochs with one index, and their rows in one file of each kind.
 
 The index holds the commits as they were, and where the rows of each of their parts lie. So a part
 keeps its name, its rows and its place in history when its file is gone, and who read the commit
 before the merge may read its parts afterwards. The files are Parquet, and members of the journal's
-Delta table like any part.
+Delta table like any part. Where epochs are large, merging their files would save few and cost much:
+there the segment is an index only, and the parts stay what they are.
 
 Promises that a damaged index or file is noticed before a row of it is used. Leaves to `segments`
 which there are, and to `compaction` how they come about.
@@ -42,7 +43,7 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
     first: int
     last: int
     commits: list[Commit]
-    files: dict[str, Part]
+    files: dict[str, Part] | None
 
 
 class Segment:
@@ -50,12 +51,14 @@ class Segment:
 
     Attributes:
         first, last: Its epochs, both included.
-        files: The file of each kind; a kind without rows has none.
+        merged: Whether its rows lie in files of its own.
+        files: These files; a kind without rows has none.
     """
 
     def __init__(self, index: _Index) -> None:
         self.first, self.last = Epoch(index.first), Epoch(index.last)
-        self.files = {PartKind(kind): part for kind, part in index.files.items()}
+        self.merged = index.files is not None
+        self.files = {PartKind(kind): part for kind, part in (index.files or {}).items()}
         self._commits = index.commits
 
     @property
@@ -67,9 +70,16 @@ class Segment:
         """Return the commit of one of its epochs."""
         return self._commits[epoch - self.first]
 
+    @property
+    def members(self) -> list[tuple[Part, Epoch, Epoch]]:
+        """Every file with rows of it, with the first and last epoch in it."""
+        if self.merged:
+            return [(part, self.first, self.last) for part in self.files.values()]
+        return [(part, one.epoch, one.epoch) for one in self._commits for part in one.parts]
+
     def place(self, path: str) -> Place | None:
-        """Return where the rows of a part are now."""
-        return self._places.get(path)
+        """Return where the rows of a part are now; None where they are still in the part."""
+        return self._places.get(path) if self.merged else None
 
     def span(self, kind: PartKind, first: Epoch, last: Epoch) -> tuple[int, int]:
         """Return the first row of an epoch, and how many rows there are up to another one."""
@@ -99,10 +109,16 @@ class Segment:
         return places
 
 
-def index_of(commits: Sequence[Commit], files: Iterable[Part]) -> bytes:
-    """Return the text of an index: its checksum, and the compressed rest."""
+def index_of(commits: Sequence[Commit], files: Iterable[Part] | None) -> bytes:
+    """Return the text of an index: its checksum, and the compressed rest.
+
+    Without `files` the parts stay where they are.
+    """
     index = _Index(
-        commits[0].epoch, commits[-1].epoch, list(commits), {one.kind: one for one in files}
+        commits[0].epoch,
+        commits[-1].epoch,
+        list(commits),
+        None if files is None else {one.kind: one for one in files},
     )
     data = zlib.compress(msgspec.msgpack.encode(index), level=1)
     return checksum_of(data).encode() + data
