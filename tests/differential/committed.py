@@ -2,10 +2,9 @@
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config
+from penstock.runtime.stores import open_stores
 from penstock.state.digest import digest_of_mapping
-from penstock.state.stores import Stores
 from tests.differential.simulation import Answer, apply
 
 
@@ -39,7 +38,7 @@ def digest_of_stores(config: Config, journal: Journal) -> str:
     """Return the digest of what the stores hold after the last epoch."""
     last = journal.last()
     assert last is not None, "an epoch was committed"
-    stores = Stores(config.data / "state", journal, config.partitions, boot_id=boot_id())
+    stores = open_stores(config.data, journal, config.partitions)
     try:
         with stores.at(last.epoch) as reader:
             return digest_of_mapping(dict(reader.items()))

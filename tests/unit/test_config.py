@@ -31,8 +31,8 @@ def test_partitions_default_to_cores() -> None:
 
 
 def test_master_defaults_to_local_cores_with_retries() -> None:
-    """The embedded master retries tasks; plain `local[N]` would not."""
-    assert Config(Path("d"), cores=3).spark_master == "local[3,4]"
+    """The embedded master retries tasks, as plain `local[N]` would not, and has a slot for upkeep."""
+    assert Config(Path("d"), cores=3).spark_master == "local[4,4]"
     assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
 
 

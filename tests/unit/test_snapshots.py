@@ -67,7 +67,7 @@ class Gallery:
         state = MemoryState()
         catch_up(state, self.journal, Epoch(epoch), share, snapshots=self.snapshots)
         with state.reader() as reader:
-            return dict(reader.items())  # type: ignore[arg-type]
+            return dict(reader.items())
 
 
 @pytest.fixture

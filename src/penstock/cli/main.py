@@ -6,6 +6,8 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli import failure
+from penstock.cli.backup import HELP as BACKUP_HELP
+from penstock.cli.backup import backup
 from penstock.cli.bench.command import DEMO_HELP, bench, demo
 from penstock.cli.call import HELP as CALL_HELP
 from penstock.cli.call import call
@@ -17,6 +19,8 @@ from penstock.cli.driver import HELP as DRIVER_HELP
 from penstock.cli.driver import driver
 from penstock.cli.explain import HELP as EXPLAIN_HELP
 from penstock.cli.explain import explain
+from penstock.cli.fork import HELP as FORK_HELP
+from penstock.cli.fork import fork
 from penstock.cli.gateway import HELP as GATEWAY_HELP
 from penstock.cli.gateway import gateway
 from penstock.cli.keys import keys
@@ -24,8 +28,14 @@ from penstock.cli.new import HELP as NEW_HELP
 from penstock.cli.new import new
 from penstock.cli.replay import HELP as REPLAY_HELP
 from penstock.cli.replay import again as replay
+from penstock.cli.restore import HELP as RESTORE_HELP
+from penstock.cli.restore import again as restore
 from penstock.cli.run import HELP as RUN_HELP
 from penstock.cli.run import run
+from penstock.cli.savepoint import HELP as SAVEPOINT_HELP
+from penstock.cli.savepoint import savepoint
+from penstock.cli.snapshot import HELP as SNAPSHOT_HELP
+from penstock.cli.snapshot import snapshot
 from penstock.cli.sql import HELP as SQL_HELP
 from penstock.cli.sql import sql
 from penstock.cli.status import HELP as STATUS_HELP
@@ -81,6 +91,11 @@ application.command(help=CHANGES_HELP)(changes)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command("replay", help=REPLAY_HELP)(replay)
+application.command("snapshot", help=SNAPSHOT_HELP)(snapshot)
+application.command(help=SAVEPOINT_HELP)(savepoint)
+application.command(help=BACKUP_HELP)(backup)
+application.command("restore", help=RESTORE_HELP)(restore)
+application.command(help=FORK_HELP)(fork)
 application.command(help=DEMO_HELP)(demo)
 application.add_typer(keys, name="keys")
 application.add_typer(bench, name="bench")

@@ -45,7 +45,6 @@ from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.route import VERBS
 from penstock.runtime import presence
-from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config
 
 _DRIVER: Final = "driver"
@@ -104,7 +103,7 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     journal = DeltaJournal(data / "journal", app.name)
     following = Following(journal, metrics.waiting)
     submission = Submission(log, metrics)
-    entities = Entities(data, app.name, _partitions(data, config), boot_id())
+    entities = Entities(data, app.name, _partitions(data, config))
     sql = SqlForwarding(data, config)
     routing = Routing()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)

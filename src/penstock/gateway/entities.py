@@ -13,7 +13,7 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt, PenstockError, StateUnavailable
 from penstock.journal.delta import DeltaJournal
-from penstock.state.stores import Stores
+from penstock.runtime.stores import open_stores
 
 ATTEMPTS: Final = 20
 """A driver that goes on while this one reads may be an epoch further each time."""
@@ -22,11 +22,11 @@ ATTEMPTS: Final = 20
 class Entities:
     """Reads entities for one gateway, in a thread of its own."""
 
-    def __init__(self, data: Path, app: str, partitions: int, boot_id: str) -> None:
+    def __init__(self, data: Path, app: str, partitions: int) -> None:
         """Name the stores; each is opened when it is first needed."""
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
         self._journal = DeltaJournal(data / "journal", app)
-        self._stores = Stores(data / "state", self._journal, partitions, boot_id=boot_id)
+        self._stores = open_stores(data, self._journal, partitions)
 
     async def read(self, key: EntityKey) -> tuple[Epoch, bytes | None]:
         """Return the newest epoch and the entity's encoded attributes; None where it is not.

@@ -160,6 +160,9 @@ class Journal(Protocol):
     def first(self) -> Epoch:
         """Return the oldest epoch that is held; 0 until older ones were forgotten."""
 
+    def merged(self) -> Epoch:
+        """Return the newest epoch that was compacted; -1 before the first."""
+
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:

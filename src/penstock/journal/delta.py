@@ -58,7 +58,7 @@ class DeltaJournal:
         self._root = Path(path)
         self._app = app
         self._segments = Segments(self._root)
-        self._commits = CommitLog(self._root / _LOG, app, self._merged)
+        self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
         self._identity = self._open()
 
@@ -103,6 +103,11 @@ class DeltaJournal:
         """Return the oldest epoch that is held."""
         self._segments.refresh()
         return self._segments.first
+
+    def merged(self) -> Epoch:
+        """Return the newest epoch that was compacted."""
+        self._segments.refresh()
+        return self._segments.last
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
         """Yield the commits of (after, upto], in order; without `upto` all that exist now.
@@ -166,7 +171,7 @@ class DeltaJournal:
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
         """Remove parts that no commit will ever list, as the port says."""
         with storage("sweep"):
-            merged = self._merged()
+            merged = self.merged()
             return leftover.sweep(self._root, self._commits, max(after, merged))
 
     def close(self) -> None:
@@ -188,10 +193,6 @@ class DeltaJournal:
             if found is None:
                 raise
             return found.commit(epoch)
-
-    def _merged(self) -> Epoch:
-        self._segments.refresh()
-        return self._segments.last
 
     def _merged_rows(self, part: Part, columns: Sequence[str] | None) -> pa.Table:
         """Return the rows of a part whose file is gone."""

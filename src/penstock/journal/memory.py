@@ -99,6 +99,10 @@ class MemoryJournal:
             self._check_open()
             return self._first
 
+    def merged(self) -> Epoch:
+        """Return -1: nothing is ever compacted."""
+        return BEFORE_FIRST
+
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:

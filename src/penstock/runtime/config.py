@@ -18,80 +18,15 @@ from typing import Any, Final, NamedTuple
 from penstock.engine.execute import Limits
 from penstock.errors import ConfigError
 from penstock.runtime import logs
+from penstock.runtime.sections import GatewayConfig as GatewayConfig
+from penstock.runtime.sections import HistoryConfig as HistoryConfig
+from penstock.runtime.sections import ViewConfig as ViewConfig
 
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
 
 RECORD_SLACK: Final = 64 << 10
 """Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayConfig:
-    """Settings of the gateways: HTTP in, replies out.
-
-    Attributes:
-        host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
-        port: TCP port, shared by all gateways of an application; 0 takes a free one.
-        processes: How many gateways run beside each other.
-        body_bytes_max: Of one HTTP request; what it becomes must fit `record_bytes_max`.
-        header_bytes_max: Of all headers of one HTTP request.
-        depth_max: How deep JSON may be nested.
-        key_bytes_max: Of an entity's key, and of a request id.
-        waiting_max: Requests that one gateway waits for; more get 503 with `Retry-After`.
-        lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
-        reply_timeout_ms: How long a call waits for its reply before it gets 504.
-        receive_timeout_ms: How long a client may take to send a request.
-        drain_ms: How long a gateway that stops waits for its requests.
-        tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
-        tls_key: PEM file (PKCS #8).
-        jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
-        jwt_algorithms: Which signatures are accepted, separated by commas.
-        jwt_issuer: The only `iss` accepted; empty accepts any.
-        jwt_audience: What `aud` must name; empty wants none.
-        cors_origins: Origins that browsers may call from, separated by commas; empty is none.
-        open: 1 lets anybody in who reaches the port, without keys or tokens.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8_000
-    processes: int = 1
-    body_bytes_max: int = 512 << 10
-    header_bytes_max: int = 32 << 10
-    depth_max: int = 64
-    key_bytes_max: int = 1_024
-    waiting_max: int = 20_000
-    lag_max: int = 1_000_000
-    reply_timeout_ms: int = 300_000
-    receive_timeout_ms: int = 30_000
-    drain_ms: int = 30_000
-    tls_certificate: Path = Path()
-    tls_key: Path = Path()
-    jwks: Path = Path()
-    jwt_algorithms: str = "RS256,ES256,EdDSA"
-    jwt_issuer: str = ""
-    jwt_audience: str = ""
-    cors_origins: str = ""
-    open: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ViewConfig:
-    """Settings of the SQL view.
-
-    Attributes:
-        memory_mb: What DuckDB may use; more spills nowhere, the query fails.
-        threads: That one query may use.
-        time_ms: Longest a query may run.
-        rows_max: Most rows that an answer has.
-        requests_max: Newest requests and replies that the view keeps.
-    """
-
-    memory_mb: int = 1_024
-    threads: int = 2
-    time_ms: int = 30_000
-    rows_max: int = 1_000_000
-    requests_max: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +37,7 @@ class Config:
         data: Directory of the application: log, journal, state, checkpoint.
         cores: Spark task slots of the embedded master.
         partitions: Tasks of a round and stores of the state; 0 means as many as cores.
-        master: Spark master URL; empty means `local[cores,4]`.
+        master: Spark master URL; empty means `local[cores+1,4]`.
         epoch_records_max: Admission limit: records that one epoch takes.
         epoch_bytes_max: Admission limit: body bytes that one epoch takes.
         small_epoch: An epoch of at most so many records runs in one task.
@@ -117,6 +52,7 @@ class Config:
         log_level: The least that they write: `debug`, `info`, `warning` or `error`.
         gateway: Of the gateways.
         view: Of the SQL view.
+        history: Of snapshots, merging and forgetting.
         fault: `step@count` kills a process there (`runtime.fault`); empty outside of tests.
     """
 
@@ -137,6 +73,7 @@ class Config:
     log_level: str = "info"
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
     fault: str = ""
 
     def __post_init__(self) -> None:
@@ -164,8 +101,11 @@ class Config:
 
     @property
     def spark_master(self) -> str:
-        """The master URL that Spark is given."""
-        return self.master or f"local[{self.cores},4]"
+        """The master URL that Spark is given: a slot more than cores, for what looks after history.
+
+        That work is of low priority; in a slot of an epoch it would keep the epoch waiting.
+        """
+        return self.master or f"local[{self.cores + 1},4]"
 
 
 class Setting(NamedTuple):
@@ -334,6 +274,7 @@ _TABLES: Final[dict[str, type[Any]]] = {
     "limits": Limits,
     "gateway": GatewayConfig,
     "view": ViewConfig,
+    "history": HistoryConfig,
 }
 _TYPES: Final = {
     **{
@@ -382,4 +323,13 @@ _RANGES: Final = {
     "view.time_ms": (1, _HUGE),
     "view.rows_max": (1, _HUGE),
     "view.requests_max": (0, _HUGE),
+    "history.snapshot_epochs": (0, _HUGE),
+    "history.snapshot_s": (0, _HUGE),
+    "history.snapshot_requests": (0, _HUGE),
+    "history.snapshots_max": (2, 1_000),
+    "history.keep_epochs": (0, _HUGE),
+    "history.keep_s": (0, _HUGE),
+    "history.keep_mb": (0, _HUGE),
+    "history.grace_s": (0, _HUGE),
+    "history.nice": (0, 19),
 }

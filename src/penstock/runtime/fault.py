@@ -21,6 +21,40 @@ STEPS: Final = (
 )
 """Every step, in the order of an epoch."""
 
+UPKEEP_STEPS: Final = (
+    "snapshot-slice",  # a slice's files are written
+    "snapshot-written",  # all are
+    "snapshot-published",  # the Delta tables list them, the manifest does not exist yet
+    "snapshot-listed",  # the snapshot exists, what is superseded is still there
+    "snapshot-cleaned",
+    "segment-written",  # the files of a segment are written, its index is not
+    "segment-indexed",  # the segment counts, what it replaces is still there
+    "segment-condensed",  # other Delta readers know of it
+    "segment-reclaimed",  # what it replaces is gone
+    "floor-raised",  # the oldest epochs may go
+    "floor-condensed",  # other Delta readers do not look for them any more
+    "floor-removed",  # they are gone
+    "snapshots-thinned",
+    "log-truncated",
+)
+"""Every step of upkeep (`runtime.history.upkeep`), in order."""
+
+COPYING_STEPS: Final = (
+    "backup-file-copied",  # a file of the backup is whole
+    "backup-log-copied",  # all of the journal and a copy of the log are there
+    "backup-before-manifest",  # every file is there
+    "backup-after-manifest",  # the backup exists
+    "backup-dropped",  # the manifest of an older one is gone, its files are still there
+    "restore-file-copied",  # a file of the new directory is whole
+    "restore-before-rename",  # the new directory is whole, under another name
+    "restore-after-rename",  # it is there
+    "fork-file-linked",  # a file of the new directory has its second name
+    "fork-log-copied",  # all of them have, and the log is copied
+    "fork-before-rename",  # as for a restored one
+    "fork-after-rename",
+)
+"""Every step of backing up, restoring and forking, in order."""
+
 
 class Fault:
     """Counts how often each step was reached."""

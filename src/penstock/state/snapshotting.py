@@ -281,14 +281,14 @@ def _clean(snapshots: Snapshots) -> None:
 
 
 @contextmanager
-def alone(snapshots: Snapshots) -> Iterator[bool]:
-    """Keep other processes from writing snapshots; say whether that worked."""
+def alone(snapshots: Snapshots, *, wait: bool = False) -> Iterator[bool]:
+    """Keep other processes from writing snapshots; say whether that worked, or wait until it does."""
     with durable.storage("begin a snapshot"):
         snapshots.directory.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory.absolute().parent)
         descriptor = os.open(snapshots.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield True
     except BlockingIOError:
         yield False

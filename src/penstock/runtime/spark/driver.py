@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample, estimate
@@ -26,9 +25,6 @@ from penstock.runtime.spark.orders import Apply, Draft, Execute, Range, Report, 
 from penstock.runtime.spark.pacing import Pacing
 
 _log = logging.getLogger(__name__)
-
-CHECKPOINT_EVERY: Final = 1_000
-"""Epochs between two checkpoints of the journal's Delta log."""
 
 
 class EpochDriver:
@@ -51,7 +47,6 @@ class EpochDriver:
         self._fault = Fault(config.fault)
         self._pacing = Pacing(config.partitions, config.small_epoch)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
-        self._condensing = ThreadPoolExecutor(1, "penstock-checkpoint")
         self._applied: Future[None] | None = None
         self._scratch = scratch
         self._failures = 0
@@ -104,7 +99,6 @@ class EpochDriver:
     def close(self) -> None:
         """Wait for what runs beside the epochs."""
         self._beside.shutdown(wait=True)
-        self._condensing.shutdown(wait=True)
 
     def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[Range]:
         config, found = self._config, []
@@ -241,14 +235,6 @@ class EpochDriver:
                 left.unlink(missing_ok=True)
 
         self._applied = self._beside.submit(beside)
-        if epoch % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
-            self._condensing.submit(self._condense)  # no epoch waits for it
-
-    def _condense(self) -> None:
-        try:
-            self._journal.checkpoint()
-        except PenstockError as error:  # the former checkpoint stays in force
-            _log.warning("the journal's checkpoint failed", extra={"cause": str(error)})
 
     def _wait_applied(self) -> None:
         applied, self._applied = self._applied, None

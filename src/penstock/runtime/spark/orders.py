@@ -52,7 +52,13 @@ class Apply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     epoch: Epoch
 
 
-Order = Execute | Apply
+class Tend(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Look after history (`history.upkeep`), in a process beside the worker."""
+
+    work: bytes
+
+
+Order = Execute | Apply | Tend
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +88,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}
+    upkeep: bytes = b""  # what was done, as `history.upkeep` says it
     failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
 
     def finding(self) -> Finding:
@@ -118,6 +125,6 @@ def pack_positions(positions: Positions) -> bytes:
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
-decode_order = msgspec.msgpack.Decoder(Execute | Apply).decode
+decode_order = msgspec.msgpack.Decoder(Execute | Apply | Tend).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode
 decode_settings = msgspec.msgpack.Decoder(Settings).decode

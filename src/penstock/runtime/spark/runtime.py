@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
@@ -30,21 +30,25 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime.api import Caller, Reply
-from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
+from penstock.runtime.moment import Moment
 from penstock.runtime.pump import Pump
 from penstock.runtime.replies import Replies
 from penstock.runtime.report import EpochReport
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.keeper import Keeper
 from penstock.runtime.spark.orders import Settings
 from penstock.runtime.spark.ownership import Ownership
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import LogSource, positions_of, source_options
+from penstock.runtime.spark.table import read_table
 from penstock.runtime.spark.watchdog import Watchdog
+from penstock.runtime.stores import open_stores
+from penstock.state.snapshot import FOLDER, Snapshots
 from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)
@@ -99,6 +103,7 @@ class SparkRuntime:
         # Of this run alone: what a killed run's workers still do reaches nothing of this one.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
+        self._keeper: Keeper | None = None
         self._batches: BatchListener | None = None
         self._busy = threading.Lock()
         self._stopping = threading.Event()
@@ -135,9 +140,11 @@ class SparkRuntime:
         self._jobs = Jobs(self._session, self._settings())
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
+        self._keeper = Keeper(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
         self._watchdog.start()
         self._pump.start()
+        self._keeper.start()
         self._supervisor = threading.Thread(
             target=self._supervise, name="penstock-supervisor", daemon=True
         )
@@ -157,6 +164,13 @@ class SparkRuntime:
         chosen = RequestId(str(uuid.uuid4()) if request_id is None else request_id)
         (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])
         return self._replies.wait((LogPartition(0), lsn), REPLY_TIMEOUT_MS)
+
+    def table(self, name: str, as_of: Moment | None = None) -> DataFrame:
+        """Return the entities of a class after an epoch, the newest by default; see `App.table`."""
+        assert self._session is not None, "the runtime is started"
+        snapshots = Snapshots(self._config.data / FOLDER, self.journal.identity)
+        source = self.journal, snapshots
+        return read_table(self._session, self.app, source, name, as_of, self._scratch)
 
     def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
         """Block until everything below `lsn` is committed; False when time is up.
@@ -195,6 +209,8 @@ class SparkRuntime:
     def stop(self) -> None:
         """Stop after the epoch that runs, which is committed; then stop Spark."""
         self._stopping.set()
+        if self._keeper is not None:
+            self._keeper.stop()
         with self._busy:
             pass  # an epoch that runs holds the lock until it is committed
         if self._query is not None:
@@ -230,9 +246,7 @@ class SparkRuntime:
         )
 
     def _stores(self) -> Stores:
-        return Stores(
-            self._config.data / "state", self.journal, self._config.partitions, boot_id=boot_id()
-        )
+        return open_stores(self._config.data, self.journal, self._config.partitions)
 
     def _check_log(self) -> None:
         last = self.journal.last()

@@ -30,15 +30,15 @@ from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.model.request import Failure, encode_failure
 from penstock.runtime import logs
-from penstock.runtime.boot import boot_id
 from penstock.runtime.fault import Fault
 from penstock.runtime.guard import Guard
+from penstock.runtime.history import upkeep
 from penstock.runtime.loading import load_app
 from penstock.runtime.spark import orders
-from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Written
+from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Tend, Written
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
-from penstock.state.stores import Stores
+from penstock.runtime.stores import open_stores
 
 _PHASES: Final = ("log", "state", "run", "files")
 _ATTEMPTS: Final = 3  # a store found damaged is rebuilt, and the task tried again
@@ -63,8 +63,14 @@ _WORKERS: dict[bytes, "Worker"] = {}
 def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
     """Run the orders of a Spark partition; the function of every job."""
     for payload in payloads:  # drained to the end, else Spark would not use this process again
+        order = orders.decode_order(bytes(payload))
         try:
-            report = _worker(settings).perform(orders.decode_order(bytes(payload)))
+            if isinstance(order, Tend):
+                # Whoever is done with that is not used again: no transaction shall wait until this
+                # process has loaded the application.
+                yield orders.encode(Report(upkeep=upkeep.in_child(order.work)))
+                return
+            report = _worker(settings).perform(order)
         except PenstockError as error:  # Spark would try again at once, and hand on its text only
             report = Report(failure=(error.code, type(error).__name__, str(error)))
         except OSError as error:  # of drafts and notes; handlers' own never come this far
@@ -98,13 +104,13 @@ class Worker:
             retention_s=settings.retention_s,
         )
         self._journal = DeltaJournal(data / "journal", self._app.name)
-        self._stores = Stores(data / "state", self._journal, settings.partitions, boot_id=boot_id())
+        self._stores = open_stores(data, self._journal, settings.partitions)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[Range], list[tuple[LogPartition, Record]]] = ([], [])
 
-    def perform(self, order: orders.Order) -> Report:
+    def perform(self, order: Execute | Apply) -> Report:
         """Do what the driver says."""
         match order:
             case Apply(partition, epoch):
