@@ -262,6 +262,19 @@ def test_nothing_is_restored_over_something(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "data", "empty"]
 
 
+def test_api_keys_come_along_and_stay_private(tmp_path: Path) -> None:
+    """Whoever restores has the same keys, and nobody else may read them, also in the backup."""
+    data = made(tmp_path / "data", CREATED)
+    (data / "keys.json").touch(0o600)
+    (data / "keys.json").write_text("{}")
+    backup = Backups(tmp_path / "b").make(data, "shop").backup
+    (file,) = [one for one in backup.files if one.path == "keys.json"]
+    restore(tmp_path / "b", tmp_path / "new", None)
+    for path in (Backups(tmp_path / "b").path_of(file), tmp_path / "new" / "keys.json"):
+        assert path.read_text() == "{}"
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_fork_shares_no_fate_with_its_original(tmp_path: Path) -> None:
     """What the fork commits and compacts does not reach the original, nor its identity."""
     data = made(tmp_path / "data")
