@@ -50,6 +50,16 @@ __all__ = [
 ]
 
 
+def _read_table(app: App, *given: Any) -> Any:
+    """Import Spark when a table is first asked for."""
+    from penstock.runtime.spark.table import table_of  # noqa: PLC0415
+
+    return table_of(app, *given)
+
+
+App.read_table = _read_table
+
+
 def __getattr__(name: str) -> Any:
     """Import the clients when they are first named: handlers have no use for HTTP."""
     match name:

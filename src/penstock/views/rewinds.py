@@ -13,7 +13,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.state.rewind import Rewound, beginnings, rewound
+from penstock.state.rewind import Rewound, oldest_state, rewound
 from penstock.state.snapshot import Snapshots
 from penstock.views.question import Limits
 
@@ -56,11 +56,11 @@ class Rewinds:
         return found
 
     def _rewound(self, entity: str, epoch: Epoch) -> Rewound:
-        first = self._journal.first()
-        if first > 0 and next(beginnings(self._journal, self._snapshots, epoch)).manifest is None:
+        oldest = oldest_state(self._journal, self._snapshots)
+        if oldest is None or epoch < oldest:
+            held = "none" if oldest is None else f"that after epoch {oldest}"
             raise QueryError(
-                f"epoch {epoch} is not held any more: the journal begins with epoch {first}, and no "
-                "snapshot leads there"
+                f"the state after epoch {epoch} is not held any more; the oldest is {held}"
             )
         table, rows = rewound(self._app, self._journal, entity, epoch, self._snapshots)
         return Rewound(table, rows.combine_chunks())

@@ -1,0 +1,140 @@
+"""Entities of a class as a Spark DataFrame, as they were after an epoch.
+
+Promises the rows of `SELECT * FROM Item AS OF EPOCH n`, in no order, with Spark's types for those of
+SQL, nested ones too: INTERVAL is a day-time interval, HUGEINT a decimal, UUID text; TIME, for which
+Spark has no type by default, is microseconds since midnight, as in snapshots. The rows lie in Parquet
+files of a directory that is removed when the process ends; Spark reads them in parallel. The key's
+column says in its metadata which epoch it is (`penstock.epoch`).
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession, functions
+
+from penstock.base.ids import Epoch
+from penstock.errors import ConfigError, QueryError
+from penstock.journal.api import Journal
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.model.application import App
+from penstock.runtime.moment import Moment, epoch_of, held
+from penstock.runtime.spark.java import java_home
+from penstock.state.rewind import Rewound, oldest_state, rewound
+from penstock.state.snapshot import FOLDER, Snapshots, stored_type
+
+EPOCH: Final = "penstock.epoch"
+"""In the metadata of the key's column."""
+
+_FILE_ROWS: Final = 262_144
+_LOCAL: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
+
+
+def table_of(
+    app: App,
+    name: str,
+    as_of: int | datetime | None = None,
+    data: Path | None = None,
+    session: SparkSession | None = None,
+) -> DataFrame:
+    """Return the entities of a class; see `App.table`.
+
+    Raises:
+        ConfigError: There is no journal in the directory, or it is of another application.
+        RequestError: There is no such class.
+        QueryError: The epoch is not held.
+        IntegrityError: The journal is damaged.
+    """
+    folder = Path(".penstock") / app.name if data is None else data
+    if app_of(folder / "journal") is None:
+        raise ConfigError(
+            f"there is no journal of {app.name} in {folder}; name its directory: data="
+        )
+    scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
+    with closing(DeltaJournal(folder / "journal", app.name)) as journal:
+        snapshots = Snapshots(folder / FOLDER, journal.identity)
+        return read_table(chosen, app, (journal, snapshots), name, as_of, scratch)
+
+
+def read_table(
+    session: SparkSession,
+    app: App,
+    source: tuple[Journal, Snapshots],
+    name: str,
+    as_of: Moment | None,
+    scratch: Path,
+) -> DataFrame:
+    """Return the entities of a class, whose rows are put into files below `scratch`.
+
+    Raises:
+        RequestError: There is no such class.
+        QueryError: The epoch is not held.
+        IntegrityError: The journal is damaged.
+    """
+    app.signature(name, "exists")  # says what there is, where this is not
+    journal, snapshots = source
+    epoch = held(journal)[1] if as_of is None else epoch_of(journal, as_of)
+    oldest = oldest_state(journal, snapshots)
+    if oldest is None or epoch < oldest:
+        raise QueryError(f"the state after epoch {epoch} is not held any more")
+    found = rewound(app, journal, name, epoch, snapshots)
+    folder = Path(tempfile.mkdtemp(prefix=f"{epoch}-", dir=scratch))
+    _write(found.rows, folder)
+    # An explicit file system: executors do not have the one of a driver's own session.
+    frame = session.read.option("fs.file.impl", _LOCAL).parquet(f"file://{folder.absolute()}")
+    return frame.select(*_columns(found, epoch))
+
+
+def _write(rows: pa.Table, folder: Path) -> None:
+    schema = pa.schema([pa.field(one.name, stored_type(one.type)) for one in rows.schema])
+    stored = pa.Table.from_arrays(
+        [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)],
+        schema=schema,
+    )
+    for number, start in enumerate(range(0, max(1, rows.num_rows), _FILE_ROWS)):
+        path = folder / f"{number:06}.parquet"
+        pq.write_table(stored.slice(start, _FILE_ROWS), path, store_schema=False)
+
+
+def _columns(found: Rewound, epoch: Epoch) -> list[Column]:
+    columns = []
+    for name, column in found.table.columns:
+        value = _restored(functions.col(f"`{name}`"), column.arrow)
+        value = functions.array_sort(value) if column.ordered else value
+        metadata = {EPOCH: int(epoch)} if name == found.table.key else {}
+        columns.append(value.alias(name, metadata=metadata))
+    return columns
+
+
+def _restored(value: Column, kind: pa.DataType) -> Column:
+    """Return a stored column with its durations as intervals, however deep."""
+    if pa.types.is_duration(kind):
+        return functions.timestamp_micros(value) - functions.timestamp_micros(functions.lit(0))
+    if not _has_duration(kind):
+        return value
+    if pa.types.is_list(kind):
+        return functions.transform(value, lambda one: _restored(one, kind.value_type))
+    if pa.types.is_map(kind):
+        keyed = functions.transform_keys(value, lambda key, _: _restored(key, kind.key_type))
+        return functions.transform_values(keyed, lambda _, one: _restored(one, kind.item_type))
+    fields = [_restored(value[one.name], one.type).alias(one.name) for one in kind]
+    return functions.when(value.isNotNull(), functions.struct(*fields))
+
+
+def _has_duration(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return bool(pa.types.is_duration(kind)) or any(map(_has_duration, inner))
+
+
+def _started(name: str, scratch: Path) -> SparkSession:
+    os.environ.setdefault("JAVA_HOME", str(java_home(scratch)))
+    return SparkSession.builder.appName(f"penstock-{name}").getOrCreate()

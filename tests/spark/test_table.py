@@ -1,0 +1,109 @@
+"""Tables of the past as Spark DataFrames."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import time, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import RequestError
+from penstock.errors import ConfigError, QueryError
+from penstock.journal.delta import DeltaJournal
+from penstock.runtime.config import Config, ViewConfig
+from penstock.runtime.spark.session import start_session
+from penstock.views.history import history_of
+from penstock.views.question import Question
+from tests.unit.gallery import Written, app, state_of
+from tests.unit.test_view_tables import FILLED
+
+DAY_US = 86_400_000_000
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a gallery's journal of four epochs."""
+    folder = tmp_path_factory.mktemp("table")
+    with closing(DeltaJournal(folder / "journal", app.name)) as journal:
+        written = Written(journal)
+        written.changes(("Painting", "full", state_of("Painting", **FILLED)))
+        written.changes(("Painting", "plain", state_of("Painting")))
+        written.changes(("Painting", "full", state_of("Painting", number=2**64 - 1)))
+        written.changes(("Painting", "plain", None), ("Painting", "full", None))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give a session of the runtime's own kind."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    session = start_session("table", Config(scratch, cores=1), scratch)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    yield session
+    session.stop()
+
+
+def in_sql(data: Path, epoch: int) -> pa.Table:
+    with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        history = history_of(data, app, journal, ViewConfig(memory_mb=256))
+        question = Question(f"FROM Painting AS OF EPOCH {epoch}")
+        past = question.past()
+        assert past is not None
+        return history.ask(past, question, monotonic() + 30).table
+
+
+def in_spark(frame: DataFrame) -> list[dict[str, Any]]:
+    return [one.as_py() for one in frame.toArrow().to_struct_array()]
+
+
+def comparable(value: Any) -> Any:
+    """Bring a value of Arrow to one form: an interval, and a time of day, as microseconds."""
+    found = value
+    if isinstance(value, pa.MonthDayNano):
+        found = value.days * DAY_US + value.nanoseconds // 1_000
+    elif isinstance(value, dict):
+        found = {name: comparable(one) for name, one in value.items()}
+    elif isinstance(value, list | tuple):
+        found = [comparable(one) for one in value]
+    elif isinstance(value, timedelta):
+        found = value // timedelta(microseconds=1)
+    elif isinstance(value, time):
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        found = seconds * 1_000_000 + value.microsecond
+    return found
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, 3])
+def test_table_has_the_rows_of_sql(data: Path, session: SparkSession, epoch: int) -> None:
+    """A DataFrame at an epoch holds what SQL answers there, of every type, nested ones too."""
+    frame = app.table("Painting", as_of=epoch, data=data, session=session)
+    found = sorted(in_spark(frame), key=lambda row: str(row["title"]))
+    assert comparable(found) == comparable(in_sql(data, epoch).to_pylist())
+    assert frame.schema["title"].metadata == {"penstock.epoch": epoch}
+
+
+def test_types_are_those_of_spark(data: Path, session: SparkSession) -> None:
+    """Integers, decimals, intervals and nested types have Spark's own types, wide where need be."""
+    types = dict(app.table("Painting", as_of=0, data=data, session=session).dtypes)
+    assert types["number"] == "bigint"
+    assert types["dried"] == "interval day to second"
+    assert types["price"] == "decimal(38,12)"
+    assert types["lines"] == "array<struct<_1:bigint,_2:bigint>>"
+    assert types["offers"] == "map<string,bigint>"
+    wide = dict(app.table("Painting", as_of=2, data=data, session=session).dtypes)
+    assert wide["number"] == "decimal(38,0)"
+
+
+def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path: Path) -> None:
+    """A class, an epoch or a directory that is not there is refused by its name."""
+    with pytest.raises(RequestError, match="Painting"):
+        app.table("Paintin", data=data, session=session)
+    with pytest.raises(QueryError, match="holds 0 to 3"):
+        app.table("Painting", as_of=9, data=data, session=session)
+    with pytest.raises(ConfigError, match="no journal"):
+        app.table("Painting", data=tmp_path, session=session)
