@@ -84,6 +84,7 @@ class Written:
         self.journal = journal
         last = journal.last()
         self.epoch = BEFORE_FIRST if last is None else last.epoch
+        self.time_us = 1_700_000_000_000_000
         self.lsn = 0 if last is None else last.positions[LogPartition(0)]
 
     def changes(self, *rows: tuple[str, str, bytes | None]) -> Epoch:
@@ -129,7 +130,7 @@ class Written:
         self.epoch = Epoch(self.epoch + 1)
         part = self.journal.write(kind, table, f"{kind}-0")
         positions = {LogPartition(0): Lsn(self.lsn)}
-        self.journal.commit(Commit(self.epoch, positions, (part,), 1_700_000_000_000_000))
+        self.journal.commit(Commit(self.epoch, positions, (part,), self.time_us))
         return self.epoch
 
 

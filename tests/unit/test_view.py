@@ -198,3 +198,21 @@ def test_status_tells_how_it_stands(view: View) -> None:
     told = asked(view, "GET", "/status").json()
     assert told.pop("size_bytes") > 0
     assert told == {"epoch": 0, "journal_epoch": 0, "lag": 0, "rebuilding": False, "rows": 2}
+
+
+def test_epoch_may_only_delete(view: View, journal: MemoryJournal) -> None:
+    """An epoch in which a class loses entities and gains none is applied as any other."""
+    Written(journal).painters({1: None})
+    assert view.ask(Question("SELECT name FROM Painter")).table.to_pylist() == [{"name": "Bob"}]
+
+
+def test_past_is_answered_beside_the_present(view: View) -> None:
+    """Over the socket a question of the past names its epoch, and lines are JSON of each row."""
+    body = {"query": "SELECT number, name FROM Painter", "as_of": {"epoch": 0}}
+    answer = asked(view, "POST", "/sql", json=body, headers={"Accept": "application/x-ndjson"})
+    assert answer.headers["penstock-epoch"] == "0"
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert answer.text == '{"number":1,"name":"Ada"}\n{"number":2,"name":"Bob"}\n'
+    wrong = asked(view, "POST", "/sql", json={**body, "as_of": {"epoch": 7}})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "query")
+    assert "holds 0 to 0" in wrong.json()["error"]["message"]

@@ -11,8 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.journal.api import TRANSACTIONS, Commit, Journal, PartKind
+from penstock.state.snapshot import Manifest, Snapshots
 
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
@@ -81,6 +82,23 @@ class Fold:
             self.changes[name].update(
                 zip(chosen["key"].to_pylist(), chosen["state"].to_pylist(), strict=True)
             )
+
+
+def loads(snapshots: Snapshots, manifest: Manifest) -> Iterator[Fold]:
+    """Yield a snapshot in folds: all but the last lead nowhere, the last one to its epoch.
+
+    Raises:
+        Corrupt: A file of it is missing or damaged.
+    """
+    for name, its in manifest.classes.items():
+        for file in its.files:
+            fold = Fold(BEFORE_FIRST)
+            rows = snapshots.states(its, file)
+            fold.changes[name].update(
+                zip(rows["key"].to_pylist(), rows["state"].to_pylist(), strict=True)
+            )
+            yield fold
+    yield Fold(manifest.epoch)
 
 
 def folds(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[Fold]:

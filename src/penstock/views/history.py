@@ -44,6 +44,9 @@ from penstock.views.table import (
     selected,
 )
 
+_FEED_SHIFT: Final = 17
+"""An eighth of the view's memory is what a feed may begin with; building it takes several times that."""
+
 _SLICE: Final = 100_000
 """Transactions that are decoded at once."""
 
@@ -246,7 +249,7 @@ class _Filling:
             entity,
             span,
             lambda: self._rewinds.at(entity, before, self._limits),
-            self._limits.settings.memory_mb << 18,
+            self._limits.settings.memory_mb << _FEED_SHIFT,
         )
         self._limits.check()
         put_feed(self._connection, found, f"{quoted(call.schema)}.{FEED}")

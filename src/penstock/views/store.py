@@ -30,6 +30,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, StateUnavailable
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
+from penstock.runtime.history.retention import VIEW, VIEW_EPOCH
 from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
 from penstock.views.connection import close_off, given, isolated
@@ -46,7 +47,8 @@ from penstock.views.table import (
 
 _log = logging.getLogger(__name__)
 
-FOLDER: Final = "view"
+FOLDER: Final = VIEW
+EPOCH: Final = VIEW_EPOCH
 _FILE: Final = "view.duckdb"
 _SLACK: Final = 20
 """Old requests are removed when they exceed what is kept by one in so many."""
@@ -111,6 +113,7 @@ class Store:
             path.unlink()
         self._connection = self._connected()
         self._create()
+        self._tell_epoch()
 
     def repair(self, damage: str, *, again: bool) -> None:
         """Make the file anew; where DuckDB itself broke down, try first to open it `again`."""
@@ -144,7 +147,8 @@ class Store:
             for name, changes in fold.changes.items():
                 if name in self.tables:
                     self._merge(name, changes)
-            self._insert(f"{SYSTEM}.epochs", epoch_rows(fold.epochs))
+            if fold.epochs:
+                self._insert(f"{SYSTEM}.epochs", epoch_rows(fold.epochs))
             if requests.num_rows:
                 self._insert(f"{SYSTEM}.requests", request_rows(requests))
                 self._insert(f"{SYSTEM}.replies", reply_rows(requests))
@@ -152,6 +156,7 @@ class Store:
             self._connection.execute(f"UPDATE {_STATE} SET epoch = ?", [fold.epoch])
         self._kept = kept
         self.epoch = fold.epoch
+        self._tell_epoch()
 
     def rows(self) -> int:
         """Return how many entities the view holds."""
@@ -169,6 +174,11 @@ class Store:
         """Close the file and let others open it."""
         self._connection.close()
         os.close(self._lock)
+
+    def _tell_epoch(self) -> None:
+        """Say for others what has been applied: the journal keeps what comes after it."""
+        with suppress(OSError):  # who reads an older number keeps more
+            (self._folder / EPOCH).write_text(str(int(self.epoch)))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         connection = isolated(self._settings.memory_mb, self._settings.threads)

@@ -18,11 +18,13 @@ import duckdb
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import PenstockError, ViewUnavailable
+from penstock.errors import Diverged, PenstockError, ViewUnavailable
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
-from penstock.views.fold import folds
+from penstock.state.snapshot import FOLDER as SNAPSHOTS
+from penstock.state.snapshot import Snapshots
+from penstock.views.fold import folds, loads
 from penstock.views.history import history_of
 from penstock.views.question import Answer, Question, limits_of, run
 from penstock.views.store import Damaged, Store, is_damage
@@ -70,6 +72,7 @@ class View:
         self._journal = journal
         self._settings = settings
         self._store = Store(data, app, journal.identity, settings)
+        self._snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
         self._history = history_of(data, app, journal, settings)
         self._changed = threading.Condition()
         self._using = _Gate()
@@ -204,6 +207,8 @@ class View:
     def _catch_up(self) -> None:
         newest = self.journal_epoch()
         told = time.monotonic()
+        if self._journal.first() > self._store.epoch + 1:
+            self._begin_anew()
         for fold in folds(self._journal, self._store.epoch, newest):
             self._store.apply(fold)
             with self._changed:
@@ -213,6 +218,25 @@ class View:
                 _log.info("view.catching_up", extra={"epoch": fold.epoch, "journal": newest})
             if self._stopping.is_set() or self._damage is not None:
                 return
+
+    def _begin_anew(self) -> None:
+        """Make the file anew from a snapshot, where the journal no longer has the epochs before it.
+
+        The oldest snapshot will do: from there on requests and replies are held, too.
+
+        Raises:
+            Diverged: There is no snapshot that the journal continues.
+            Corrupt: A file of the snapshot is missing or damaged.
+        """
+        first = self._journal.first()
+        usable = [one for one in self._snapshots.every() if one.epoch + 1 >= first]
+        if not usable:
+            raise Diverged(f"the journal begins with epoch {first}, and no snapshot leads there")
+        with self._using.alone():
+            self._store.rebuild(f"the journal begins with epoch {first}")
+            self._rebuilding_to = self.journal_epoch()
+            for fold in loads(self._snapshots, usable[-1]):
+                self._store.apply(fold)
 
 
 class _Gate:
