@@ -40,6 +40,8 @@ from penstock.cli.sql import HELP as SQL_HELP
 from penstock.cli.sql import sql
 from penstock.cli.status import HELP as STATUS_HELP
 from penstock.cli.status import status
+from penstock.cli.verify import HELP as VERIFY_HELP
+from penstock.cli.verify import again as verify
 from penstock.cli.view import HELP as VIEW_HELP
 from penstock.cli.view import view
 from penstock.errors import PenstockError
@@ -96,6 +98,7 @@ application.command(help=SAVEPOINT_HELP)(savepoint)
 application.command(help=BACKUP_HELP)(backup)
 application.command("restore", help=RESTORE_HELP)(restore)
 application.command(help=FORK_HELP)(fork)
+application.command("verify", help=VERIFY_HELP)(verify)
 application.command(help=DEMO_HELP)(demo)
 application.add_typer(keys, name="keys")
 application.add_typer(bench, name="bench")
