@@ -85,7 +85,7 @@ class Keep(NamedTuple):
             have looked up its files before.
     """
 
-    newest: int = 500
+    newest: int = 100
     epochs: int = 2_000
     size: int = 16 << 20
     small: int = 256 << 10

@@ -187,6 +187,15 @@ class Snapshots:
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         return source.read(columns=None if columns is None else list(columns), use_threads=False)
 
+    def whole(self, manifest: Manifest) -> bool:
+        """Say whether all files of a snapshot are there as they were written."""
+        try:
+            for file in manifest.files:
+                self.read(file, [])
+        except Corrupt:
+            return False
+        return True
+
     def states(self, its: ClassFiles, file: SnapshotFile) -> pa.Table:
         """Return what states are recovered from: columns `key`, `bucket` and `state`.
 

@@ -179,8 +179,11 @@ def remove(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
     Raises:
         JournalUnavailable: The disk fails; the rest is removed another time.
     """
+    gone = list(epochs)
+    if not gone:
+        return
     with durable.storage("remove old snapshots"):
-        for epoch in epochs:
+        for epoch in gone:
             snapshots.path_of(epoch).unlink(missing_ok=True)
         durable.sync_directory(snapshots.manifests)
         _clean(snapshots)

@@ -16,6 +16,7 @@ from penstock.runtime.config import Config, HistoryConfig
 from penstock.runtime.history.holds import Hold, holds
 from penstock.state.snapshot import Snapshots
 
+MEGABYTE: Final = 1 << 20
 VIEW: Final = "view"
 VIEW_EPOCH: Final = "epoch"
 """In the folder of the view: what it has applied."""
@@ -55,7 +56,7 @@ def judge(config: Config, journal: Journal, snapshots: Snapshots, now_us: int) -
     bound = min([wanted, *(one.epoch for one in needs)])
     base = snapshots.newest(Epoch(bound - 1))
     begins = Epoch(0 if base is None else base.epoch + 1)
-    if begins < bound:
+    if begins < bound == wanted:
         needs.append(Hold("the snapshot that history would begin with", begins))
     holders = sorted((one for one in needs if one.epoch < wanted), key=lambda one: one.epoch)
     forgets = base is not None and begins > journal.first()
@@ -92,7 +93,7 @@ def _wanted(settings: HistoryConfig, journal: Journal, newest: Epoch, now_us: in
         since_us = now_us - settings.keep_s * 1_000_000
         wanted = max(wanted, _first_since(journal, newest, since_us))
     if settings.keep_mb:
-        wanted = max(wanted, _first_within(journal, newest, settings.keep_mb << 20))
+        wanted = max(wanted, _first_within(journal, newest, settings.keep_mb * MEGABYTE))
     return Epoch(wanted)
 
 

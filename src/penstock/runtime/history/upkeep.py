@@ -171,7 +171,7 @@ def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: Reached
             if take(app, journal, snapshots, last.epoch, run, reached) is None:
                 return
         except Corrupt as error:
-            if base is None or snapshots.directory.name not in str(error):
+            if base is None or snapshots.whole(base):
                 raise
             _log.warning("a damaged snapshot is set aside", extra={"cause": str(error)})
             snapshots.set_aside(base.epoch)
