@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -22,7 +24,9 @@ from penstock.runtime.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
+TOP = Path(__file__).parents[2]
+SHOP = str(TOP / "examples" / "shop")
+PAGE = TOP / "docs" / "HISTORY.md"
 DEADLINE_S = 30.0
 EPOCHS: list[list[Call]] = [
     [("Item", "i1", "create", {"price": 3, "stock": 5}), ("Item", "i2", "create", {"price": 4})],
@@ -57,6 +61,22 @@ def gateway(data: Path) -> Iterator[RunningGateway]:
 def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-m", "penstock", *words]
     return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def test_commands_of_the_page_run(data: Path, tmp_path: Path) -> None:
+    """What the page's section on time travel shows works as it stands there, and has answers."""
+    (tmp_path / ".penstock").mkdir()
+    (tmp_path / ".penstock" / "shop").symlink_to(data)
+    section = PAGE.read_text().partition("## Time travel\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    (penstock .*)$", section, re.MULTILINE)
+    assert len(commands) == 7
+    now = datetime.now(UTC).isoformat()  # the page's own time is before this journal's first epoch
+    for command in [one.replace("2026-11-21 08:30:00+01:00", now) for one in commands]:
+        words = [SHOP if word == "APP" else word for word in shlex.split(command)]
+        done = subprocess.run(
+            [sys.executable, "-m", *words], capture_output=True, cwd=tmp_path, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_past_is_asked_where_nothing_runs(data: Path) -> None:
