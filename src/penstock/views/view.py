@@ -175,6 +175,8 @@ class View:
         while not self._stopping.is_set():
             try:
                 self._repair()
+                if self._journal.first() > self._store.epoch + 1:
+                    self._begin_anew()
                 if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
                     self._catch_up()
                     if time.monotonic() - self._asked_at > _CURIOUS_S:
@@ -207,8 +209,6 @@ class View:
     def _catch_up(self) -> None:
         newest = self.journal_epoch()
         told = time.monotonic()
-        if self._journal.first() > self._store.epoch + 1:
-            self._begin_anew()
         for fold in folds(self._journal, self._store.epoch, newest):
             self._store.apply(fold)
             with self._changed:

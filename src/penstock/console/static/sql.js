@@ -21,7 +21,7 @@ export async function open(body, { search }) {
       el(
         "p",
         { class: "hint" },
-        "Read-only SQL (DuckDB) over every entity, at one epoch. Examples:",
+        "Read-only SQL (DuckDB) over every entity, at one epoch; AS OF EPOCH n at its end asks the past. Examples:",
       ),
       examples,
     ),
