@@ -101,6 +101,11 @@ STATUSES = [
     ("POST", "/stock/add/nope/x", None, 400, "request"),
     ("GET", "/stock/find/nope", None, 400, "no-such-entity"),
     ("POST", "/sql", {"query": "SELECT 1"}, 503, "view-unavailable"),
+    ("GET", "/entities/Item/changes?from=0", None, 503, "view-unavailable"),
+    ("GET", "/entities/Item/changes?from=-1", None, 400, "request"),
+    ("GET", "/entities/Item/changes?from=0&to=9999999999999999999", None, 400, "request"),
+    ("GET", "/entities/Itm/changes?from=0", None, 400, "request"),
+    ("GET", "/entities/Item/changes", None, 404, "no-such-entity"),
 ]
 
 
@@ -246,6 +251,12 @@ def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
             "reader reads": client.get(
                 f"/entities/Item/{item}", headers=headers("read:Item")
             ).status_code,
+            "reader's feed": client.get(
+                "/entities/Item/changes?from=0", headers=headers("read:Item")
+            ).status_code,
+            "caller's feed": client.get(
+                "/entities/Item/changes?from=0", headers=headers("call:Item")
+            ).status_code,
             "caller asks": client.get(place, headers=headers("call:Item")).status_code,
             "stranger asks": client.get(place, headers=headers("call:User")).status_code,
             "anybody's health": client.get("/healthz").status_code,
@@ -254,6 +265,8 @@ def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
         "nobody": 401,
         "reader calls": 403,
         "reader reads": 200,
+        "reader's feed": 503,  # no view runs here, and it came as far as that
+        "caller's feed": 403,
         "caller asks": 200,
         "stranger asks": 403,
         "anybody's health": 200,

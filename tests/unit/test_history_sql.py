@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -373,3 +374,22 @@ def test_instant_means_the_newest_epoch_by_then(timed: History, instant: str, ep
     """A time means the newest epoch that was committed at or before it, in whatever zone."""
     assert asked(timed, f"FROM Painter AS OF TIMESTAMP '{instant}'").epoch == epoch
     assert asked(timed, "FROM Painter", as_of=AsOf(timestamp=instant)).epoch == epoch
+
+
+def test_many_may_ask_at_once(tmp_path: Path) -> None:
+    """Questions at several epochs, asked at once while epochs come and go, have their own answers."""
+    gallery = Gallery(tmp_path)
+    for epoch in range(30):
+        gallery.written.painters({number: str(epoch) for number in range(epoch + 1)})
+    history = history_of(tmp_path, app, gallery.journal, SETTINGS)
+
+    def ask(epoch: int) -> bool:
+        found = rows(history, "SELECT count(*), max(name::INT) FROM Painter AS OF EPOCH ?", epoch)
+        return found == [(epoch + 1, epoch)]
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(ask, epoch % 30) for epoch in range(60)]
+        for _ in range(5):
+            gallery.written.painters({99: "0"})
+            gallery.journal.compact(Keep(newest=3, epochs=4, grace_s=0))
+        assert all(one.result() for one in answers)

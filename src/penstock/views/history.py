@@ -59,12 +59,12 @@ class History:
     ) -> None:
         """Answer from a journal, and snapshots where there are some.
 
-        A half of the view's memory keeps what was asked for of late.
+        A quarter of the view's memory keeps what was asked for of late.
         """
         self._app = app
         self._journal = journal
         self._settings = settings
-        self._rewinds = Rewinds(app, journal, snapshots, settings.memory_mb << 19)
+        self._rewinds = Rewinds(app, journal, snapshots, settings.memory_mb << 18)
         self._tables = tables_of(app)
 
     def held(self) -> tuple[Epoch, Epoch]:
