@@ -69,12 +69,12 @@ def test_flipped_log_record_is_refused(data: Path) -> None:
 
 
 def test_flipped_journal_part_is_refused(data: Path) -> None:
-    """A damaged part stops the runtime that needs it to rebuild state, and is named."""
+    """A damaged part that is needed to rebuild state stops the runtime as it starts, and is named."""
     shutil.rmtree(data / "state")
     part = newest(list((data / "journal" / f"kind={PartKind.CHANGES}").glob("*.parquet")))
     flip(part)
     ended, code, message = end_of(data)
-    assert (ended, code) == (GAVE_UP, Corrupt.code)
+    assert (ended, code) == (REFUSED, Corrupt.code)
     assert part.name in message
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
-from penstock.errors import TimedOut
+from penstock.errors import RequestError, TimedOut
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.runtime.api import Reply
 
@@ -115,12 +115,13 @@ def find_reply(journal: Journal, place: Place) -> Reply:
 
     Raises:
         TimedOut: No committed epoch holds the position.
+        RequestError: The epoch that did is forgotten.
     """
     partition, lsn = place
     last = journal.last()
     if last is None or last.positions.get(partition, Lsn(0)) <= lsn:
         raise TimedOut(f"the request at log position {lsn} is not processed yet")
-    low, high = 0, int(last.epoch)
+    low, high = int(journal.first()), int(last.epoch)
     while low < high:
         middle = (low + high) // 2
         commit = next(journal.commits(Epoch(middle - 1), Epoch(middle)))
@@ -129,7 +130,12 @@ def find_reply(journal: Journal, place: Place) -> Reply:
         else:
             low = middle + 1
     commit = next(journal.commits(Epoch(low - 1), Epoch(low)))
-    return replies_of(journal, commit, [place])[0][1]
+    for _, reply in replies_of(journal, commit, [place]):
+        return reply
+    raise RequestError(
+        f"the reply to the request at log position {lsn} is forgotten: the journal begins with "
+        f"epoch {journal.first()}"
+    )
 
 
 def replies_of(

@@ -140,6 +140,18 @@ class Past:
         Raises:
             RequestError: Some are not there; names them.
         """
+        asked = set(wanted)
+        found = self.among(asked, first, last)
+        if missing := asked - found.keys():
+            named = ", ".join(sorted(missing)[:_NAMED_MAX])
+            raise RequestError(
+                f"no request {named} in the epochs {first} to {last}; a request that is in the "
+                "log only has no history yet"
+            )
+        return found
+
+    def among(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
+        """Return the epochs of those requests that are there, looking from `last` back to `first`."""
         missing = set(wanted)
         found: dict[str, Epoch] = {}
         for epoch in range(last, first - 1, -1):
@@ -149,12 +161,6 @@ class Past:
             for here in self._ids_among(commit, sorted(missing)):
                 found[here] = commit.epoch
                 missing.discard(here)
-        if missing:
-            named = ", ".join(sorted(missing)[:_NAMED_MAX])
-            raise RequestError(
-                f"no request {named} in the epochs {first} to {last}; a request that is in the "
-                "log only has no history yet"
-            )
         return found
 
     def _ids_among(self, commit: Commit, wanted: list[str]) -> list[str]:

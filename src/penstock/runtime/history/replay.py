@@ -99,7 +99,9 @@ def replay(
     reached, divergence, spent_s = first, None, 0.0
     try:
         for recorded in past.epochs(first, last):
-            outcomes = _run(replayer, recorded.rows, limits)
+            if recorded.epoch == 0 and not recorded.rows:
+                replayer.take(recorded.changes)  # a state that history begins with: `scratch`
+            outcomes = run_all(replayer, recorded.rows, limits)
             untouched = outcomes.count(None)
             requests += len(outcomes) - untouched
             skipped += untouched
@@ -116,7 +118,8 @@ def replay(
     return Replayed(first, reached, requests, skipped, spent_s, divergence)
 
 
-def _run(replayer: Replayer, rows: Sequence[Row], limits: Limits) -> list[Outcome | None]:
+def run_all(replayer: Replayer, rows: Sequence[Row], limits: Limits) -> list[Outcome | None]:
+    """Run an epoch's requests, each held to its limits."""
     with Guard(replayer.executor, limits) as guard:
         return replayer.run_all(guard.each(rows))
 
