@@ -124,6 +124,10 @@ class Replayer:
             outcomes.append(outcome)
         return outcomes
 
+    def take(self, changes: dict[EntityKey, bytes | None]) -> None:
+        """Take over what an epoch made of entities, without running anything."""
+        self.written.update(changes)
+
     def finish(self) -> None:
         """End the epoch: what it wrote is the state before the next one."""
         fold(self.state, self.written)
@@ -202,6 +206,13 @@ def compare(
 ) -> list[Finding]:
     """Return which attributes of an entity differ; one finding where it did not exist once."""
     before, after = attributes_of(app, key, recorded), attributes_of(app, key, replayed)
+    return compare_attributes(key, before, after)
+
+
+def compare_attributes(
+    key: EntityKey, before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> list[Finding]:
+    """Return which attributes differ, as `compare` does, from attributes by name."""
     if before is None or after is None:
         return [] if before == after else [Finding(key, "", before, after)]
     names = [*before, *(name for name in after if name not in before)]

@@ -1,0 +1,216 @@
+"""What if: a span of the journal's epochs again, with other code or other requests.
+
+The baseline is the journal, as it was recorded. So a handler that is not deterministic differs here,
+too, without any change: `replay` finds that out. Promises that nothing is written but the scratch
+journal, where one is wanted, and that code which stores a class otherwise than the state before the
+span has it is refused before anything runs.
+"""
+
+import gc
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.base.schema import name_of
+from penstock.engine.execute import Limits
+from penstock.engine.replay import Recorded, Replayer
+from penstock.engine.what_if import (
+    UNCHANGED,
+    Changes,
+    Drift,
+    Entities,
+    Replies,
+    course_of,
+    entities_of,
+)
+from penstock.errors import ConfigError
+from penstock.model.application import App
+from penstock.model.entity_type import EntityType
+from penstock.runtime.history.past import Past
+from penstock.runtime.history.replay import Told, run_all
+from penstock.runtime.history.scratch import Scratch
+from penstock.state.column import column_of
+
+_MODULES: Final = re.compile(r"\b(?:\w+\.)+(?=\w)")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What shall be otherwise.
+
+    Attributes:
+        recorded_by: The application whose journal it is.
+        app: The one that runs the requests now; the same one unless the code is changed.
+        changes: By epoch, what is changed in its requests.
+    """
+
+    recorded_by: App
+    app: App
+    changes: Mapping[Epoch, Changes] = field(default_factory=dict)
+
+    @property
+    def other_code(self) -> bool:
+        """Whether other code runs."""
+        return self.app is not self.recorded_by
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """How history would have come out.
+
+    Attributes:
+        first, last: The epochs that were run again, both included.
+        requests: How many ran; `skipped` were taken as recorded, because they had exceeded a limit.
+        spent_s: How long running, reading, comparing and writing took, without the state before.
+        replies, entities: What differs.
+    """
+
+    first: Epoch
+    last: Epoch
+    requests: int
+    skipped: int
+    spent_s: float
+    replies: Replies
+    entities: Entities
+
+
+def what_if(
+    past: Past,
+    alternative: Alternative,
+    limits: Limits,
+    span: tuple[Epoch, Epoch],
+    told: Told,
+    scratch: Path | None = None,
+) -> WhatIf:
+    """Run a span of epochs with changes, and compare with the journal.
+
+    Args:
+        past: The journal.
+        alternative: What shall be otherwise.
+        limits: What a transaction may use.
+        span: First and last epoch.
+        told: For progress.
+        scratch: An empty data directory for the epochs as they come out; None: they are not kept.
+
+    Raises:
+        ConfigError: The code stores a class otherwise than the state before the span has it.
+        Corrupt: The journal is damaged.
+        JournalUnavailable: The disk of the scratch journal is full or fails.
+    """
+    first, last = span
+    state = past.state_before(first)
+    check_layouts(alternative.recorded_by, alternative.app, state)
+    run = _Run(Replayer(alternative.app, state, limits), alternative, limits)
+    gc.collect()
+    gc.freeze()  # a large state shall not be looked through again and again
+    began = time.perf_counter()
+    try:
+        with ExitStack() as stack:
+            if scratch is not None:
+                begun_us = past.epoch(first).time_us
+                kept = Scratch(scratch, alternative.app.name, first, state, begun_us)
+                run.scratch = stack.enter_context(kept)
+            for recorded in past.epochs(first, last):
+                run.epoch(recorded)
+                told(recorded.epoch, run.requests)
+    finally:
+        gc.unfreeze()
+    spent_s = time.perf_counter() - began
+    found = entities_of(run.drift, state, alternative.recorded_by, alternative.app)
+    return WhatIf(first, last, run.requests, run.skipped, spent_s, run.replies, found)
+
+
+class _Run:
+    """What comes together while epochs run."""
+
+    def __init__(self, replayer: Replayer, alternative: Alternative, limits: Limits) -> None:
+        self._replayer = replayer
+        self._alternative = alternative
+        self._limits = limits
+        self.scratch: Scratch | None = None
+        self.replies = Replies()
+        self.drift = Drift()
+        self.requests = self.skipped = 0
+
+    def epoch(self, recorded: Recorded) -> None:
+        """Run an epoch, compare it and write it."""
+        replayer, changed = self._replayer, self._alternative
+        changes = changed.changes.get(recorded.epoch, UNCHANGED)
+        course = course_of(recorded.rows, changes, other_code=changed.other_code)
+        if recorded.epoch == 0 and not recorded.rows:
+            replayer.take(recorded.changes)  # a state that history begins with: `scratch`
+        outcomes = run_all(replayer, course.rows, self._limits)
+        untouched = outcomes.count(None)
+        self.requests += len(outcomes) - untouched
+        self.skipped += untouched
+        self.replies.compare(recorded.epoch, course, outcomes)
+        self.drift.follow(replayer.state, replayer.written, recorded.changes)
+        if self.scratch is not None:
+            epoch, time_us = recorded.epoch, recorded.time_us
+            self.scratch.commit(epoch, time_us, course, outcomes, replayer.written)
+        replayer.finish()
+
+
+def check_layouts(recorded_by: App, app: App, state: Iterable[EntityKey]) -> None:
+    """Refuse code that would read stored entities as something else: they are rows without names.
+
+    Raises:
+        ConfigError: It does; names the classes, and which attributes are stored otherwise.
+    """
+    if app is recorded_by:
+        return
+    classes = sorted({split_entity_key(key)[0] for key in state})
+    complaints = [
+        f"  {name}: {how}"
+        for name in classes
+        if (how := _difference(recorded_by.entities.get(name), app.entities.get(name)))
+    ]
+    if complaints:
+        raise ConfigError(
+            "the new code does not fit the entities that there are before the first epoch; begin "
+            "with epoch 0 (--from 0) if the journal reaches back there, so that it creates them "
+            "itself:\n" + "\n".join(complaints)
+        )
+
+
+def _difference(stored: EntityType | None, wanted: EntityType | None) -> str:
+    """Say how a class is stored otherwise; nothing where it is not."""
+    if stored is None:
+        return ""
+    if wanted is None:
+        return "there is no such class"
+    was, now = _layout(stored), _layout(wanted)
+    if was == now:
+        return ""
+    if sorted(was) == sorted(now) and dict(was) == dict(now):
+        return f"the attributes have another order: {_names(was)} became {_names(now)}"
+    told = [f"{name} is gone" for name in dict(was) if name not in dict(now)]
+    told += [f"{name} is new" for name in dict(now) if name not in dict(was)]
+    told += [
+        f"{name} is {dict(now)[name]} and was {kind}"
+        for name, kind in was
+        if dict(now).get(name, kind) != kind
+    ]
+    return ", ".join(told)
+
+
+def _layout(kind: EntityType) -> list[tuple[str, str]]:
+    """Return how a class is stored: its key, then its attributes in order, with their types.
+
+    The type as SQL has it tells what is inside of dataclasses and enumerations. Modules do not count,
+    since other code lies elsewhere.
+    """
+    every = {kind.key_name: kind.key_annotation, **kind.attributes}
+    return [
+        (name, f"{_MODULES.sub('', name_of(one))} ({column_of(one, wide=False).sql})")
+        for name, one in every.items()
+    ]
+
+
+def _names(layout: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(name for name, _ in layout)
