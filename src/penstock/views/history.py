@@ -13,42 +13,25 @@ import time
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 import duckdb
-import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
-from penstock.runtime.moment import Moment, epoch_of, held
-from penstock.state.column import quoted
+from penstock.runtime.moment import epoch_of, held
 from penstock.state.snapshot import FOLDER, Snapshots
-from penstock.state.table import EntityTable, tables_of
+from penstock.state.table import tables_of
 from penstock.views import seal
-from penstock.views.as_of import FEED, FeedCall, Reference, Statement
-from penstock.views.connection import close_off, given, isolated
-from penstock.views.feed import Span, feed_of, put_feed
+from penstock.views.as_of import FEED, Reference, Statement
+from penstock.views.connection import close_off, isolated
+from penstock.views.filling import Filling
 from penstock.views.question import Answer, Limits, Question, limited, limits_of, read
-from penstock.views.recent import epochs_upto, transactions_upto
 from penstock.views.rewinds import Rewinds
 from penstock.views.store import Damaged, names_of
-from penstock.views.table import (
-    SYSTEM,
-    SYSTEM_TABLES,
-    epoch_rows,
-    reply_rows,
-    request_rows,
-    selected,
-)
-
-_FEED_SHIFT: Final = 17
-"""An eighth of the view's memory is what a feed may begin with; building it takes several times that."""
-
-_SLICE: Final = 100_000
-"""Transactions that are decoded at once."""
+from penstock.views.table import SYSTEM, SYSTEM_TABLES
 
 
 class History:
@@ -139,7 +122,7 @@ class History:
         limits: Limits,
     ) -> None:
         """Make all tables, and put rows into those that the query names."""
-        filling = _Filling(self._app, self._journal, self._rewinds, connection, limits)
+        filling = Filling(self._app, self._journal, self._rewinds, connection, limits)
         taken = {one.name.casefold() for one in self._tables.values()}
         for table in self._tables.values():
             name = table.name.casefold()
@@ -157,7 +140,7 @@ class History:
             filling.schema(call.schema)
             filling.feed(call, self._class_of(call.entity))
 
-    def _refer(self, filling: "_Filling", reference: Reference, epoch: Epoch) -> None:
+    def _refer(self, filling: Filling, reference: Reference, epoch: Epoch) -> None:
         """Make the table that has a clause of its own."""
         filling.schema(reference.schema)
         given_, name = reference.given.casefold(), reference.name.casefold()
@@ -187,76 +170,3 @@ class History:
 def history_of(data: Path, app: App, journal: Journal, settings: ViewConfig) -> History:
     """Return the history of a data directory."""
     return History(app, journal, settings, Snapshots(data / FOLDER, journal.identity))
-
-
-class _Filling:
-    """Puts rows of the past into a database."""
-
-    def __init__(
-        self,
-        app: App,
-        journal: Journal,
-        rewinds: Rewinds,
-        connection: duckdb.DuckDBPyConnection,
-        limits: Limits,
-    ) -> None:
-        self._app = app
-        self._journal = journal
-        self._rewinds = rewinds
-        self._connection = connection
-        self._limits = limits
-
-    def schema(self, name: str) -> None:
-        """Make a schema."""
-        self._connection.execute(f"CREATE SCHEMA {quoted(name)}")
-
-    def entities(self, schema: str, table: EntityTable, epoch: Epoch | None) -> None:
-        """Make the table of a class; without an epoch it stays empty."""
-        rows: pa.Table | None = None
-        if epoch is not None:
-            table, rows = self._rewinds.at(table.kind.name, epoch, self._limits)
-        target = f"{quoted(schema)}.{quoted(table.name)}"
-        self._connection.execute(f"CREATE TABLE {target}({table.definition})")
-        if rows is not None:
-            self._insert(target, selected(table), rows)
-
-    def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
-        """Make one of Penstock's own tables; without an epoch it stays empty."""
-        target = f"{quoted(schema)}.{name}"
-        self._connection.execute(f"CREATE TABLE {target}({SYSTEM_TABLES[name]})")
-        if epoch is None:
-            return
-        check = self._limits.check
-        if name == "epochs":
-            self._insert(target, "*", epoch_rows(epochs_upto(self._journal, epoch, check)))
-            return
-        rows_of = request_rows if name == "requests" else reply_rows
-        most = self._limits.settings.requests_max
-        found = transactions_upto(self._journal, epoch, most, check)
-        for start in range(0, found.num_rows, _SLICE):
-            check()
-            self._insert(target, "*", rows_of(found.slice(start, _SLICE)))
-
-    def feed(self, call: FeedCall, entity: str) -> None:
-        """Make the table that a call of `changes` stands for."""
-        span = Span(self._bound(call.first), self._bound(call.last))
-        if span.first > span.last:
-            raise QueryError(f"changes goes from {span.first} to {span.last}, which is backwards")
-        before = Epoch(span.first - 1)
-        found = feed_of(
-            self._app,
-            self._journal,
-            entity,
-            span,
-            lambda: self._rewinds.at(entity, before, self._limits),
-            self._limits.settings.memory_mb << _FEED_SHIFT,
-        )
-        self._limits.check()
-        put_feed(self._connection, found, f"{quoted(call.schema)}.{FEED}")
-
-    def _bound(self, epoch: Moment) -> Epoch:
-        return epoch_of(self._journal, epoch)
-
-    def _insert(self, target: str, chosen: str, rows: pa.Table) -> None:
-        with given(self._connection, rows) as source:
-            self._connection.execute(f"INSERT INTO {target} SELECT {chosen} FROM {source}")
