@@ -59,6 +59,16 @@ def test_calls_come_back_typed(bank: SparkRuntime) -> None:
     assert bank.call.Account("1002").deposit(1) == 10
 
 
+def test_table_is_of_one_epoch(bank: SparkRuntime) -> None:
+    """While it runs, a class is a DataFrame of the newest epoch, or of an older one."""
+    bank.call.Account.create("tabled", balance=1)
+    before = bank.progress().epoch
+    bank.call.Account("tabled").deposit(4)
+    for as_of, balance in ((before, 1), (None, 5)):
+        frame = bank.table("Account", as_of=as_of).where("account_id = 'tabled'")
+        assert [one.balance for one in frame.collect()] == [balance]
+
+
 def test_errors_come_back_typed(bank: SparkRuntime) -> None:
     """A failure raises what its code says, names the user's exception, and leaves no effect."""
     bank.call.Account.create("strict", balance=3)
