@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
-from penstock.errors import ConfigError, Corrupt, RequestConflict
+from penstock.errors import ConfigError, Corrupt, QueryError, RequestConflict
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
@@ -25,6 +25,7 @@ from penstock.runtime.history.branch import DROPPED
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.restore import aim_of, fork, restore
 from penstock.runtime.history.savepoints import Savepoint
+from penstock.runtime.history.verification.verify import verify
 from penstock.runtime.loading import load_app
 from penstock.runtime.replies import find_reply
 from penstock.state.digest import digest_of_mapping
@@ -134,6 +135,35 @@ def test_every_epoch_can_be_restored(
                 assert branch.dropped == len(known) - done
                 assert digest_at(other, epoch) == digest_at(data, epoch)
                 assert replies(other) == known[:done]
+
+
+def test_snapshots_come_along_where_the_journal_has_forgotten(tmp_path: Path) -> None:
+    """What is left of history can be restored, from the snapshot that it begins with."""
+    data = made(tmp_path / "data")
+    app = load_app(SHOP)
+    expected = {epoch: digest_at(data, epoch) for epoch in range(5)}
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        snapshots = Snapshots(data / "snapshots", journal.identity)
+        for epoch in (1, 3):
+            take(app, journal, snapshots, Epoch(epoch),
+                 lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
+        journal.compact(TINY)
+        assert journal.forget(Epoch(2)) == 2
+    Backups(tmp_path / "b").make(data, "shop")
+    for epoch in (2, 3, 4):
+        for branch in (
+            restore(tmp_path / "b", tmp_path / f"r{epoch}", epoch),
+            fork(data, "shop", tmp_path / f"f{epoch}", epoch),
+        ):
+            other = Path(branch.data)
+            assert digest_at(other, epoch) == expected[epoch]
+            assert verify(other, app, lambda *_: None).findings == []
+            manifests = [path.name for path in (other / "snapshots" / "manifests").iterdir()]
+            assert sorted(manifests) == [f"{one:012}.json" for one in (1, 3) if one <= epoch]
+    with pytest.raises(ConfigError, match="they hold the epochs 2 to 4"):
+        restore(tmp_path / "b", tmp_path / "none", 1)
+    with pytest.raises(QueryError, match="there is no epoch 1"):
+        fork(data, "shop", tmp_path / "none", 1)
 
 
 def test_restored_application_goes_on(tmp_path: Path) -> None:

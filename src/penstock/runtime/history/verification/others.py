@@ -99,9 +99,15 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     if last is None or last.epoch != newest or version != newest + 1:
         raise NotChecked("the Delta table of the journal: epochs were committed meanwhile")
     expected = {path.removeprefix("kind=") for path in parts}
-    if seen != expected:
-        what = f"Delta readers see {len(seen - expected)} files that no epoch has, and miss "
-        yield derived(f"{what}{len(expected - seen)}", DELTA)
+    if seen == expected:
+        return
+    what = f"Delta readers see {len(seen - expected)} files that no epoch has, and miss "
+    what += f"{len(expected - seen)}"
+    if all((root / f"kind={path}").exists() for path in seen - expected):
+        why = "these were merged, and are still there; upkeep tells other readers of it"
+        yield note(what, DELTA, why)
+    else:
+        yield derived(what, DELTA)
 
 
 def _checkpoint_damage(data: Path) -> str | None:
