@@ -153,3 +153,47 @@ def test_moment_may_stand_beside_the_query() -> None:
     own = Question("FROM Item AS OF EPOCH 1 AS x JOIN Item", as_of=AsOf(3)).past()
     assert own is not None
     assert (own.moment, own.references[0].moment) == (3, 1)
+
+
+PIECES = st.sampled_from(
+    [
+        "AS",
+        "OF",
+        "EPOCH",
+        "TIMESTAMP",
+        "'2026-01-01'",
+        "3",
+        "?",
+        "$a",
+        "$",
+        "changes",
+        "(",
+        ")",
+        ",",
+        ";",
+        ".",
+        '"',
+        "'",
+        "--",
+        "/*",
+        "*/",
+        "\n",
+        "Item",
+        "é",
+        "$$",
+        "1.",
+        "main.",
+    ]
+)
+
+
+@given(st.lists(st.one_of(PIECES, TEXT), max_size=12), st.lists(st.integers(), max_size=3))
+def test_any_text_is_read_or_refused(pieces: list[str], parameters: list[object]) -> None:
+    """Whatever the text is, it is read as it stands or refused as a query; nothing breaks."""
+    try:
+        statement = statement_of(" ".join(pieces), parameters)
+    except QueryError:
+        return
+    if statement is not None and statement.moment is None:
+        assert statement.schemas
+        assert all(f'"{one}"' in statement.query for one in statement.schemas)
