@@ -44,6 +44,8 @@ from penstock.cli.verify import HELP as VERIFY_HELP
 from penstock.cli.verify import again as verify
 from penstock.cli.view import HELP as VIEW_HELP
 from penstock.cli.view import view
+from penstock.cli.what_if import HELP as WHAT_IF_HELP
+from penstock.cli.what_if import again as what_if
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -93,6 +95,7 @@ application.command(help=CHANGES_HELP)(changes)
 application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
 application.command(help=EXPLAIN_HELP)(explain)
 application.command("replay", help=REPLAY_HELP)(replay)
+application.command("what-if", help=WHAT_IF_HELP)(what_if)
 application.command("snapshot", help=SNAPSHOT_HELP)(snapshot)
 application.command(help=SAVEPOINT_HELP)(savepoint)
 application.command(help=BACKUP_HELP)(backup)

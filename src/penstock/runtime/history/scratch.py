@@ -25,11 +25,15 @@ _NAME: Final = "what-if"
 _ONLY: Final = LogPartition(0)
 
 
+def shift_of(first: Epoch) -> int:
+    """Return what the number of an epoch lacks in a scratch journal that begins with `first`."""
+    return max(0, first - 1)
+
+
 class Scratch:
     """A journal that is written epoch by epoch.
 
     Attributes:
-        data: The data directory.
         shift: What an epoch's number here lacks of that of the epoch which it stands for.
     """
 
@@ -45,8 +49,7 @@ class Scratch:
             state: Every entity before it.
             time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
         """
-        self.data = data
-        self.shift = max(0, first - 1)
+        self.shift = shift_of(first)
         self._journal = DeltaJournal(data / JOURNAL, app)
         self._position = Lsn(0)
         if first > 0:

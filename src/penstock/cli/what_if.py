@@ -1,0 +1,164 @@
+"""`penstock what-if`: history once more with other requests or other code, and what would differ."""
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from penstock.base.ids import Epoch
+from penstock.cli.differences import Asked, Told, json_of, show
+from penstock.cli.replay import FromOption, Rate, ToOption
+from penstock.cli.settings import (
+    AppArgument,
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_of,
+    default_data,
+)
+from penstock.errors import ConfigError
+from penstock.journal.api import ignored
+from penstock.journal.delta import DeltaJournal
+from penstock.model.application import App
+from penstock.runtime.config import Config
+from penstock.runtime.history.branch import new_directory
+from penstock.runtime.history.edits import Read, changes_of, leaving_out, read_edits
+from penstock.runtime.history.other_code import other_code
+from penstock.runtime.history.past import Past
+from penstock.runtime.history.scratch import shift_of
+from penstock.runtime.history.truth import JOURNAL
+from penstock.runtime.history.what_if import Alternative, what_if
+from penstock.runtime.loading import load_app
+from penstock.views.as_of import Statement
+from penstock.views.differing import about_entities, difference_of
+from penstock.views.history import history_of
+from penstock.views.question import Answer, Question
+
+HELP: Final = """Run the journal's requests again as they might have been, and show what would differ.
+
+With --app other code runs them; --without leaves requests out; --edit replaces, inserts or drops
+requests as a file says, one JSON object to a line:
+
+\b
+  {"request_id": "r17", "arguments": [2]}
+  {"request_id": "new-1", "after": "r17", "entity": "Item", "key": "i1", "method": "add",
+   "arguments": [5]}        (on one line, or all in one array)
+  {"request_id": "r18", "drop": true}
+
+Shown are the replies and entities that differ from what the journal has, and with --sql the rows of a
+query about entities. Epochs, times and ids stay what they were. Nothing of the application changes; it
+may run meanwhile. What came out can be kept in a new data directory for sql, replay and trace.
+
+Exit codes: 0 whether something differs or not, 2 what is asked for cannot be done.
+
+\b
+Examples:
+  penstock what-if examples/shop --without checkout-17
+  penstock what-if examples/shop --app new/shop --sql "SELECT sum(credit) FROM User"
+  penstock what-if examples/shop --from 100 --to 200 --edit edits.jsonl --keep /tmp/what-if --json
+"""
+
+STANDARD_INPUT: Final = "-"
+
+
+def again(  # noqa: PLR0913 -- one parameter for each flag
+    app: AppArgument,
+    first: FromOption = None,
+    last: ToOption = None,
+    new_app: Annotated[
+        str | None, typer.Option("--app", metavar="NEW_APP", help="Other code; named as APP is.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="REQUEST_ID", help="Leave it out; may be repeated."),
+    ] = None,
+    edit: Annotated[
+        str | None, typer.Option("--edit", metavar="FILE", help="Edits; - is standard input.")
+    ] = None,
+    queries: Annotated[
+        list[str] | None,
+        typer.Option("--sql", metavar="QUERY", help="Compare its answers; may be repeated."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep what came out; DIR must not exist."),
+    ] = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+) -> None:
+    """Ask what if; see `HELP`."""
+    application = load_app(app)
+    settings = config_of(default_data(application.name), data=data, file=config)
+    edits = _edits(without or [], edit)
+    with ExitStack() as stack:
+        other = application if new_app is None else stack.enter_context(other_code(new_app, app))
+        past = stack.enter_context(Past(settings.data, application))
+        span = past.span(first, last)
+        alternative = Alternative(application, other, changes_of(edits, past, other, span))
+        statements = [about_entities(one, application) for one in queries or []]
+        before = _answers(statements, application, settings.data, settings, span[1])
+        scratch = _scratch(stack, keep, wanted=bool(statements))
+        with Rate(span) as rate:
+            found = what_if(past, alternative, settings.limits, span, rate.at, scratch)
+        here = Epoch(span[1] - shift_of(span[0]))
+        after = [] if scratch is None else _answers(statements, other, scratch, settings, here)
+        answers = [
+            Asked(one.query, difference_of(*both))
+            for one, *both in zip(statements, before, after, strict=True)
+        ]
+    told = Told(found, answers, keep, shift_of(span[0]))
+    if as_json:
+        sys.stdout.write(f"{json_of(told)}\n")
+    else:
+        show(told, Console(soft_wrap=True, highlight=False))
+
+
+def _edits(without: list[str], file: str | None) -> Read:
+    """Return what is to be otherwise.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    read = Read(leaving_out(without), [])
+    if file is None:
+        return read
+    try:
+        text = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    found = read_edits(text)
+    return Read([*read.edits, *found.edits], found.complaints)
+
+
+def _scratch(stack: ExitStack, keep: Path | None, *, wanted: bool) -> Path | None:
+    """Return where the epochs shall be written, where somebody will look at them."""
+    if keep is not None:
+        return stack.enter_context(new_directory(keep, ignored, "what-if-before-rename"))
+    if wanted:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-what-if-")))
+    return None
+
+
+def _answers(
+    statements: list[Statement], app: App, data: Path, settings: Config, epoch: Epoch
+) -> list[Answer]:
+    """Ask all queries of a data directory, as of an epoch."""
+    if not statements:
+        return []
+    with closing(DeltaJournal(data / JOURNAL, app.name)) as journal:
+        history = history_of(data, app, journal, settings.view)
+        return [
+            history.ask(
+                replace(one, moment=epoch),
+                Question(one.query),
+                time.monotonic() + settings.view.time_ms / 1_000,
+            )
+            for one in statements
+        ]
