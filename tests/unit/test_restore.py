@@ -1,7 +1,6 @@
-"""Backups, restored and forked applications: what they hold is what the original held there."""
+"""Restored and forked applications: what they hold is what the original held there."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,72 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
-from penstock.errors import ConfigError, Corrupt, QueryError, RequestConflict
+from penstock.errors import ConfigError, QueryError, RequestConflict
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.runtime.config import Config
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.backup import Backups
 from penstock.runtime.history.branch import DROPPED
-from penstock.runtime.history.past import Past
 from penstock.runtime.history.restore import aim_of, fork, restore
 from penstock.runtime.history.savepoints import Savepoint
 from penstock.runtime.history.verification.verify import verify
 from penstock.runtime.loading import load_app
 from penstock.runtime.replies import find_reply
-from penstock.state.digest import digest_of_mapping
 from penstock.state.snapshot import Snapshots
 from penstock.state.snapshotting import take, write_slices
-from tests.history import Call, journal_of
+from tests.history import Call
 from tests.serial_driver import SerialDriver
-
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
-TINY = Keep(newest=1, epochs=2, grace_s=0)
-CREATED: list[list[Call]] = [[("Item", "i1", "create", {"price": 3, "stock": 10})]]
-EPOCHS: list[list[Call]] = [
-    *CREATED,
-    [("Item", "i1", "add", (5,)), ("Item", "absent", "add", (1,))],
-    [("Item", "i1", "subtract", (2,)), ("User", "u1", "create", {"credit": 20})],
-    [("User", "u1", "pay", (6,)), ("Item", "i1", "add", (1,))],
-    [("Item", "i1", "delete", ())],
-]
-
-
-def digest_at(data: Path, epoch: int) -> str:
-    with Past(data, load_app(SHOP)) as past:
-        return digest_of_mapping(past.state_before(Epoch(epoch + 1)))
-
-
-def made(data: Path, epochs: Sequence[Sequence[Call]] = EPOCHS) -> Path:
-    journal_of(SHOP, data, epochs)
-    return data
-
-
-def add(data: Path, request_id: str) -> None:
-    """Append a request that nobody processes."""
-    app = load_app(SHOP)
-    body, touches = app.request("Item", "i1", "add", (1,), {})
-    with closing(SqliteLog(data / "log.sqlite")) as log:
-        log.append([Entry(RequestId(request_id), body, touches, 1)])
-
-
-def replies(data: Path) -> list[tuple[str, str | None, bytes | None]]:
-    """Return every reply that the log's ids lead to, as a client that asks again gets them."""
-    found: list[tuple[str, str | None, bytes | None]] = []
-    with (
-        closing(SqliteLog(data / "log.sqlite")) as log,
-        closing(DeltaJournal(data / "journal", "shop")) as journal,
-    ):
-        newest = journal.last()
-        assert newest is not None
-        for lsn in range(newest.positions[LogPartition(0)]):
-            place = log.find(RequestId(f"r{lsn}"))
-            assert place == (0, lsn)
-            reply = find_reply(journal, place)
-            found.append((reply.request_id, reply.error, reply.data))
-    return found
+from tests.unit.branches import CREATED, EPOCHS, SHOP, TINY, add, digest_at, made, replies
 
 
 @settings(max_examples=12)
@@ -237,48 +188,6 @@ def test_epoch_is_aimed_at_by_number_name_and_time(tmp_path: Path) -> None:
         restore(tmp_path / "b", tmp_path / "none", aim_of("1970-01-01T00:00:00+00:00"))
 
 
-def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
-    """Immutable files that are there are not copied again, and each backup is whole."""
-    data = made(tmp_path / "data", EPOCHS[:3])
-    backups = Backups(tmp_path / "b")
-    first = backups.make(data, "shop")
-    assert len(first.copied) == len(first.backup.files) == 1 + 3 * 3 + 1
-    driver = SerialDriver(SHOP, Config(data))
-    driver.start()
-    body, touches = driver.app.request("Item", "i1", "add", (1,), {})
-    driver.log.append([Entry(RequestId("more"), body, touches, 0)])
-    assert driver.wait_until(Lsn(6), 20_000)
-    driver.stop()
-    second = backups.make(data, "shop")
-    assert len(second.copied) == 3 + 1
-    assert [one.truth.epoch for one in backups.every()] == [3, 2]
-    assert restore(tmp_path / "b", tmp_path / "new", 3).epoch == 3
-
-
-def test_only_the_newest_backups_are_kept(tmp_path: Path) -> None:
-    """What only dropped backups needed goes, and the others can be restored."""
-    data = made(tmp_path / "data", EPOCHS[:2])
-    backups = Backups(tmp_path / "b")
-    for number in range(3):
-        backups.make(data, "shop")
-        add(data, f"late{number}")
-    files = {path.name for path in (tmp_path / "b" / "files").iterdir()}
-    assert len(backups.keep(1)) == 2
-    left = {path.name for path in (tmp_path / "b" / "files").iterdir()}
-    assert left == {file.checksum for file in backups.every()[0].files}
-    assert len(files - left) == 2
-    assert restore(tmp_path / "b", tmp_path / "new", None).waiting == 2
-
-
-def test_backups_of_two_applications_do_not_mix(tmp_path: Path) -> None:
-    """A directory that has one application's backups refuses another's, also a fork's."""
-    data = made(tmp_path / "data", CREATED)
-    Backups(tmp_path / "b").make(data, "shop")
-    fork(data, "shop", tmp_path / "fork", None)
-    with pytest.raises(ConfigError, match="another copy of shop"):
-        Backups(tmp_path / "b").make(tmp_path / "fork", "shop")
-
-
 def test_nothing_is_restored_over_something(tmp_path: Path) -> None:
     """A directory that is not empty is refused and untouched; an empty one is taken."""
     data = made(tmp_path / "data", CREATED)
@@ -290,19 +199,6 @@ def test_nothing_is_restored_over_something(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="epoch 7; they hold the epochs 0 to 0"):
         restore(tmp_path / "b", tmp_path / "none", 7)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "data", "empty"]
-
-
-def test_api_keys_come_along_and_stay_private(tmp_path: Path) -> None:
-    """Whoever restores has the same keys, and nobody else may read them, also in the backup."""
-    data = made(tmp_path / "data", CREATED)
-    (data / "keys.json").touch(0o600)
-    (data / "keys.json").write_text("{}")
-    backup = Backups(tmp_path / "b").make(data, "shop").backup
-    (file,) = [one for one in backup.files if one.path == "keys.json"]
-    restore(tmp_path / "b", tmp_path / "new", None)
-    for path in (Backups(tmp_path / "b").path_of(file), tmp_path / "new" / "keys.json"):
-        assert path.read_text() == "{}"
-        assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_fork_shares_no_fate_with_its_original(tmp_path: Path) -> None:
@@ -322,66 +218,3 @@ def test_fork_shares_no_fate_with_its_original(tmp_path: Path) -> None:
         with closing(DeltaJournal(data / "journal", "shop")) as original:
             assert forked.identity != original.identity
     assert digest_at(data, 4) == before
-
-
-def test_damaged_part_stops_the_backup(tmp_path: Path) -> None:
-    """The file is named, and there is no backup that has it."""
-    data = made(tmp_path / "data")
-    part = next((data / "journal" / "kind=transactions").glob("000000000002-*"))
-    content = bytearray(part.read_bytes())
-    content[40] ^= 1
-    part.write_bytes(content)
-    with pytest.raises(Corrupt, match=part.name):
-        Backups(tmp_path / "b").make(data, "shop")
-    assert Backups(tmp_path / "b").every() == []
-    part.unlink()
-    with pytest.raises(Corrupt, match=f"{part.name} is missing"):
-        Backups(tmp_path / "b").make(data, "shop")
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
-def test_damaged_backup_is_not_restored(tmp_path: Path, how: str) -> None:
-    """The file in the backup is named, and there is no new directory, nor half of one."""
-    data = made(tmp_path / "data", CREATED)
-    backup = Backups(tmp_path / "b").make(data, "shop").backup
-    file = next(one for one in backup.files if "kind=changes" in one.path)
-    path = Backups(tmp_path / "b").path_of(file)
-    content = bytearray(path.read_bytes())
-    content[30] ^= 4
-    match how:
-        case "flipped":
-            path.write_bytes(content)
-        case "cut":
-            path.write_bytes(content[:50])
-        case _:
-            path.unlink()
-    with pytest.raises(Corrupt, match=rf"{path.name}, which is {file.path}"):
-        restore(tmp_path / "b", tmp_path / "new", None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "data"]
-
-
-def test_damaged_manifest_hides_one_backup_and_loses_no_file(tmp_path: Path) -> None:
-    """The other backups can be restored, and nothing is removed that the damaged one may need."""
-    data = made(tmp_path / "data", CREATED)
-    backups = Backups(tmp_path / "b")
-    backups.make(data, "shop")
-    (manifest,) = (tmp_path / "b" / "backups").iterdir()
-    text = manifest.read_bytes()
-    add(data, "late")
-    manifest.write_bytes(text.replace(b'"epoch":0', b'"epoch":1'))
-    backups.make(data, "shop")
-    backups.keep(1)
-    assert len(backups.every()) == 1
-    assert backups.damaged() == [manifest]
-    manifest.write_bytes(text)
-    backups.keep(2)
-    assert restore(tmp_path / "b", tmp_path / "new", None).waiting == 1
-
-
-def test_nothing_can_be_backed_up_where_nothing_was_committed(tmp_path: Path) -> None:
-    """An empty directory is refused and stays empty."""
-    with pytest.raises(ConfigError, match="there is no history"):
-        Backups(tmp_path / "b").make(tmp_path / "data", "shop")
-    with pytest.raises(ConfigError, match="there is no backup"):
-        restore(tmp_path / "b", tmp_path / "new", None)
-    assert not (tmp_path / "data").exists()

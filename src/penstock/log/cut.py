@@ -54,6 +54,8 @@ def copy(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> Extent:
         Corrupt: The log is damaged.
         LogUnavailable: It cannot be read, or the disk of the copy is full or fails.
     """
+    if not source.exists():  # opening it would create it
+        raise Corrupt(f"{source} is missing; restore it from a backup")
     database = Database(source, lock_timeout_ms)
     try:
         with (

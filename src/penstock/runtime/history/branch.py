@@ -79,13 +79,14 @@ def new_directory(target: Path, reached: Reached, step: str) -> Iterator[Path]:
     with storing(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is not empty; name a directory that does not exist")
-        beside = target.absolute().with_name(f".{target.name}.unfinished")
+        whole = target.absolute()
+        beside = whole.with_name(f".{whole.name}.unfinished")
         with _alone(beside):
             try:
                 yield beside
                 copying.sync_tree(beside)
                 reached(step)
-                beside.rename(target)
+                beside.rename(whole)
                 durable.sync_directory(beside.parent)
             except BaseException:
                 shutil.rmtree(beside, ignore_errors=True)

@@ -92,7 +92,7 @@ def fork(
         def take(truth: Truth) -> None:
             for done, one in enumerate(truth.files, start=1):
                 path = beside / one.path
-                if not path.exists() or not path.samefile(data / one.path):
+                if not _is_same(path, data / one.path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.unlink(missing_ok=True)
                     copying.link(data / one.path, path, one)
@@ -109,6 +109,14 @@ def fork(
         branch = branch_off(beside, app, _epoch(beside, app, aim))
     reached("fork-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Say whether two names are of one file."""
+    try:
+        return path.samefile(other)
+    except FileNotFoundError:
+        return False
 
 
 def _place(backups: Backups, backup: Backup, beside: Path, reached: Reached, told: Told) -> None:

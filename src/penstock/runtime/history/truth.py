@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
-from penstock.errors import ConfigError, Corrupt, OperationalError
+from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.inventory import Inventory
@@ -44,6 +44,13 @@ class File(msgspec.Struct, frozen=True):
     path: str
     size: int
     checksum: str
+
+    def __post_init__(self) -> None:
+        """Refuse what would lead out of a directory: a backup may come from anywhere."""
+        if Path(self.path).is_absolute() or ".." in Path(self.path).parts:
+            raise ValueError(f"{self.path} leads elsewhere")
+        if not self.checksum.isalnum():
+            raise ValueError(f"{self.checksum} is no checksum")
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -90,6 +97,7 @@ def gather(
     Raises:
         ConfigError: Nothing was ever committed there, or by another application.
         Corrupt: A file is missing or damaged; names it.
+        Diverged: The log ends before what the journal has read of it.
         OperationalError: A disk is full or fails.
     """
     met: set[File] = set()
@@ -105,8 +113,13 @@ def gather(
                 ) from error
             met.add(error.file)
             continue
-        # The log was cut behind the epoch when others went on for long: look at where they are.
-        if log().start <= reached:
+        held = log()
+        if held.end < reached:
+            raise Diverged(
+                f"{data / LOG} ends at {held.end}, but the journal has read it up to {reached}"
+            )
+        # Where the log was truncated beyond the epoch, others have gone on: look at where they are.
+        if held.start <= reached:
             return truth
 
 
