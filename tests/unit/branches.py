@@ -5,6 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.base.ids import Epoch, LogPartition, RequestId
+from penstock.engine.execute import Limits
+from penstock.engine.replay import Replayer
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
@@ -30,6 +32,19 @@ EPOCHS: list[list[Call]] = [
 def digest_at(data: Path, epoch: int) -> str:
     with Past(data, load_app(SHOP)) as past:
         return digest_of_mapping(past.state_before(Epoch(epoch + 1)))
+
+
+def digests_replayed(data: Path) -> list[str]:
+    """Return the digest after each epoch of running all requests again, from nothing."""
+    app = load_app(SHOP)
+    replayer = Replayer(app, {}, Limits())
+    digests = []
+    with Past(data, app) as past:
+        for recorded in past.epochs(Epoch(0), past.last):
+            replayer.run_all(recorded.rows)
+            replayer.finish()
+            digests.append(digest_of_mapping(replayer.state))
+    return digests
 
 
 def made(data: Path, epochs: Sequence[Sequence[Call]] = EPOCHS) -> Path:
