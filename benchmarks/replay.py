@@ -4,8 +4,9 @@
 
 The journal is the shop's: items, users and orders are created, then orders with one to three items
 are checked out, in epochs of the given size. Prints one JSON object: how many requests were replayed
-a second, with reading and comparing (`compared_per_s`), and by the local runtime alone, from memory
-(`run_per_s`). Writes to a temporary directory.
+a second, with reading and comparing (`compared_per_s`), by `penstock what-if` without the first of
+them (`what_if_per_s`), the same with a journal of what came out (`kept_per_s`), and by the local
+runtime alone, from memory (`run_per_s`). Writes to a temporary directory.
 """
 
 import argparse
@@ -24,8 +25,11 @@ from penstock.engine.execute import Executor, Limits
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
+from penstock.model.application import App
+from penstock.runtime.history.edits import Read, changes_of, leaving_out
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.replay import replay
+from penstock.runtime.history.what_if import Alternative, what_if
 from penstock.runtime.local.runtime import LocalRuntime
 
 
@@ -49,6 +53,7 @@ def main() -> None:
         with Past(Path(directory), work.app) as past:
             span = past.span(first, None)
             found = replay(past, work.app, work.spec, Limits(), span, lambda *_: None)
+            rates = what_if_rates(past, work.app, span, Path(directory) / "scratch")
             alone = LocalRuntime(work.app)
             alone.state.update(past.state_before(first))
     assert found.divergence is None, found.divergence
@@ -61,10 +66,23 @@ def main() -> None:
                 "requests": found.requests,
                 "epochs": found.last - found.first + 1,
                 "compared_per_s": round(found.requests / found.spent_s),
+                **rates,
                 "run_per_s": round(found.requests / spent_s),
             }
         )
     )
+
+
+def what_if_rates(past: Past, app: App, span: tuple[Epoch, Epoch], scratch: Path) -> dict[str, int]:
+    """Leave out the first request of a span, and return how many others ran a second."""
+    edits = Read(leaving_out([past.epoch(span[0]).rows[0].request_id]), [])
+    alternative = Alternative(app, app, changes_of(edits, past, app, span))
+    rates: dict[str, int] = {}
+    for name, kept in (("what_if_per_s", None), ("kept_per_s", scratch)):
+        found = what_if(past, alternative, Limits(), span, lambda *_: None, kept)
+        assert found.replies.left_out.count == 1, found.replies
+        rates[name] = round(found.requests / found.spent_s)
+    return rates
 
 
 def options_of(orders: int) -> Options:

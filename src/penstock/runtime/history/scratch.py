@@ -88,23 +88,26 @@ class Scratch:
             JournalUnavailable: The disk is full or fails.
         """
         here = Epoch(epoch - self.shift)
-        rows = [
-            row if outcome is None else row._replace(error=outcome.error, reply=outcome.reply)
-            for row, outcome in zip(course.rows, outcomes, strict=True)
-        ]
-        if rows:
-            self._position = Lsn(rows[-1].lsn + 1)
-        parts = (*self._transactions(here, rows), *self._changes(here, changes))
+        if course.rows:
+            self._position = Lsn(course.rows[-1].lsn + 1)
+        parts = (*self._transactions(here, course.rows, outcomes), *self._changes(here, changes))
         self._journal.commit(Commit(here, {_ONLY: self._position}, parts, time_us))
 
-    def _transactions(self, epoch: Epoch, rows: Sequence[Row]) -> tuple[Part, ...]:
+    def _transactions(
+        self, epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None]
+    ) -> tuple[Part, ...]:
         if not rows:
             return ()
         lsns, ids, times, bodies, errors, replies = zip(*rows, strict=True)
-        columns = [lsns, ids, times, bodies, errors, replies]
-        return self._written(
-            PartKind.TRANSACTIONS, TRANSACTIONS, epoch, [[0] * len(rows), *columns]
+        errors, replies = zip(
+            *(
+                (error, reply) if outcome is None else outcome[:2]
+                for error, reply, outcome in zip(errors, replies, outcomes, strict=True)
+            ),
+            strict=True,
         )
+        columns = [[0] * len(rows), lsns, ids, times, bodies, errors, replies]
+        return self._written(PartKind.TRANSACTIONS, TRANSACTIONS, epoch, columns)
 
     def _changes(self, epoch: Epoch, changes: Mapping[EntityKey, bytes | None]) -> tuple[Part, ...]:
         if not changes:
