@@ -23,6 +23,8 @@ from penstock.cli.fork import HELP as FORK_HELP
 from penstock.cli.fork import fork
 from penstock.cli.gateway import HELP as GATEWAY_HELP
 from penstock.cli.gateway import gateway
+from penstock.cli.history import HELP as HISTORY_HELP
+from penstock.cli.history import history_of
 from penstock.cli.keys import keys
 from penstock.cli.new import HELP as NEW_HELP
 from penstock.cli.new import new
@@ -40,6 +42,8 @@ from penstock.cli.sql import HELP as SQL_HELP
 from penstock.cli.sql import sql
 from penstock.cli.status import HELP as STATUS_HELP
 from penstock.cli.status import status
+from penstock.cli.trace import HELP as TRACE_HELP
+from penstock.cli.trace import trace_request
 from penstock.cli.verify import HELP as VERIFY_HELP
 from penstock.cli.verify import again as verify
 from penstock.cli.view import HELP as VIEW_HELP
@@ -96,6 +100,8 @@ application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": 
 application.command(help=EXPLAIN_HELP)(explain)
 application.command("replay", help=REPLAY_HELP)(replay)
 application.command("what-if", help=WHAT_IF_HELP)(what_if)
+application.command("trace", help=TRACE_HELP)(trace_request)
+application.command("history", help=HISTORY_HELP)(history_of)
 application.command("snapshot", help=SNAPSHOT_HELP)(snapshot)
 application.command(help=SAVEPOINT_HELP)(savepoint)
 application.command(help=BACKUP_HELP)(backup)

@@ -48,8 +48,10 @@ SCHEMA: Final = pa.schema(
                 "stats": pa.string(),
             }
         ),
-        # Always null, but readers expect the column.
-        "remove": pa.struct({"path": pa.string(), "deletionTimestamp": pa.int64()}),
+        # Always null, but readers expect the column; Spark's, each of these three in it.
+        "remove": pa.struct(
+            {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
+        ),
         "metaData": pa.struct(
             {
                 "id": pa.string(),

@@ -12,12 +12,13 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId
-from penstock.engine.replay import Recorded, Row
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_entity_key
+from penstock.engine.replay import Recorded, Row, fold
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.model.application import App
+from penstock.state.changes import all_folded
 from penstock.state.rewind import oldest_state, states_at
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.snapshot import Snapshots
@@ -27,6 +28,8 @@ _COLUMNS: Final = ("partition", *Row._fields)
 _STORED: Final = {"body": "request"}
 _CHANGED: Final = ("entity", "key", "state")
 _NAMED_MAX: Final = 5
+_LOOKED_EPOCHS: Final = 2_000
+"""Epochs in which requests are looked for at once."""
 
 
 class Past:
@@ -152,24 +155,44 @@ class Past:
 
     def among(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
         """Return the epochs of those requests that are there, looking from `last` back to `first`."""
-        missing = set(wanted)
+        values = pa.array(sorted(set(wanted)), pa.string())
         found: dict[str, Epoch] = {}
-        for epoch in range(last, first - 1, -1):
-            if not missing:
-                break
-            commit = next(self._journal.commits(Epoch(epoch - 1), Epoch(epoch)))
-            for here in self._ids_among(commit, sorted(missing)):
-                found[here] = commit.epoch
-                missing.discard(here)
+        end = last
+        while end >= first and len(found) < len(values):
+            after = Epoch(max(first, end - _LOOKED_EPOCHS + 1) - 1)
+            newer = self._ids_among(values, after, end)
+            found = {**newer, **found}
+            end = after
         return found
 
-    def _ids_among(self, commit: Commit, wanted: list[str]) -> list[str]:
-        values = pa.array(wanted, pa.string())
-        found: list[str] = []
-        for part in commit.parts_of(PartKind.TRANSACTIONS):
-            ids = self._journal.read(part, ("request_id",)).column("request_id")
-            found += ids.filter(pc.is_in(ids, values)).to_pylist()
+    def _ids_among(self, values: pa.Array, after: Epoch, upto: Epoch) -> dict[str, Epoch]:
+        found: dict[str, Epoch] = {}
+        columns = ("request_id", "epoch")
+        for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, upto, columns):
+            here = rows.filter(pc.is_in(rows["request_id"], values))
+            ids, epochs = here["request_id"].to_pylist(), here["epoch"].to_pylist()
+            found.update(zip(ids, map(Epoch, epochs), strict=True))
         return found
+
+    def changes_of(self, key: EntityKey, after: Epoch, upto: Epoch) -> list[Epoch]:
+        """Return the epochs of (after, upto] that changed an entity, in order."""
+        entity, text = split_entity_key(key)
+        found: list[Epoch] = []
+        columns = ("entity", "key", "epoch")
+        for _, rows in self._journal.rows(PartKind.CHANGES, after, upto, columns):
+            its = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
+            found += map(Epoch, rows.filter(its)["epoch"].to_pylist())
+        return found
+
+    def roll(self, state: dict[EntityKey, bytes], after: Epoch, upto: Epoch) -> None:
+        """Bring a state that is the one after an epoch to a later one.
+
+        Raises:
+            Corrupt: A part is damaged.
+        """
+        rows = all_folded(self._journal, after, upto)
+        keys = pc.binary_join_element_wise(rows["entity"], rows["key"], "/").to_pylist()
+        fold(state, dict(zip(keys, rows["state"].to_pylist(), strict=True)))
 
     def _requests(self, commit: Commit) -> list[list[Any]]:
         """Return the columns of `Row`, in the epoch's order."""

@@ -54,6 +54,7 @@ class EpochDriver:
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
         self._epoch = BEFORE_FIRST if last is None else last.epoch
+        self._time_us = 0 if last is None else last.time_us
         self._positions: dict[LogPartition, Lsn] = {
             partition: Lsn(0) for partition in log.partitions
         }
@@ -217,7 +218,9 @@ class EpochDriver:
             raise Diverged(f"epoch {epoch} has {count} requests and {answered} replies")
         reached = {**self._positions, **{one.partition: one.end for one in ranges}}
         self._fault.reached("before-commit")
-        self._journal.commit(Commit(epoch, reached, parts, time.time_ns() // 1_000))
+        # Never earlier than the epoch before, whatever the clock does: `AS OF TIMESTAMP` counts on it.
+        self._time_us = max(self._time_us, time.time_ns() // 1_000)
+        self._journal.commit(Commit(epoch, reached, parts, self._time_us))
         self._fault.reached("after-commit")
         self._epoch = epoch
         self._positions = reached

@@ -1,0 +1,89 @@
+"""`penstock history`: every change of one entity, and the request behind it."""
+
+import sys
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from penstock.base.ids import entity_key
+from penstock.cli.replay import FromOption, ToOption
+from penstock.cli.settings import (
+    AppArgument,
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_of,
+    default_data,
+)
+from penstock.cli.trace import moment, text_of
+from penstock.errors import RequestError
+from penstock.runtime.history.past import Past
+from penstock.runtime.history.trace import history, json_of_history
+from penstock.runtime.loading import load_app
+
+HELP: Final = """Show the changes of one entity, newest last, with the request behind each.
+
+The epochs that changed it are found in the journal, and only those are run again, in this process,
+to tell which of their requests did what. Nothing is written.
+
+\b
+Examples:
+  penstock history Item i1 examples/shop
+  penstock history Item i1 examples/shop --last 100 --json
+  penstock history Order o7 examples/shop --from 100 --to 200
+"""
+
+
+def history_of(  # noqa: PLR0913 -- one parameter for each flag
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Its class.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.")],
+    app: AppArgument,
+    first: FromOption = None,
+    last: ToOption = None,
+    most: Annotated[
+        int, typer.Option("--last", metavar="N", min=1, help="The newest changes only.")
+    ] = 20,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+) -> None:
+    """Show the changes of an entity; see `HELP`."""
+    application = load_app(app)
+    if entity not in application.entities:
+        known = ", ".join(application.entities)
+        raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
+    settings = config_of(default_data(application.name), data=data, file=config)
+    name = entity_key(entity, key)
+    with Past(settings.data, application) as past:
+        span = past.span(first, last)
+        changes, more = history(past, application, name, span, most, settings.limits)
+    found = json_of_history(name, changes, more=more)
+    if as_json:
+        sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
+    else:
+        show(found, Console(soft_wrap=True, highlight=False))
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """Print changes for a person."""
+    table = Table("epoch", "committed", "request", "attribute", "before", "after")
+    for change in found["changes"]:
+        head = [str(change["epoch"]), moment(change["time_us"]), _request(change)]
+        rows = change["attributes"] or [{"name": "", "before": None, "after": None}]
+        for number, one in enumerate(rows):
+            told = head if number == 0 else ["", "", ""]
+            before = "-" if change["kind"] == "create" else text_of(one["before"])
+            after = "-" if change["kind"] == "delete" else text_of(one["after"])
+            table.add_row(*map(escape, (*told, one["name"], before, after)))
+        table.add_section()
+    console.print(table)
+    if found["more"]:
+        console.print("there are older changes; --last shows more")
+
+
+def _request(change: dict[str, Any]) -> str:
+    return f"{change['request_id']}: {change['call']}"

@@ -1,0 +1,269 @@
+"""Tracing: what one request did, seen while it runs again.
+
+Nothing of this is recorded while an application runs: a request is a pure function of the state
+before it, so it is run once more, under CPython's trace function, when somebody asks. Pure: who
+calls it supplies the state before, the clock, and holds the handler to its limits.
+
+Calls of entities' methods, of transactional functions and of what creates, deletes and looks for
+entities become a tree. What a savepoint or an abort has undone is marked, with the entities as they
+were just before.
+"""
+
+import dis
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final
+
+from penstock.base.ids import EntityKey
+from penstock.engine.execute import Outcome
+from penstock.engine.replay import Replayer, Row
+from penstock.errors import PenstockError
+from penstock.model.application import App
+from penstock.model.context import Transaction, active
+from penstock.model.declaration import RESERVED
+from penstock.model.entity_type import EntityType
+
+_TEXT_MAX: Final = 80
+_DEPTH_MAX: Final = 4
+_US: Final = 1_000_000
+_BRACKETS: Final[dict[type, str]] = {
+    list: "[{}]",
+    tuple: "({})",
+    set: "{{{}}}",
+    frozenset: "{{{}}}",
+}
+_RETURNS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_CREATE: Final = Transaction.create.__code__
+_DELETE: Final = Transaction.delete.__code__
+_EXISTS: Final = Transaction.exists.__code__
+_REMEMBER: Final = Transaction.remember.__code__
+_RESTORE: Final = Transaction.restore.__code__
+_OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _REMEMBER, _RESTORE})
+
+
+@dataclass(slots=True)
+class Call:
+    """One call in a request.
+
+    Attributes:
+        call: As one would write it: `Item/i1.add(5)`.
+        where: `file:line` of its code; empty for what every entity can do.
+        took_us: How long it took in this run, with all calls inside it, microseconds.
+        value: What it returned, as text; None where it raised.
+        error: What it raised: class and message.
+        undone: Whether what it did to entities was undone.
+        calls: The calls inside it, in order.
+    """
+
+    call: str
+    where: str = ""
+    took_us: float = 0.0
+    value: str | None = None
+    error: str | None = None
+    undone: bool = False
+    calls: list["Call"] = field(default_factory=list)
+
+    def undo(self) -> None:
+        """Mark it and all inside it as undone."""
+        self.undone = True
+        for one in self.calls:
+            one.undo()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What one request did.
+
+    Attributes:
+        outcome: How it came out this time.
+        root: Its calls; None where it called nothing that exists.
+        undone: What had become of entities and is not: by a savepoint or by the abort.
+    """
+
+    outcome: Outcome
+    root: Call | None
+    undone: dict[EntityKey, bytes | None]
+
+
+def trace(app: App, replayer: Replayer, row: Row, clock: Callable[[], float]) -> Traced:
+    """Run a request and watch it; `clock` returns seconds.
+
+    A debugger or a profiler that uses the trace function of this thread is put aside meanwhile.
+    """
+    tracer = _Tracer(app, clock)
+    before = sys.gettrace()
+    sys.settrace(tracer.enter)
+    try:
+        outcome = replayer.run(row)
+    finally:
+        sys.settrace(before)
+    if outcome.error is not None and tracer.root is not None:
+        tracer.root.undo()
+    return Traced(outcome, tracer.root, tracer.undone)
+
+
+class _Tracer:
+    """The trace function of one request."""
+
+    def __init__(self, app: App, clock: Callable[[], float]) -> None:
+        self._codes = dict(_codes_of(app))
+        self._clock = clock
+        self._open: list[Call] = []
+        self._began: list[float] = []
+        self._marks: dict[int, tuple[Call, int]] = {}  # of savepoints: where they began
+        self.root: Call | None = None
+        self.undone: dict[EntityKey, bytes | None] = {}
+
+    def enter(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Look at a frame that begins."""
+        code = frame.f_code
+        if event != "call":
+            return None
+        if code in _OWN:
+            return self._enter_own(frame, code)
+        kind = self._codes.get(code)
+        if kind is None:
+            return None
+        frame.f_trace_lines = False
+        where = f"{code.co_filename}:{code.co_firstlineno}"
+        self._push(Call(_call_text(kind, frame), where))
+        return self._inside
+
+    def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
+        call = self._open[-1]
+        if event == "exception":
+            kind, error, _ = argument
+            call.error = f"{kind.__name__}: {_clipped(str(error))}"
+        elif event == "return":
+            if _is_return(frame):
+                call.error, call.value = None, shown(argument)
+            self._pop()
+        return self._inside
+
+    def _enter_own(self, frame: FrameType, code: CodeType) -> Any:
+        """Look at what a transaction does for entities: creating, deleting, savepoints."""
+        back = frame.f_back
+        if back is not None and back.f_code in _OWN:
+            return None
+        values = frame.f_locals
+        if code is _REMEMBER:
+            frame.f_trace_lines = False
+            return self._remembering
+        if code is _RESTORE:
+            self._restore(values["self"], values["memory"])
+            return None
+        frame.f_trace_lines = False
+        self._push(Call(_own_text(code, values)))
+        return self._inside
+
+    def _remembering(self, _: FrameType, event: str, argument: Any) -> Any:
+        if event == "return" and argument is not None and self._open:
+            self._marks[id(argument)] = (self._open[-1], len(self._open[-1].calls))
+        return self._remembering
+
+    def _restore(self, txn: Transaction, memory: Any) -> None:
+        self.undone.update(_changes(txn))
+        call, since = self._marks.get(id(memory), (None, 0))
+        if call is not None:
+            for one in call.calls[since:]:
+                one.undo()
+
+    def _push(self, call: Call) -> None:
+        if self._open:
+            self._open[-1].calls.append(call)
+        elif self.root is None:
+            self.root = call
+        self._open.append(call)
+        self._began.append(self._clock())
+
+    def _pop(self) -> None:
+        call = self._open.pop()
+        call.took_us = (self._clock() - self._began.pop()) * _US
+        txn = active()
+        if not self._open and txn is not None:
+            self.undone.update(_changes(txn))  # counts where the request is undone
+
+
+def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
+    """Yield the code of methods and functions, each with its class if it has one."""
+    for kind in app.entities.values():
+        for name, member in inspect.getmembers_static(kind.cls):
+            thing = member.fget if isinstance(member, property) else member
+            special = name.startswith("__") and name.endswith("__")
+            if isinstance(thing, FunctionType) and name not in RESERVED and not special:
+                yield inspect.unwrap(thing).__code__, kind
+        if kind.initializer is not None:
+            yield inspect.unwrap(kind.initializer).__code__, kind
+    for signature in app.functions.values():
+        yield inspect.unwrap(signature.function).__code__, None
+
+
+def _changes(txn: Transaction) -> dict[EntityKey, bytes | None]:
+    """Return what a transaction has made of entities so far; nothing where that cannot be said."""
+    try:
+        return txn.changes()
+    except PenstockError:
+        return {}
+
+
+def _is_return(frame: FrameType) -> bool:
+    """Say whether a frame ends by returning, and not by raising: its last instruction tells."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in _RETURNS
+
+
+def _call_text(kind: EntityType | None, frame: FrameType) -> str:
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = [frame.f_locals.get(name) for name in names]
+    if kind is None or not values:
+        return f"{code.co_name}({', '.join(map(shown, values))})"
+    target = kind.name if code.co_name == "__init__" else shown(values[0])
+    return f"{target}.{code.co_name}({', '.join(map(shown, values[1:]))})"
+
+
+def _own_text(code: CodeType, values: dict[str, Any]) -> str:
+    if code is _DELETE:
+        return f"{shown(values['instance'])}.delete()"
+    key = values["key"]
+    if code is _EXISTS:
+        return f"{key}.exists()"
+    kind: EntityType = values["kind"]
+    attributes = values["instance"].__dict__.items()
+    given = [f"{name}={shown(one)}" for name, one in attributes if name != kind.key_name]
+    return f"{key}.create({', '.join(given)})"
+
+
+def shown(value: Any, depth: int = 0) -> str:
+    """Return a value as text; a reference as class and key, whose attributes nobody touches."""
+    kind: EntityType | None = getattr(type(value), "__reference__", None)
+    if kind is not None:
+        return str(kind.key_of(value))
+    if depth < _DEPTH_MAX and (text := _nested(value, depth + 1)) is not None:
+        return _clipped(text)
+    if isinstance(value, Enum):
+        return str(value)
+    if type(value).__module__ in ("builtins", "datetime", "decimal", "uuid"):
+        return _clipped(repr(value))
+    return f"<{type(value).__name__}>"
+
+
+def _nested(value: Any, depth: int) -> str | None:
+    """Return what holds other values as text; None for all else."""
+    if type(value) in _BRACKETS:
+        return _BRACKETS[type(value)].format(", ".join(shown(one, depth) for one in value))
+    if type(value) is dict:
+        pairs = (f"{shown(name, depth)}: {shown(one, depth)}" for name, one in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        named = ((one.name, getattr(value, one.name)) for one in fields(value))
+        inside = ", ".join(f"{name}={shown(one, depth)}" for name, one in named)
+        return f"{type(value).__name__}({inside})"
+    return None
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
