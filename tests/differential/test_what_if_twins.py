@@ -28,7 +28,7 @@ CALLS = st.one_of(
     st.builds(lambda key, n: ("Item", key, "subtract", (n,)), KEYS, AMOUNTS),
     st.builds(lambda key: ("Item", key, "delete", ()), KEYS),
 )
-EPOCHS = st.lists(st.lists(CALLS, min_size=1, max_size=6), min_size=1, max_size=4)
+EPOCHS = st.lists(st.lists(CALLS, min_size=1, max_size=6), min_size=1, max_size=3)
 Outcomes = dict[RequestId, tuple[str | None, bytes]]
 
 
@@ -52,7 +52,7 @@ def last_state(past: Past) -> dict[EntityKey, bytes]:
     return past.state_before(Epoch(past.last + 1))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(epochs=EPOCHS, data=st.data())
 def test_what_if_without_requests_is_the_log_without_them(
     epochs: list[list[Call]], data: st.DataObject
