@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.test_what_if import SHOP, SHOPPING, contents, journal_of
+from tests.history import journal_of
+from tests.unit.test_what_if import SHOP, SHOPPING, contents
 
 TOP = Path(__file__).parents[2]
 SECTION = (TOP / "docs" / "HISTORY.md").read_text().partition("## What if\n")[2]

@@ -9,7 +9,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.replay import text_of
 from penstock.engine.what_if import (
     SHOWN_MAX,
     EntityDifference,
@@ -21,6 +20,7 @@ from penstock.state.column import json_text
 from penstock.views.differing import AnswerDifference, Row, pairs_of
 
 _NOTHING: Final = "-"
+_TEXT_MAX: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _show_replies(title: str, found: Found[ReplyDifference], console: Console) -
     if found.count:
         table = Table("epoch", "request", "call", "recorded", "what-if", title=title)
         for one in found.shown:
-            replies = [text_of(*reply) if reply else _NOTHING for reply in one[3:]]
+            replies = [_text(*reply) if reply else _NOTHING for reply in one[3:]]
             table.add_row(str(one.epoch), one.request_id, one.call, *replies)
         _print(table, found.count, console)
 
@@ -111,7 +111,7 @@ def _show_entities(title: str, found: Found[EntityDifference], console: Console)
         for one in found.shown:
             for _, attribute, *values in one.findings:
                 texts = [
-                    _NOTHING if value is None and not attribute else text_of(value)
+                    _NOTHING if value is None and not attribute else _text(value)
                     for value in values
                 ]
                 table.add_row(one.key, attribute, *texts)
@@ -137,9 +137,12 @@ def _show_answers(asked: Asked, console: Console) -> None:
 def _row_text(columns: Sequence[str], row: Row | None) -> str:
     if row is None:
         return _NOTHING
-    return ", ".join(
-        f"{name} = {json_text(value)}" for name, value in zip(columns, row, strict=True)
-    )
+    return ", ".join(f"{name} = {_text(value)}" for name, value in zip(columns, row, strict=True))
+
+
+def _text(value: Any) -> str:
+    text = json_text(value)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
 def _print(table: Table, count: int, console: Console) -> None:
@@ -168,7 +171,7 @@ def json_of(told: Told) -> str:
         "sql": [_plain_answers(one) for one in told.answers],
         "keep": None if told.keep is None else {"data": str(told.keep), "shift": told.shift},
     }
-    return msgspec.json.encode(plain, enc_hook=str).decode()
+    return json_text(plain)
 
 
 def _plain_replies(found: Found[ReplyDifference]) -> dict[str, Any]:
@@ -179,8 +182,8 @@ def _plain_replies(found: Found[ReplyDifference]) -> dict[str, Any]:
             "request_id": one.request_id,
             "call": one.call,
         }
-        plain |= {"recorded": one.recorded[0]} if one.recorded else {}
-        plain |= {"what_if": one.replayed[0]} if one.replayed else {}
+        plain |= {"recorded": _value(one.recorded[0])} if one.recorded else {}
+        plain |= {"what_if": _value(one.replayed[0])} if one.replayed else {}
         shown.append(plain)
     return {"count": found.count, "truncated": found.truncated, "shown": shown}
 
@@ -190,13 +193,18 @@ def _plain_entities(found: Found[EntityDifference]) -> dict[str, Any]:
         {
             "entity": one.key,
             "findings": [
-                {"attribute": attribute, "recorded": recorded, "what_if": replayed}
+                {"attribute": attribute, "recorded": _value(recorded), "what_if": _value(replayed)}
                 for _, attribute, recorded, replayed in one.findings
             ],
         }
         for one in found.shown
     ]
     return {"count": found.count, "truncated": found.truncated, "shown": shown}
+
+
+def _value(value: Any) -> msgspec.Raw:
+    """Return a value as JSON; one that JSON does not know shall not spoil all others."""
+    return msgspec.Raw(json_text(value).encode())
 
 
 def _plain_answers(asked: Asked) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def _plain_answers(asked: Asked) -> dict[str, Any]:
         "columns": {"recorded": found.columns[0], "what_if": found.columns[1]},
         "same": found.same,
         "count": found.count,
-        "truncated": max(len(found.only_first), len(found.only_second)) > SHOWN_MAX,
+        "truncated": found.count > SHOWN_MAX,
         "recorded": found.only_first[:SHOWN_MAX],
         "what_if": found.only_second[:SHOWN_MAX],
     }

@@ -104,7 +104,7 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
         alternative = Alternative(application, other, changes_of(edits, past, other, span))
         statements = [about_entities(one, application) for one in queries or []]
         before = _answers(statements, application, settings.data, settings, span[1])
-        scratch = _scratch(stack, keep, wanted=bool(statements))
+        scratch = _scratch(stack, keep, settings.data, wanted=bool(statements))
         with Rate(span) as rate:
             found = what_if(past, alternative, settings.limits, span, rate.at, scratch)
         here = Epoch(span[1] - shift_of(span[0]))
@@ -137,9 +137,15 @@ def _edits(without: list[str], file: str | None) -> Read:
     return Read([*read.edits, *found.edits], found.complaints)
 
 
-def _scratch(stack: ExitStack, keep: Path | None, *, wanted: bool) -> Path | None:
-    """Return where the epochs shall be written, where somebody will look at them."""
+def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:
+    """Return where the epochs shall be written, where somebody will look at them.
+
+    Raises:
+        ConfigError: That is not empty, or lies in the application's own directory.
+    """
     if keep is not None:
+        if keep.resolve().is_relative_to(data.resolve()):
+            raise ConfigError(f"{keep} is the application's own; keep what comes out elsewhere")
         return stack.enter_context(new_directory(keep, ignored, "what-if-before-rename"))
     if wanted:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-what-if-")))

@@ -23,6 +23,7 @@ REPLY: Final = "reply"
 """What a finding is about when it is not about an entity (whose keys hold a slash)."""
 
 _TEXT_MAX: Final = 80
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Row(NamedTuple):
@@ -212,14 +213,17 @@ def compare(
 def compare_attributes(
     key: EntityKey, before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> list[Finding]:
-    """Return which attributes differ, as `compare` does, from attributes by name."""
+    """Return which attributes differ, as `compare` does, from attributes by name.
+
+    As bytes do: 1 is neither 1.0 nor true, and what is no number equals itself.
+    """
     if before is None or after is None:
         return [] if before == after else [Finding(key, "", before, after)]
     names = [*before, *(name for name in after if name not in before)]
     return [
         Finding(key, name, before.get(name), after.get(name))
         for name in names
-        if before.get(name) != after.get(name)
+        if _encode(before.get(name)) != _encode(after.get(name))
     ]
 
 
