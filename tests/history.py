@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.log.api import Entry
@@ -46,5 +48,12 @@ def journal_of(
 
 def _encoded(driver: SerialDriver, call: Call) -> tuple[bytes, bytes]:
     entity, key, method, given = call
-    positional, named = ((), given) if isinstance(given, dict) else (given, {})
+    signature = driver.app.signature(entity, method)
+    positional, named = signature.of_json(msgspec.json.encode(given, enc_hook=_key_of))
     return driver.app.request(entity, key, method, positional, named)
+
+
+def _key_of(reference: Any) -> str:
+    """A reference travels as its key; its class may be one of another time when it was loaded."""
+    key: str = type(reference).__reference__.key_of(reference)
+    return key.partition("/")[2]

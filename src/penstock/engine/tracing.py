@@ -125,12 +125,11 @@ class _Tracer:
             return None
         if code in _OWN:
             return self._enter_own(frame, code)
-        kind = self._codes.get(code)
-        if kind is None:
+        if code not in self._codes:
             return None
         frame.f_trace_lines = False
         where = f"{code.co_filename}:{code.co_firstlineno}"
-        self._push(Call(_call_text(kind, frame), where))
+        self._push(Call(_call_text(self._codes[code], frame), where))
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
