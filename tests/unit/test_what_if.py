@@ -187,12 +187,14 @@ def test_inserted_requests_run_where_they_stand(
       {"request_id": "new-2", "after": "r1", "entity": null, "method": "init_users",
        "arguments": [1, 9]}
     ]"""
-    found = asked(data, "--edit", edits(tmp_path, text), capsys=capsys)
+    keep = ("--keep", str(tmp_path / "kept"))
+    found = asked(data, "--edit", edits(tmp_path, text), *keep, capsys=capsys)
     inserted = replies(found["inserted"])
     assert list(inserted) == ["new-1", "new-3", "new-2"]
     assert inserted["new-3"] == (None, "Item: i1 stock updated to: 111")
     assert [one["epoch"] for one in found["inserted"]["shown"]] == [0, 0, 0]
     assert entities(found["entities"]["created"]) == {("User/0", ""): (None, {"credit": 9})}
+    assert execute(["replay", SHOP, "--data", str(tmp_path / "kept")]) == 0
 
 
 def test_answers_to_sql_are_compared_with_their_duplicates(
