@@ -35,6 +35,17 @@ def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     assert restore(tmp_path / "b", tmp_path / "new", 3).epoch == 3
 
 
+def test_what_a_killed_backup_was_writing_is_removed(tmp_path: Path) -> None:
+    """Files under temporary names are gone after the next backup, those of the log too."""
+    data = made(tmp_path / "data", CREATED)
+    files = tmp_path / "b" / "files"
+    files.mkdir(parents=True)
+    for name in (".0123.89ab.tmp", ".log.sqlite.89ab.tmp", ".log.sqlite.89ab.tmp-wal"):
+        (files / name).touch()
+    backup = Backups(tmp_path / "b").make(data, "shop").backup
+    assert {path.name for path in files.iterdir()} == {file.checksum for file in backup.files}
+
+
 def test_only_the_newest_backups_are_kept(tmp_path: Path) -> None:
     """What only dropped backups needed goes, and the others can be restored."""
     data = made(tmp_path / "data", EPOCHS[:2])

@@ -194,8 +194,9 @@ def test_epoch_is_aimed_at_by_number_name_and_time(tmp_path: Path) -> None:
     assert fork(data, "shop", tmp_path / "forked", aim_of("late")).epoch == 3
     when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=times[2])
     assert restore(tmp_path / "b", tmp_path / "timed", aim_of(when.isoformat())).epoch == 2
-    with pytest.raises(ConfigError, match="no backup in"):
-        restore(tmp_path / "b", tmp_path / "none", aim_of("1970-01-01T00:00:00+00:00"))
+    for unknown in ("1970-01-01T00:00:00+00:00", datetime.now(UTC).isoformat()):
+        with pytest.raises(ConfigError, match="no backup in"):
+            restore(tmp_path / "b", tmp_path / "none", aim_of(unknown))
 
 
 def test_nothing_is_restored_over_something(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn,
 from penstock.cli.main import execute
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.inventory import Unit
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime import presence
@@ -23,6 +24,7 @@ from penstock.runtime.boot import boot_id
 from penstock.runtime.config import Config, ViewConfig
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.savepoints import Savepoint
+from penstock.runtime.history.verification.rows import JournalRows
 from penstock.runtime.loading import load_app
 from penstock.state.snapshot import Snapshots
 from penstock.state.snapshotting import take, write_slices
@@ -292,6 +294,18 @@ def test_epoch_must_have_every_request_that_it_has_passed(
     told = " ".join(one["what"] for one in verified(data, capsys)[1]["findings"])
     assert "have passed the positions 16 to 18" in told
     assert "the log ends at 16" in told
+
+
+def test_request_must_lie_in_the_epoch_that_has_passed_it(data: Path) -> None:
+    """A row that belongs to the next epoch is found, also where both lie in one segment."""
+    wrong(data, [row(16), row(17)], [], 17)
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        journal.commit(Commit(Epoch(9), {LogPartition(0): Lsn(18)}, (), 1))
+        rows = JournalRows(journal, None, lambda *_: None)
+        found = list(rows.look([Unit(Epoch(7), Epoch(7), "7"), Unit(Epoch(8), Epoch(9), "8")]))
+    assert [one.what for one in found if one.is_problem] == [
+        "requests lie in other epochs than those that have passed them"
+    ]
 
 
 def test_epoch_changes_no_entity_twice_and_every_request_has_a_reply(

@@ -31,6 +31,7 @@ from penstock.state.snapshot import Manifest, Snapshots
 SPARK: Final = "checkpoint"
 DELTA: Final = f"{JOURNAL}/_delta_log/_last_checkpoint"
 _LOCK_MS: Final = 5_000
+_ATTEMPTS: Final = 3
 
 
 class _Hint(msgspec.Struct, frozen=True):
@@ -88,16 +89,13 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     if (damage := _checkpoint_damage(data)) is not None:
         yield derived(damage, DELTA)
         return
-    try:
-        table = DeltaTable(root)
-        seen = {uri.rpartition("/kind=")[2] for uri in table.file_uris()}
-        version = table.version()
-    except (DeltaError, OSError) as error:
-        yield derived(f"Delta readers cannot open the journal: {str(error)[:200]}", DELTA)
-        return
+    seen, failure = _seen_by_delta(root)
     last = journal.last()
-    if last is None or last.epoch != newest or version != newest + 1:
+    if last is None or last.epoch != newest:
         raise NotChecked("the Delta table of the journal: epochs were committed meanwhile")
+    if seen is None:
+        yield derived(f"Delta readers cannot open the journal: {failure}", DELTA)
+        return
     expected = {path.removeprefix("kind=") for path in parts}
     if seen == expected:
         return
@@ -108,6 +106,20 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
         yield note(what, DELTA, why)
     else:
         yield derived(what, DELTA)
+
+
+def _seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
+    """Return the files that a Delta reader sees; None, and why, where it cannot open the table.
+
+    One that opens it while files are merged may find that one is gone, and tries again.
+    """
+    failure = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            return {uri.rpartition("/kind=")[2] for uri in DeltaTable(root).file_uris()}, ""
+        except (DeltaError, OSError) as error:
+            failure = str(error)[:200]
+    return None, failure
 
 
 def _checkpoint_damage(data: Path) -> str | None:
