@@ -26,7 +26,7 @@ from penstock.runtime.history import savepoints
 from penstock.runtime.history.savepoints import Savepoint
 from penstock.runtime.history.verification.rows import JournalRows
 from penstock.runtime.loading import load_app
-from penstock.state.snapshot import Snapshots
+from penstock.state.snapshot import Snapshots, sealed
 from penstock.state.snapshotting import take, write_slices
 from penstock.state.stores import Stores
 from penstock.views.view import View
@@ -144,6 +144,13 @@ def believe_too_much(data: Path) -> None:
         (data / "checkpoint" / name / "3").write_text(text)
 
 
+def swap_snapshot(data: Path) -> None:
+    """Let the snapshot of epoch 4 be that of epoch 2, with the right checksums."""
+    snapshots = Snapshots(data / "snapshots", "")
+    older = snapshots.open(Epoch(2))
+    snapshots.path_of(Epoch(4)).write_bytes(sealed(msgspec.structs.replace(older, epoch=Epoch(4))))
+
+
 def flipped(pattern: str, place: int = -20) -> Callable[[Path], None]:
     return lambda data: flip(first(data, pattern), place)
 
@@ -180,6 +187,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
         flipped("snapshots/Item/000000000004-*"), "snapshots/manifests/*4.json", "rebuild"),
     "missing snapshot": (
         removed("snapshots/User/000000000002-*"), "snapshots/manifests/*2.json", "rebuild"),
+    "wrong snapshot": (swap_snapshot, "snapshots/manifests/*4.json", "rebuild"),
     "flipped manifest": (
         flipped("snapshots/manifests/*4.json"), "snapshots/manifests/*4.json", "rebuild"),
     "flipped checkpoint": (

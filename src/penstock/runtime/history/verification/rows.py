@@ -71,7 +71,7 @@ class JournalRows:
 
     def _requests(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         rows = self._rows(PartKind.TRANSACTIONS, commits, _REQUESTS)
-        yield from _misplaced(rows, PartKind.TRANSACTIONS, commits, where)
+        yield from misplaced(rows, PartKind.TRANSACTIONS, commits, where)
         if rows["reply"].null_count:
             yield lost(f"{rows['reply'].null_count} requests have no reply", where)
         for partition in sorted(commits[-1].positions):
@@ -123,7 +123,7 @@ class JournalRows:
 
     def _changes(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         rows = self._rows(PartKind.CHANGES, commits, _CHANGED)
-        yield from _misplaced(rows, PartKind.CHANGES, commits, where)
+        yield from misplaced(rows, PartKind.CHANGES, commits, where)
         if rows.group_by(list(_CHANGED)).aggregate([]).num_rows != rows.num_rows:
             yield lost("an epoch changes an entity twice", where)
 
@@ -132,7 +132,7 @@ class JournalRows:
         return pa.concat_tables(table for _, table in self._journal.rows(kind, after, upto, names))
 
 
-def _misplaced(
+def misplaced(
     rows: pa.Table, kind: PartKind, commits: Sequence[Commit], where: str
 ) -> Iterator[Finding]:
     """Compare the epochs of rows with those of the parts that they lie in."""
