@@ -45,7 +45,7 @@ class Account:
 def open_and_close(name: str) -> bool:
     account = Account.create(name, balance=5)
     account.delete()
-    return Account.exists(name)
+    return bool(Account.exists(name))
 
 
 app = App("ledger", Account, open_and_close)

@@ -1,0 +1,62 @@
+"""The keeper: snapshots and merging beside epochs, by Spark jobs that no epoch waits for."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from penstock.base.ids import Lsn
+from penstock.runtime.config import Config, HistoryConfig
+from penstock.runtime.history.upkeep import last_report, tend
+from penstock.runtime.spark.runtime import SparkRuntime
+from penstock.state.digest import digest_of_mapping
+from tests.differential.committed import digest_of_stores, state_of
+from tests.faults.driver_process import wait_for
+from tests.faults.load import Bank
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DEADLINE_MS = 120_000
+BANK = Bank()
+
+
+def config_of(data: Path, fault: str = "") -> Config:
+    history = HistoryConfig(snapshot_epochs=3, grace_s=0, nice=0)
+    return Config(data, cores=2, epoch_records_max=150, history=history, fault=fault)
+
+
+def test_snapshots_are_taken_beside_epochs_and_recovered_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Snapshots appear while epochs go on; the death of who takes one stops nothing; and a run that
+    has lost its local state begins with the newest one."""
+    data = tmp_path / "data"
+    runtime = SparkRuntime(BANK.spec, config_of(data, fault="snapshot-published@1"))
+    runtime.start()
+    end = Lsn(runtime.log.append(BANK.entries(seed=5, count=1_500))[-1] + 1)
+    assert runtime.wait_until(end, DEADLINE_MS)
+    wait_for(lambda: "upkeep died" in caplog.text, "a death of who takes a snapshot")
+    end = Lsn(runtime.log.append(BANK.entries(seed=6, count=600))[-1] + 1)
+    assert runtime.wait_until(end, DEADLINE_MS)
+    runtime.stop()
+    assert last_report(data) is None
+
+    assert tend(BANK.app, config_of(data), snapshot=True).snapshot > 0
+    shutil.rmtree(data / "state")
+    runtime = SparkRuntime(BANK.spec, config_of(data))
+    with caplog.at_level(logging.INFO):
+        runtime.start()
+    assert "state is ready" in caplog.text
+    assert digest_of_stores(config_of(data), runtime.journal) == digest_of_mapping(
+        state_of(runtime.journal)
+    )
+    first = last_report(data)
+    assert first is not None
+    end = Lsn(runtime.log.append(BANK.entries(seed=7, count=1_500))[-1] + 1)
+    assert runtime.wait_until(end, DEADLINE_MS)
+    wait_for(lambda: len((last_report(data) or first).snapshots) > 1, "another snapshot")
+    runtime.stop()
+    accounts = DeltaTable(str(data / "snapshots" / "Account")).to_pyarrow_table()
+    assert accounts.num_rows > 0
