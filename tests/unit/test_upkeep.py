@@ -38,7 +38,7 @@ NOW_US = 1_900_000_000_000_000
 
 
 def config_of(data: Path, retention_s: int = 0, **history: int) -> Config:
-    chosen: dict[str, Any] = {"grace_s": 0, "nice": 0, **history}
+    chosen: dict[str, Any] = {"grace_s": 0, "nice": 0, "merge_epochs": 5, **history}
     return Config(data, partitions=2, retention_s=retention_s, history=HistoryConfig(**chosen))
 
 
@@ -50,9 +50,7 @@ class Kept:
         self.journal = DeltaJournal(data / "journal", app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
-        monkeypatch.setattr(
-            "penstock.runtime.history.upkeep.KEEP", Keep(newest=2, epochs=5, grace_s=0)
-        )
+        monkeypatch.setattr("penstock.runtime.history.upkeep.KEEP", Keep(newest=2))
 
     def grow(self, epochs: int) -> None:
         for _ in range(epochs):
@@ -140,7 +138,7 @@ def test_log_is_truncated_behind_what_is_merged(kept: Kept) -> None:
         kept.grow(5)
         kept.written.lsn = 10
         kept.grow(3)
-        config = Config(kept.data, history=HistoryConfig(grace_s=0))
+        config = Config(kept.data, history=HistoryConfig(grace_s=0, merge_epochs=5))
         done = tend(app, config, snapshot=False)
         assert done.log_start == log.start() == 6
         assert log.end() == 10
@@ -154,11 +152,10 @@ def test_disk_stays_bounded_over_many_epochs(
     """In 4,000 epochs, tended now and then, the number of files and bytes does not grow."""
     monkeypatch.setattr("os.fsync", lambda _: None)  # nothing loses power here
     kept = Kept(tmp_path, monkeypatch)
-    monkeypatch.setattr("penstock.runtime.history.upkeep.KEEP", Keep(newest=10, epochs=100))
     sizes: list[tuple[int, int]] = []
     for _ in range(8):
         kept.grow(500)
-        kept.tend(keep_epochs=400, snapshots_max=3)
+        kept.tend(keep_epochs=400, snapshots_max=3, merge_epochs=100)
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         sizes.append((len(files), sum(path.stat().st_size for path in files)))
     assert kept.journal.first() > 3_000
@@ -264,7 +261,7 @@ from tests.unit.gallery import app
 from tests.unit.test_upkeep import config_of
 import dataclasses
 
-upkeep.KEEP = Keep(newest=2, epochs=5, grace_s=0)
+upkeep.KEEP = Keep(newest=2)
 config = dataclasses.replace(config_of(Path(sys.argv[1]), keep_epochs=4), fault=sys.argv[2])
 upkeep.tend(app, config, snapshot=True)
 """

@@ -330,6 +330,7 @@ _RANGES: Final = {
     "history.keep_epochs": (0, _HUGE),
     "history.keep_s": (0, _HUGE),
     "history.keep_mb": (0, _HUGE),
+    "history.merge_epochs": (2, 100_000),
     "history.grace_s": (0, _HUGE),
     "history.nice": (0, 19),
 }

@@ -91,6 +91,7 @@ class HistoryConfig:
         keep_epochs: Epochs that the journal keeps.
         keep_s: Seconds for which the journal keeps an epoch.
         keep_mb: Megabytes of epochs that the journal keeps.
+        merge_epochs: Older epochs whose small files are merged into one.
         grace_s: Seconds for which files that were merged stay, for other Delta readers.
         nice: Priority of the process that does this: 19 is the lowest, 0 that of all others.
     """
@@ -102,5 +103,6 @@ class HistoryConfig:
     keep_epochs: int = 0
     keep_s: int = 0
     keep_mb: int = 0
+    merge_epochs: int = 2_000
     grace_s: int = 600
     nice: int = 10

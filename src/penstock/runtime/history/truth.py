@@ -97,10 +97,11 @@ def gather(
     Raises:
         ConfigError: Nothing was ever committed there, or by another application.
         Corrupt: A file is missing or damaged; names it.
-        Diverged: The log ends before what the journal has read of it.
+        Diverged: The log ends before what the journal has read of it, or begins after that.
         OperationalError: A disk is full or fails.
     """
     met: set[File] = set()
+    former: Lsn | None = None
     while True:
         truth, reached = survey(data, app)
         try:
@@ -114,13 +115,15 @@ def gather(
             met.add(error.file)
             continue
         held = log()
-        if held.end < reached:
-            raise Diverged(
-                f"{data / LOG} ends at {held.end}, but the journal has read it up to {reached}"
-            )
-        # Where the log was truncated beyond the epoch, others have gone on: look at where they are.
-        if held.start <= reached:
+        if held.start <= reached <= held.end:
             return truth
+        if held.end < reached or reached == former:
+            raise Diverged(
+                f"{data / LOG} holds {held.start} to {held.end}, but the journal has read it up to "
+                f"{reached}"
+            )
+        # The log was truncated beyond the epoch, so others have gone on: look at where they are.
+        former = reached
 
 
 def survey(data: Path, app: str) -> tuple[Truth, Lsn]:

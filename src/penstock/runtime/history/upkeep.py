@@ -23,7 +23,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, OperationalError, PenstockError
 from penstock.journal import durable
-from penstock.journal.api import KEEP, Journal, Reached
+from penstock.journal.api import KEEP, Journal, Keep, Reached
 from penstock.journal.delta import DeltaJournal
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -125,7 +125,7 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
                 return last_report(config.data) or Done()
             if snapshot:
                 _take_all(app, journal, snapshots, reached)
-            merged = journal.compact(KEEP._replace(grace_s=config.history.grace_s), reached)
+            merged = journal.compact(keep_of(config), reached)
             verdict = _forget(config, journal, snapshots, reached)
             journal.checkpoint()
             log_start = _truncate(config, journal, reached)
@@ -146,6 +146,12 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
             (config.data / RUN).mkdir(exist_ok=True)
             durable.replace(config.data / RUN / REPORT, msgspec.json.encode(done))
         return done
+
+
+def keep_of(config: Config) -> Keep:
+    """Return how the journal is compacted."""
+    history = config.history
+    return KEEP._replace(epochs=history.merge_epochs, grace_s=history.grace_s)
 
 
 def last_report(data: Path) -> Done | None:

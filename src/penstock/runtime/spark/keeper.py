@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.journal.api import KEEP, Commit, Journal
+from penstock.journal.api import Commit, Journal
 from penstock.runtime.config import Config
-from penstock.runtime.history.upkeep import Done, work_of
+from penstock.runtime.history.upkeep import Done, keep_of, work_of
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Tend
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
@@ -100,7 +100,8 @@ class Keeper:
         return any(bound and value >= bound for bound, value in reached)
 
     def _merging_due(self, last: Commit) -> bool:
-        if last.epoch - self._journal.merged() >= KEEP.newest + KEEP.epochs:
+        keep = keep_of(self._config)
+        if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
             return True
         return last.epoch > self._tended and time.monotonic() - self._tended_s >= _TEND_S
 

@@ -18,7 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Commit, Journal
 from penstock.log.cut import examine
-from penstock.log.database import Database, end_of
+from penstock.log.database import Database, end_of, start_of
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.copying import check, digest_of
 from penstock.runtime.history.truth import JOURNAL, LOG, File, Unlike
@@ -39,7 +39,7 @@ class _Hint(msgspec.Struct, frozen=True):
     tags: dict[str, str] = {}
 
 
-def check_log(data: Path, newest: Commit) -> Iterator[Finding]:
+def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]:
     """Check that the log is whole, and reaches as far as the journal has read it."""
     path = data / LOG
     if not path.exists():
@@ -50,7 +50,7 @@ def check_log(data: Path, newest: Commit) -> Iterator[Finding]:
         database = Database(path, _LOCK_MS)
         try:
             with database.reading() as connection:
-                end = end_of(connection)
+                start, end = start_of(connection), end_of(connection)
                 for (text,) in connection.execute("PRAGMA quick_check(1)").fetchall():
                     if text != "ok":
                         yield lost(f"SQLite says: {text}", LOG)
@@ -63,6 +63,10 @@ def check_log(data: Path, newest: Commit) -> Iterator[Finding]:
     reached = newest.positions.get(LogPartition(0), Lsn(0))
     if end < reached:
         yield lost(f"the log ends at {end}, but the journal has read it up to {reached}", LOG)
+    last = journal.last()  # epochs may have been committed since, and the log truncated behind them
+    reached = Lsn(0) if last is None else last.positions.get(LogPartition(0), Lsn(0))
+    if start > reached:
+        yield lost(f"the log begins at {start}, but the journal has read it up to {reached}", LOG)
 
 
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:

@@ -133,7 +133,7 @@ class _Verification:
         self._check("journal", self._files.look)
         whole = not self._findings
         self._check("journal", self._files.leftovers)
-        self._check("log", lambda: others.check_log(data, self._newest))
+        self._check("log", lambda: others.check_log(data, journal, self._newest))
         self._check("requests", self._rows)
         self._check("savepoints", lambda: others.check_savepoints(data, journal, epoch))
         parts = self._files.parts
