@@ -1,5 +1,6 @@
 """Backups: what they consist of, what is kept, and what is refused."""
 
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -98,8 +99,8 @@ def test_damaged_part_stops_the_backup(tmp_path: Path) -> None:
         Backups(tmp_path / "b").make(data, "shop")
 
 
-def test_log_that_is_missing_or_too_short_stops_the_backup(tmp_path: Path) -> None:
-    """There is no backup whose log its journal has outrun, and no log is created in its place."""
+def test_log_that_does_not_fit_its_journal_stops_the_backup(tmp_path: Path) -> None:
+    """One that is missing, ends too early or begins too late is named; none is created."""
     data = made(tmp_path / "data", CREATED)
     for path in data.glob("log.sqlite*"):
         path.unlink()
@@ -107,7 +108,13 @@ def test_log_that_is_missing_or_too_short_stops_the_backup(tmp_path: Path) -> No
         Backups(tmp_path / "b").make(data, "shop")
     assert not (data / "log.sqlite").exists()
     SqliteLog(data / "log.sqlite").close()
-    with pytest.raises(Diverged, match="ends at 0, but the journal has read it up to 1"):
+    with pytest.raises(Diverged, match="holds 0 to 0, but the journal has read it up to 1"):
+        Backups(tmp_path / "b").make(data, "shop")
+    add(data, "a")
+    add(data, "b")
+    with closing(SqliteLog(data / "log.sqlite")) as log:
+        log.truncate(Lsn(2))
+    with pytest.raises(Diverged, match="holds 2 to 2, but the journal has read it up to 1"):
         Backups(tmp_path / "b").make(data, "shop")
     assert Backups(tmp_path / "b").every() == []
 

@@ -117,6 +117,13 @@ def shorten_log(data: Path) -> None:
         log.append([Entry(RequestId("x"), b"", b"", 0)])
 
 
+def truncate_log(data: Path) -> None:
+    """Let the log forget what no epoch has processed."""
+    with closing(SqliteLog(data / "log.sqlite")) as log:
+        log.append([Entry(RequestId("x"), b"", b"", 0)])
+        log.truncate(log.end())
+
+
 def change_state(data: Path) -> None:
     """Let a store hold what the journal does not say, with the right checksum."""
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
@@ -178,6 +185,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "damaged log": (damage_log, "log.sqlite", "backup"),
     "missing log": (removed("log.sqlite"), "log.sqlite", "backup"),
     "foreign log": (replace_log, "log.sqlite", "backup"),
+    "late log": (truncate_log, "log.sqlite", "backup"),
     "short log": (shorten_log, "log.sqlite", "backup"),
     "flipped savepoint": (flipped("savepoints/one.json", 0), "savepoints/one.json", "backup"),
     "late savepoint": (late_savepoint, "savepoints/late.json", "backup"),
