@@ -158,6 +158,17 @@ def test_driver_that_slept_while_its_epoch_was_merged_is_fenced(tmp_path: Path) 
     assert list(DeltaJournal(tmp_path, "shop").commits(Epoch(2))) == added
 
 
+def test_reader_that_slept_while_all_it_knew_was_merged_goes_on(tmp_path: Path) -> None:
+    """Who looks again after a long time finds the newest epoch, though the next one's file is gone."""
+    sleeper = DeltaJournal(tmp_path, "shop")
+    grow(sleeper, 2)
+    added = grow(DeltaJournal(tmp_path, "shop"), 12)
+    DeltaJournal(tmp_path, "shop").compact(SMALL)
+    assert sleeper.last() == added[-1]
+    assert sleeper.wait(Epoch(2), 0) == added[0]
+    assert list(sleeper.commits(Epoch(2))) == added
+
+
 def test_two_processes_do_not_compact_at_once(tmp_path: Path) -> None:
     """Who comes second does nothing."""
     journal = DeltaJournal(tmp_path, "shop")
@@ -261,8 +272,9 @@ def test_kill_at_any_step_leaves_every_epoch_once(tmp_path: Path, step: str) -> 
     first = again.first()
     assert list(again.commits(BEFORE_FIRST)) == added[first:]
     again.compact(SMALL)
+    seen = DeltaTable(str(tmp_path)).to_pyarrow_table(filters=[("kind", "=", "changes")])
+    assert sorted(seen["epoch"].to_pylist()) == sorted(list(range(first, 15)) * 3)
     again.forget(Epoch(7))
-    again.checkpoint()
     assert [rows["epoch"][0].as_py() for _, (rows, _) in shown(again)] == list(range(4, 15))
     seen = DeltaTable(str(tmp_path)).to_pyarrow_table(filters=[("kind", "=", "changes")])
     counted = pc.value_counts(seen["epoch"]).to_pylist()

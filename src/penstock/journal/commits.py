@@ -77,13 +77,19 @@ class CommitLog:
         with self._lock, storage("look for the newest commit"):
             known = self._scan() if self._newest is None else self._newest
             newest = known
-            while self.file_of(Epoch(newest + 1)).exists():
-                newest = Epoch(newest + 1)
+            while (following := self._following(newest)) > newest:
+                newest = following
             if newest != known or self._newest is None:
                 # Who put the name there may not have come to this yet.
                 durable.sync_directory(self.directory)
             self._newest = newest
             return newest
+
+    def _following(self, epoch: Epoch) -> Epoch:
+        """Return a later epoch that exists; the same one where it is the newest."""
+        if self.file_of(Epoch(epoch + 1)).exists():
+            return Epoch(epoch + 1)
+        return max(epoch, self._merged())  # it may have been merged while this process slept
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name.

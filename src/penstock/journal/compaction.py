@@ -75,9 +75,9 @@ class Compaction:
             for batch, small in self._batches(journal, keep):
                 self._index(batch, self._merged(journal, batch) if small else None)
                 merged, epochs = merged + 1, epochs + len(batch)
-            if merged:
-                checkpoint.checkpoint(self._commits, self._segments, self._app)
-                self._reached("segment-condensed")
+            # Also for a segment whose maker died before it came to this.
+            checkpoint.checkpoint(self._commits, self._segments, self._app)
+            self._reached("segment-condensed")
             removed = self._reclaim(keep.grace_s)
             self._reached("segment-reclaimed")
             return Compacted(merged, epochs, removed)

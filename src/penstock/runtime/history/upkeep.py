@@ -127,7 +127,6 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
                 _take_all(app, journal, snapshots, reached)
             merged = journal.compact(keep_of(config), reached)
             verdict = _forget(config, journal, snapshots, reached)
-            journal.checkpoint()
             log_start = _truncate(config, journal, reached)
             newest = snapshots.newest()
             done = Done(
