@@ -29,7 +29,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.runtime.history.upkeep import last_report
 
 LOOK_S = 0.2
-WARM_S = 5.0
+WARM_S = 12.0
 """Of the measured requests the first are left out: the JVM is still compiling."""
 
 

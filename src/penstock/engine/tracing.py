@@ -114,7 +114,7 @@ class _Tracer:
         self._clock = clock
         self._open: list[Call] = []
         self._began: list[float] = []
-        self._marks: dict[int, tuple[Call, int]] = {}  # of savepoints: where they began
+        self._marks: list[tuple[Any, Call, int]] = []  # of savepoints: where they began
         self.root: Call | None = None
         self.undone: dict[EntityKey, bytes | None] = {}
 
@@ -161,15 +161,15 @@ class _Tracer:
 
     def _remembering(self, _: FrameType, event: str, argument: Any) -> Any:
         if event == "return" and argument is not None and self._open:
-            self._marks[id(argument)] = (self._open[-1], len(self._open[-1].calls))
+            self._marks.append((argument, self._open[-1], len(self._open[-1].calls)))
         return self._remembering
 
     def _restore(self, txn: Transaction, memory: Any) -> None:
         self.undone.update(_changes(txn))
-        call, since = self._marks.get(id(memory), (None, 0))
-        if call is not None:
-            for one in call.calls[since:]:
-                one.undo()
+        for mark, call, since in self._marks:
+            if mark is memory:
+                for one in call.calls[since:]:
+                    one.undo()
 
     def _push(self, call: Call) -> None:
         if self._open:

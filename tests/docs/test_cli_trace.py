@@ -1,0 +1,68 @@
+"""The pages' commands on traces, histories of entities, snapshots and what is kept."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import execute
+from tests.history import Call, journal_of
+
+TOP = Path(__file__).parents[2]
+SHOP = str(TOP / "examples" / "shop")
+PAGE = (TOP / "docs" / "HISTORY.md").read_text()
+SECTIONS = ("Trace", "Snapshots", "What is kept")
+MEANT = {"REQUEST_ID": "r2", "ENTITY": "Item", "KEY": "i1", "APP": SHOP, "100": "0", "200": "1"}
+EPOCHS: list[list[Call]] = [
+    [("Item", "i1", "create", {"price": 3, "stock": 5}), ("User", "u1", "create", {"credit": 9})],
+    [("Item", "i1", "subtract", [2]), ("User", "u1", "pay", [4])],
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the data directory of a shop after two epochs."""
+    data = tmp_path_factory.mktemp("shop")
+    journal_of(SHOP, data, EPOCHS)
+    return data
+
+
+def commands_of(section: str) -> list[str]:
+    """Return the commands of a section of the page."""
+    text = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^    (penstock .+)$", text, re.MULTILINE)
+
+
+def test_sections_have_commands() -> None:
+    """A section that has lost its commands would be tested by nothing."""
+    assert [len(commands_of(one)) for one in SECTIONS] == [5, 2, 1]
+
+
+@pytest.mark.parametrize("command", [one for name in SECTIONS for one in commands_of(name)])
+def test_command_of_the_page_works(
+    data: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command does what it says, and --json is JSON."""
+    words = [MEANT.get(word, word) for word in shlex.split(command)[1:]]
+    if "--last" in words:
+        words[words.index("--last") + 1] = "100"
+    assert execute([*words, "--data", str(data)]) == 0
+    out = capsys.readouterr().out
+    if "--json" in words:
+        json.loads(out)
+    elif words[0] == "trace":
+        assert "Item/i1.subtract(2)" in out
+        assert "r2" in out
+    elif words[0] == "history":
+        assert "r2" in out
+    else:
+        assert "the journal begins with epoch 0" in out
+
+
+def test_snapshot_settings_of_the_page_exist() -> None:
+    """What the page says of retention names settings that are there."""
+    operations = (TOP / "docs" / "OPERATIONS.md").read_text()
+    for name in re.findall(r"`(history\.[a-z_]+)`", PAGE):
+        assert f"| `{name}` |" in operations
