@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import execute
+from tests.docs.test_pages import snippets
 from tests.history import Call, journal_of
 
 TOP = Path(__file__).parents[2]
@@ -59,6 +60,39 @@ def test_command_of_the_page_works(
         assert "r2" in out
     else:
         assert "the journal begins with epoch 0" in out
+
+
+README = (TOP / "README.md").read_text()
+PAST = re.search(r"## Look into the past\n.+?```console\n(.+?)```", README, re.DOTALL)
+KIOSK: list[list[Call]] = [
+    [
+        ("Item", "tea", "create", {"price": 3, "stock": 10}),
+        ("User", "ada", "create", {"credit": 9}),
+    ],
+    [("User", "ada", "buy", ["tea", 2])],
+]
+
+
+def test_commands_of_the_readme_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the README shows of the past does it, in the directory where its application ran."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kiosk.py").write_text(snippets("README.md")[0])
+    journal_of("kiosk.py", Path(".penstock/kiosk"), KIOSK)
+    assert PAST is not None
+    commands = PAST[1].splitlines()
+    assert len(commands) == 7
+    told = {}
+    for command in commands:
+        words = [{"tea-for-ada": "r2"}.get(word, word) for word in shlex.split(command)[1:]]
+        assert execute(words) == 0, command
+        told[words[0]] = capsys.readouterr().out
+    assert "User/ada.buy(Item/tea, 2)" in told["trace"]
+    assert "r2" in told["history"]
+    assert "8" in told["sql"]
+    assert "every entity is as recorded" in told["replay"]
+    assert "Item/tea" in told["what-if"]
 
 
 def test_snapshot_settings_of_the_page_exist() -> None:

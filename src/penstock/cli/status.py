@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.settings import (
     DIRECTORY,
     ConfigOption,
@@ -28,6 +29,7 @@ from penstock.gateway.view_epoch import view_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime import presence
+from penstock.runtime.history.upkeep import Done, last_report
 from penstock.runtime.loading import load_app
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
@@ -76,6 +78,9 @@ class Status(msgspec.Struct, frozen=True):
         lag: Those that wait for their epoch.
         requests_per_s: Over the last ten seconds.
         view_epoch: Which epoch SQL answers of; None where no view answers.
+        snapshot_epoch: Of which epoch the newest snapshot is; None where there is none.
+        first_epoch: The oldest epoch that the journal has.
+        held_by: Who keeps it from forgetting epochs that the settings do not want to keep.
     """
 
     running: bool
@@ -87,6 +92,9 @@ class Status(msgspec.Struct, frozen=True):
     lag: int
     requests_per_s: float
     view_epoch: int | None
+    snapshot_epoch: int | None
+    first_epoch: int | None
+    held_by: list[str]
 
 
 def status(
@@ -116,6 +124,7 @@ def status_of(data: Path) -> Status:
     """
     processes = list(_processes(data))
     name, standing = _standing(data)
+    upkeep = last_report(data) or Done()
     return Status(
         running=any(one.role == "driver" for one in processes),
         data=str(data),
@@ -126,6 +135,9 @@ def status_of(data: Path) -> Status:
         lag=standing.lag,
         requests_per_s=round(standing.requests_per_s, 1),
         view_epoch=view_epoch(data),
+        snapshot_epoch=None if upkeep.snapshot == BEFORE_FIRST else upkeep.snapshot,
+        first_epoch=None if standing.epoch is None else upkeep.first,
+        held_by=[one.who for one in upkeep.holders],
     )
 
 
@@ -209,6 +221,14 @@ def _show(found: Status) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if found.snapshot_epoch is not None:
+        held = f", held by {'; '.join(found.held_by)}" if found.held_by else ""
+        console.print(
+            f"newest snapshot: epoch {found.snapshot_epoch}; history begins with epoch "
+            f"{found.first_epoch}{held}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _duration(seconds: float) -> str:
