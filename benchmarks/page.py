@@ -130,6 +130,7 @@ CONTENTS: Final = {
     "peers": peers_content,
     "parts": parts_content,
     "over_http": over_http_content,
+    "history": parts_content,
 }
 """What makes each generated part from its figures."""
 

@@ -29,7 +29,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.runtime.history.upkeep import last_report
 
 LOOK_S = 0.2
-WARM_S = 12.0
+WARM_S = 20.0
 """Of the measured requests the first are left out: the JVM is still compiling."""
 
 
@@ -60,6 +60,7 @@ def main() -> None:
 def measured(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of both runs."""
     return {
+        "offered_per_s": chosen.rate,
         "max": run(chosen, ["--max"]),
         "rate": run(chosen, ["--rate", str(chosen.rate)]),
     }

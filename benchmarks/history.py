@@ -1,0 +1,123 @@
+"""Measure what is done with the past: recovery, time travel, replay, upkeep.
+
+    python -m benchmarks.history [--update-docs]
+
+Runs `recovery.py`, `as_of.py`, `replay.py`, `long_run.py` and `upkeep.py`, one after the other, and
+picks the figures that say what a user can expect. Prints a Markdown table; `--update-docs` writes
+docs/history.json and the page. Takes about ten minutes.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import page
+from benchmarks.machine import figures_of, machine, module
+
+Lines = list[tuple[str, str]]
+
+
+def recovery_lines(found: dict[str, Any]) -> Lines:
+    """Say how soon state is ready."""
+    number = page.number
+    return [
+        (
+            f"state ready: {found['entities']:,} entities, {found['epochs']:,} epochs with "
+            f"{found['changes']:,} changes since the snapshot",
+            f"{number(found['recovery_s'])} s",
+        ),
+        (f"snapshot of {found['entities']:,} entities", f"{number(found['snapshot_s'])} s"),
+        (f"merging {found['epochs']:,} small epochs", f"{number(found['merge_s'])} s"),
+    ]
+
+
+def as_of_lines(found: dict[str, Any]) -> Lines:
+    """Say how long SQL over the past takes."""
+    number = page.number
+    return [
+        ("join of three classes of 100,000, 10,000 epochs back, cold", f"{number(found['join_cold_ms'])} ms"),
+        ("the same, asked again", f"{number(found['join_warm_ms'])} ms"),
+    ]  # fmt: skip
+
+
+def replay_lines(found: dict[str, Any]) -> Lines:
+    """Say how fast requests are replayed."""
+    number = page.number
+    return [
+        ("checkouts replayed and compared", f"{number(found['compared_per_s'])} /s"),
+        ("what if, beside what was recorded", f"{number(found['what_if_per_s'])} /s"),
+    ]
+
+
+def long_run_lines(found: dict[str, Any]) -> Lines:
+    """Say whether disk stays bounded."""
+    number = page.number
+    epochs = f"{found['epochs']:,} epochs, the newest 10,000 kept"
+    return [
+        (
+            f"files after {epochs} (a quarter in)",
+            f"{found['files_late']} ({found['files_early']})",
+        ),
+        (
+            f"megabytes after {epochs} (a quarter in)",
+            f"{number(found['megabytes_late'])} ({number(found['megabytes_early'])})",
+        ),
+        ("opening the journal then", f"{number(found['open_ms'])} ms"),
+    ]
+
+
+def upkeep_lines(found: dict[str, Any]) -> Lines:
+    """Say what it costs those who are served meanwhile."""
+    number = page.number
+    fast, rated = found["max"], found["rate"]
+    return [
+        (
+            "checkouts/s while snapshots and merging run (and while not)",
+            f"{number(fast['with']['requests_per_s'])} "
+            f"({number(fast['without']['requests_per_s'])}): {number(fast['throughput_ratio'])}",
+        ),
+        (
+            f"p99 at {found['offered_per_s']:,} checkouts/s, the same way",
+            f"{number(rated['with']['p99_ms'])} ms ({number(rated['without']['p99_ms'])}): "
+            f"{number(rated['p99_ratio'])}",
+        ),
+    ]
+
+
+PROGRAMS: Final = {
+    "recovery": recovery_lines,
+    "as_of": as_of_lines,
+    "replay": replay_lines,
+    "long_run": long_run_lines,
+    "upkeep": upkeep_lines,
+}
+
+
+def measure(directory: Path) -> dict[str, Any]:
+    """Run all programs; return what docs/history.json holds."""
+    where = machine(directory)
+    rows, details = [], {}
+    for name, lines in PROGRAMS.items():
+        found = figures_of(module(name), directory / f"{name}.log")
+        details[name] = found
+        rows += [{"part": name, "what": what, "value": value} for what, value in lines(found)]
+    return {"machine": where, "rows": rows, "details": details}
+
+
+def main() -> None:
+    """Measure, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--update-docs", action="store_true")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-history-") as folder:
+        figures = measure(Path(folder))
+    if chosen.update_docs:
+        page.update("history", figures)
+    print(page.parts_content(figures))
+
+
+if __name__ == "__main__":
+    main()
