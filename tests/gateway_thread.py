@@ -40,6 +40,7 @@ class RunningGateway:
         self.config = Config(data=data, cores=1, gateway=chosen)
         self.url = serving.url_of(chosen)
         self.driver = SerialDriver(spec, self.config) if drives else None
+        self._spec = spec
         self._app = load_app(spec)
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -74,7 +75,7 @@ class RunningGateway:
             self._loop.close()
 
     async def _serve(self) -> None:
-        assembly = await assemble(self._app, self.config)
+        assembly = await assemble(self._app, self._spec, self.config)
         server = serving._server(assembly.served, self.config.gateway)
         task = asyncio.create_task(server.serve())
         try:

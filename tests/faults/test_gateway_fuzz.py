@@ -31,6 +31,8 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 LEFT_OUT = (
     "/sql",
     "/changes",
+    "/trace",
+    "/history",
     "init",
 )  # the view is tested by itself; `n` of a batch is as long as it says
 SEEN = ("upsert", "/send/Item", "/send/User", "/send/Coat")  # what is read as another path is

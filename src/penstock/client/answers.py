@@ -132,6 +132,18 @@ def changes_of(answer: Answer) -> list[Change]:
         raise OperationalError(f"the feed of changes cannot be read: {error}") from error
 
 
+def told_of(answer: Answer) -> dict[str, Any]:
+    """Return the object that an answer is.
+
+    Raises:
+        OperationalError: It is none.
+    """
+    try:
+        return msgspec.json.decode(answer.content, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationalError(f"the answer cannot be read: {error}") from error
+
+
 def require_arrow() -> None:
     """Make sure that tables can be read, before anything is asked.
 

@@ -24,6 +24,7 @@ from penstock.client.answers import (
     require_arrow,
     rows_of,
     table_of,
+    told_of,
 )
 from penstock.client.talk import LONG_POLL_S, Answer, Patience, Pause, Question, Talk, ask
 from penstock.client.wire import (
@@ -168,6 +169,30 @@ class Conversation:
         if answer.status != 200:
             raise error_of(answer)
         return changes_of(answer)
+
+    def trace(self, request_id: str) -> Talk[dict[str, Any]]:
+        """Ask what a request did.
+
+        Raises:
+            PenstockError: There is no such request, or see `talk.ask`.
+        """
+        return (yield from self._past(path_of("requests", request_id, "trace")))
+
+    def history(self, entity: str, key: object, last: int) -> Talk[dict[str, Any]]:
+        """Ask for the newest changes of an entity.
+
+        Raises:
+            NoSuchEntity: Nothing has changed such an entity.
+            PenstockError: There is no such class, or see `talk.ask`.
+        """
+        path = path_of("entities", entity, key_text(self.app, entity, key), "history")
+        return (yield from self._past(f"{path}?last={last}"))
+
+    def _past(self, path: str) -> Talk[dict[str, Any]]:
+        answer = yield from self._ask(Question("GET", path, {"Accept": JSON}))
+        if answer.status != 200:
+            raise error_of(answer)
+        return told_of(answer)
 
     def rows(self, query: Query) -> Talk[Rows]:
         """Ask a SQL query and end with plain rows.

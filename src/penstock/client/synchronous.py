@@ -177,6 +177,26 @@ class Client:
         """
         return self._run(self._conversation.changes(entity, from_epoch, to_epoch))
 
+    def trace(self, request_id: str) -> dict[str, Any]:
+        """Return what a request did: its calls, what it read and changed, its place in the order.
+
+        The request is run again for that, which takes seconds; docs/HISTORY.md says what is told.
+
+        Raises:
+            PenstockError: There is no such request, or too many ask at once.
+        """
+        return self._run(self._conversation.trace(request_id))
+
+    def history(self, entity: str, key: object, last: int = 20) -> dict[str, Any]:
+        """Return the newest changes of an entity, each with the request behind it.
+
+        Raises:
+            NoSuchEntity: Nothing has changed such an entity.
+            RequestError: There is no such class, or no such key.
+            OperationalError: The gateway could not answer.
+        """
+        return self._run(self._conversation.history(entity, key, last))
+
     def rows(
         self,
         query: str,

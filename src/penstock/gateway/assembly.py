@@ -1,7 +1,7 @@
 """Putting a gateway together: what it opens, which paths it serves, and what it closes.
 
 ```python
-gateway = await assemble(app, config)
+gateway = await assemble(app, spec, config)
 ...
 await gateway.close()
 ```
@@ -29,6 +29,7 @@ from penstock.gateway.exchange import JSON, Exchange
 from penstock.gateway.exposure import NOT_SET
 from penstock.gateway.following import Following
 from penstock.gateway.health import Health
+from penstock.gateway.history import History
 from penstock.gateway.keys import KeyStore
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openapi import openapi_document
@@ -66,12 +67,14 @@ class Assembly:
     _submission: Submission
     _entities: Entities
     _sql: SqlForwarding
+    _history: History
     _tracing: Tracing | None
     _log: SqliteLog
     _journal: DeltaJournal
 
     async def close(self) -> None:
         """Release everything; nothing may be running any more."""
+        self._history.close()
         await self._sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -82,10 +85,13 @@ class Assembly:
         self._log.close()
 
 
-async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) -> Assembly:
+async def assemble(
+    app: App, spec: str, config: Config, *, more: Sequence[BaseRoute] = ()
+) -> Assembly:
     """Open log, journal and state of an application, and put its gateway together.
 
-    Must be called in the event loop that serves. `more` are other routes to serve beside.
+    Must be called in the event loop that serves. `spec` says where other processes find the
+    application; `more` are other routes to serve beside.
 
     Raises:
         ConfigError: Keys or token settings cannot be used.
@@ -117,9 +123,14 @@ async def assemble(app: App, config: Config, *, more: Sequence[BaseRoute] = ()) 
     routing.add("POST", "/sql", sql.sql, "sql")
     changes = Changes(app, sql, showing, following)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
+    history = History(app, spec, data)
+    routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
+    routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
     tracing = Tracing.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else Traced(gateway, tracing), config)
-    return Assembly(gateway, served, following, submission, entities, sql, tracing, log, journal)
+    return Assembly(
+        gateway, served, following, submission, entities, sql, history, tracing, log, journal
+    )
 
 
 def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:

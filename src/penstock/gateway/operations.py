@@ -72,6 +72,15 @@ def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
     }
 
 
+LAST: Final = {
+    "name": "last",
+    "in": "query",
+    "description": "So many of the newest changes; 20 where nothing is named.",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
 def a(noun: str) -> str:
     """Return a noun with its article."""
     return f"{'an' if noun[:1] in 'AEIOUaeio' else 'a'} {noun}"
@@ -124,6 +133,7 @@ class Operations:
                 self._calls(kind, method, self._app.signature(kind.name, method))
             self._shown(kind)
             self._changed(kind)
+            self._past(kind)
         for name, signature in sorted(self._app.functions.items()):
             self._calls(None, name, signature)
         for route in sorted(self._app.routes, key=lambda one: (one.path, one.verb)):
@@ -191,6 +201,17 @@ class Operations:
         told["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
         told["responses"] |= error_references((*ALWAYS, *AWAITED))
         self._paths.add("GET", f"/entities/{kind.name}/changes", told)
+
+    def _past(self, kind: EntityType) -> None:
+        told = _operation(
+            f"history.{kind.name}", kind, f"List what happened to {a(kind.name)}.", _PAST
+        )
+        bounds = [_bound("from", "first"), _bound("to", "last")]
+        told["parameters"] = [_key(kind, SHOW), *bounds, LAST]
+        media = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHistory"}}}
+        told["responses"] = _answers(200, "The newest changes, in order.", media, ())
+        told["responses"] |= error_references((*ALWAYS, 404, 429, 503, 504))
+        self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", told)
 
     def _route(self, route: Route) -> None:
         kind = self._app.entities.get(route.entity)
@@ -268,6 +289,10 @@ class Operations:
 _CHANGED: Final = (
     "What the epochs of a range made of each entity, before and after, as JSON lines. Without `from` "
     "this is the entity whose key is `changes`."
+)
+_PAST: Final = (
+    "Every change with the request behind it. Epochs are run again for that, which takes seconds; "
+    "wants the scope `sql`."
 )
 _SHOWN: Final = "Reads the newest committed epoch: every change that anybody was told of."
 

@@ -64,7 +64,7 @@ async def _serve(
         loop.add_signal_handler(one, lambda: os._exit(AT_ONCE) if stop.is_set() else stop.set())
     watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
     settings = config.gateway
-    assembly = await assemble(app, config, more=more)
+    assembly = await assemble(app, spec, config, more=more)
     server = _server(assembly.served, settings)
     serving = asyncio.create_task(server.serve())
     stopped = asyncio.create_task(stop.wait())

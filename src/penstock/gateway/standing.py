@@ -14,6 +14,9 @@ from penstock.gateway.schema import Schema
 
 _EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
 _ANYTHING: Final[Schema] = {}
+_FLAG: Final[Schema] = {"type": "boolean"}
+_COUNT: Final[Schema] = {"type": "integer"}
+_COUNT_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 _TEXT: Final[Schema] = {"type": "string"}
 
 
@@ -98,6 +101,54 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
         },
         "required": ["epoch", "time", "key", "kind", "before", "after"],
     },
+    "PenstockCall": {
+        "type": "object",
+        "description": "One call of a request, with those inside it.",
+        "properties": {
+            "call": _TEXT,
+            "where": _TEXT,
+            "took_us": {"type": "number"},
+            "value": {"type": ["string", "null"]},
+            "error": {"type": ["string", "null"]},
+            "undone": _FLAG,
+            "calls": {"type": "array", "items": {"$ref": "#/components/schemas/PenstockCall"}},
+        },
+        "required": ["call", "where", "took_us", "value", "error", "undone", "calls"],
+    },
+    "PenstockTrace": {
+        "type": "object",
+        "description": "What a request did; times are microseconds.",
+        "properties": {
+            "request_id": _TEXT,
+            "call": _TEXT,
+            "epoch": _EPOCH,
+            "lsn": _COUNT,
+            "position": _COUNT,
+            "requests_in_epoch": _COUNT,
+            "appended_us": _COUNT,
+            "committed_us": _COUNT,
+            "rounds": _COUNT_OR_NULL,
+            "reran": _COUNT_OR_NULL,
+            "tasks": _COUNT_OR_NULL,
+            "reply": {"type": "object"},
+            "as_recorded": _FLAG,
+            "taken_as_recorded": _FLAG,
+            "root": {"oneOf": [{"$ref": "#/components/schemas/PenstockCall"}, {"type": "null"}]},
+            "entities": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": ["request_id", "call", "epoch", "reply", "as_recorded", "root", "entities"],
+    },
+    "PenstockHistory": {
+        "type": "object",
+        "description": "Changes of one entity; `more` says that there are older ones.",
+        "properties": {
+            "entity": _TEXT,
+            "key": _TEXT,
+            "changes": {"type": "array", "items": {"type": "object"}},
+            "more": _FLAG,
+        },
+        "required": ["entity", "key", "changes", "more"],
+    },
     "PenstockHealth": {
         "type": "object",
         "properties": {"status": _TEXT},
@@ -111,6 +162,7 @@ _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 def standing_paths(paths: Paths) -> None:
     """Add what every gateway serves."""
     paths.add("GET", "/requests/{id}", _requests())
+    paths.add("GET", "/requests/{id}/trace", _trace())
     paths.add("POST", "/sql", _sql())
     health = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHealth"}}}
     paths.add("GET", "/healthz", _page("alive", "Say that this process lives.", health))
@@ -137,6 +189,22 @@ def _page(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
         "responses": {
             "200": {"description": "It is so.", "content": content},
             **error_references(_NEVER_REFUSED),
+        },
+    }
+
+
+def _trace() -> dict[str, Any]:
+    content = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockTrace"}}}
+    return {
+        "operationId": "requests.trace",
+        "tags": ["Requests"],
+        "summary": "Show what a request did.",
+        "description": "Its calls, what it read and changed, and its place in the order. It is run "
+        "again for that, which takes seconds; wants the scope `sql`.",
+        "parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}],
+        "responses": {
+            "200": {"description": "What it did.", "content": content},
+            **error_references((*ALWAYS, 404, 429, 503, 504)),
         },
     }
 
