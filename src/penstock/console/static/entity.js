@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count } from "./format.js";
+import { historyOf } from "./history.js";
 import { block, parseType } from "./value.js";
 import { between, button, chips } from "./widgets.js";
 
@@ -32,7 +33,7 @@ export async function showEntity(body, heading, operator, key, names) {
         attributes(value, operator, names),
         between(epoch, button("Read again", load)),
       );
-      show(result, panel, calls(operator, key));
+      show(result, panel, calls(operator, key), historyOf(path));
     } catch (failure) {
       show(result, problem(failure));
     }

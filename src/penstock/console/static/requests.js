@@ -4,6 +4,7 @@ import { ask, encode, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { clock, count, plural } from "./format.js";
 import { dataTable, isNumeric } from "./table.js";
+import { traceOf } from "./trace.js";
 import { between, button, lines } from "./widgets.js";
 
 const NEWEST = `
@@ -74,6 +75,7 @@ async function lookUp(result, id, query = "") {
         { class: "panel", "aria-label": "Request" },
         lines(standing(value), true),
         again,
+        value.status === "answered" ? traceOf(id) : null,
       ),
     );
   } catch (failure) {
