@@ -49,14 +49,15 @@ export const key = {
 export const address = (path) => new URL(path.replace(/^\//, ""), ROOT);
 
 /** Send a request; return the answer, whatever its status. */
-export async function send(path, { method = "GET", headers = {}, body } = {}) {
+export async function send(path, { method = "GET", headers = {}, body, signal } = {}) {
   const given = new Headers(headers);
   if (key.get()) given.set("Authorization", `Bearer ${key.get()}`);
   if (body !== undefined && !given.has("Content-Type"))
     given.set("Content-Type", "application/json");
   let response;
   try {
-    response = await fetch(address(path), { method, headers: given, body, cache: "no-store" });
+    const options = { method, headers: given, body, signal, cache: "no-store" };
+    response = await fetch(address(path), options);
   } catch {
     throw new Failure(0, "unreachable", "No connection could be made.", `${method} ${path}`);
   }

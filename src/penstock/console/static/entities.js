@@ -21,7 +21,7 @@ export async function open(body, { rest, search }, heading) {
   show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
   const plan = await live.ready();
   const classes = plan.operators.filter((one) => one.key);
-  const [name = classes[0]?.name, key] = rest;
+  const [name = classes[0]?.name, key, view] = rest;
   const operator = classes.find((one) => one.name === name);
   const link = (one) =>
     el(
@@ -44,7 +44,7 @@ export async function open(body, { rest, search }, heading) {
     return null;
   }
   const names = new Set(classes.map((one) => one.name));
-  if (key !== undefined) return showEntity(body, heading, operator, key, names);
+  if (key !== undefined) return showEntity(body, heading, { operator, key, view, names });
   const list = new List(operator, names, search);
   show(
     body,

@@ -1,14 +1,15 @@
-// One entity: its attributes at the newest epoch, and what can be called.
+// One entity: its attributes at the newest epoch, what can be called, and its history.
 
 import { ask } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count } from "./format.js";
 import { historyOf } from "./history.js";
-import { block, parseType } from "./value.js";
+import { showHistory } from "./history.js";
+import { block, entityLink, parseType } from "./value.js";
 import { between, button, chips } from "./widgets.js";
 
-/** Show an entity; `names` are those of all entity classes. */
-export async function showEntity(body, heading, operator, key, names) {
+/** Show an entity, or its history where `view` says so; `names` are those of all entity classes. */
+export function showEntity(body, heading, { operator, key, view, names }) {
   heading.replaceChildren(`${operator.name} `, el("code", {}, key));
   document.title = `${operator.name}/${key} · Penstock`;
   const all = el(
@@ -16,8 +17,24 @@ export async function showEntity(body, heading, operator, key, names) {
     { href: `#/entities/${encodeURIComponent(operator.name)}` },
     `All of ${operator.name}`,
   );
-  const result = el("div", { id: "entity" });
-  show(body, el("p", {}, all), result);
+  const past = view === "history";
+  const result = el("div", { id: past ? "history" : "entity" });
+  show(body, el("p", {}, all), tabs(operator.name, key, past), result);
+  return past ? showHistory(result, operator.name, key) : showNow(result, operator, key, names);
+}
+
+function tabs(name, key, past) {
+  const now = entityLink(name, key);
+  const tab = (title, href, current) =>
+    el("li", {}, el("a", { href, "aria-current": current ? "page" : null }, title));
+  return el(
+    "nav",
+    { class: "tabs", "aria-label": "Now and before" },
+    el("ul", {}, tab("Now", now, !past), tab("History", `${now}/history`, past)),
+  );
+}
+
+async function showNow(result, operator, key, names) {
   const path = `/entities/${encodeURIComponent(operator.name)}/${encodeURIComponent(key)}`;
   const load = async () => {
     try {
@@ -33,7 +50,7 @@ export async function showEntity(body, heading, operator, key, names) {
         attributes(value, operator, names),
         between(epoch, button("Read again", load)),
       );
-      show(result, panel, calls(operator, key), historyOf(path));
+      show(result, panel, calls(operator, key));
     } catch (failure) {
       show(result, problem(failure));
     }

@@ -51,6 +51,14 @@ export function clock(milliseconds) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+/** Return day and time of microseconds since the Unix epoch, here, to the millisecond. */
+export function moment(microseconds) {
+  const date = new Date(microseconds / 1_000);
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  const rest = String(date.getMilliseconds()).padStart(3, "0");
+  return `${day} ${clock(date.getTime())}.${rest}`;
+}
+
 /** Return a noun with its number. */
 export const plural = (number, noun, nouns = `${noun}s`) =>
   `${count(number)} ${number === 1 ? noun : nouns}`;

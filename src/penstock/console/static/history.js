@@ -1,61 +1,59 @@
-// What happened to one entity: its newest changes, each with the request behind it.
+// History of one entity: every change, the request behind it, and what it changed.
 
-import { ask, encode } from "./api.js";
+import { ask } from "./api.js";
+import { changed, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show } from "./dom.js";
-import { clock, count } from "./format.js";
-import { dataTable } from "./table.js";
-import { requestLink } from "./trace.js";
+import { count, moment, plural } from "./format.js";
+import { live } from "./live.js";
+import { traceOf } from "./trace.js";
 import { button } from "./widgets.js";
 
-const STEP = 20;
+const FIRST = 20;
+const MORE = 5;
+const KINDS = { create: "created", update: "changed", delete: "deleted" };
 
-/** Return a section with a button that shows the history of an entity. */
-export function historyOf(path) {
-  const result = el("div", { id: "history", "aria-live": "polite" });
-  const open = button("Show its changes", () => load(result, path, STEP));
-  return el(
-    "section",
-    { "aria-labelledby": "history-title" },
-    el("h2", { id: "history-title" }, "History"),
-    el("p", {}, open),
-    result,
-  );
+/** Show the newest changes of an entity, newest first; they are asked for until the page is left. */
+export function showHistory(place, entity, key) {
+  const leaving = new AbortController();
+  const load = async (last) => {
+    show(place, el("p", { class: "waiting", role: "status" }, "Running its requests again …"));
+    try {
+      const path = `/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}/history`;
+      const asked = ask(`${path}?last=${last}`, { signal: leaving.signal });
+      const [{ value }, plan] = await Promise.all([asked, live.ready()]);
+      show(place, changes(value, valuesOf(plan), () => load(last * MORE)));
+    } catch (failure) {
+      show(place, failure.status === 404 ? nothing() : problem(failure));
+    }
+  };
+  load(FIRST);
+  return { close: () => leaving.abort() };
 }
 
-async function load(result, path, last) {
-  show(result, el("p", { class: "waiting" }, "Running the epochs that changed it again …"));
-  try {
-    const { value } = await ask(`${path}/history?last=${last}`);
-    const older = value.more
-      ? button("Show older ones", () => load(result, path, last + STEP))
-      : null;
-    show(result, table(value.changes), older);
-  } catch (failure) {
-    const nothing = empty("Nothing in the journal has changed it.", "It may have come with a fork.");
-    show(result, failure.status === 404 ? nothing : problem(failure));
-  }
-}
+const nothing = () =>
+  empty("Nothing has changed it.", "No epoch that the journal has created or changed this entity.");
 
-function table(changes) {
-  const rows = changes.toReversed().flatMap((change) => {
-    const told = change.attributes.length ? change.attributes : [{ name: "" }];
-    return told.map(({ name, before, after }, at) => {
-      const head = [
+function changes({ entity, changes: found, more }, values, older) {
+  const groups = found
+    .map((change) => ({
+      id: change.request_id,
+      heads: [
         count(change.epoch),
-        clock(change.time_us / 1_000),
-        [requestLink(change.request_id)],
-        change.call,
-      ];
-      const old = change.kind === "create" || before === undefined ? "–" : encode(before);
-      const now = change.kind === "delete" || after === undefined ? "–" : encode(after);
-      return [...(at ? ["", "", "", ""] : head), name, old, now];
-    });
-  });
-  const names = ["epoch", "time", "request", "call", "attribute", "before", "after"];
-  return dataTable({
-    caption: "Changes, the newest first",
-    columns: names.map((name) => ({ name, cell: (value) => value })),
-    rows,
-    sortable: false,
-  });
+        moment(change.time_us),
+        [el("span", { class: "badge" }, KINDS[change.kind]), " ", behind(change)],
+      ],
+      rows: changed(entity, change, values),
+    }))
+    .reverse();
+  const titles = ["Epoch", "Committed", "Request", "Attribute", "Before", "After"];
+  return [
+    marked("Changes, newest first", titles, groups),
+    el("p", { class: "hint" }, `${plural(found.length, "change")}, newest first`),
+    more ? button("Show older changes", older) : null,
+  ];
 }
+
+const behind = ({ request_id: id, call }) => [
+  traceOf(id),
+  el("p", { class: "hint" }, el("code", {}, call)),
+];

@@ -5,6 +5,7 @@ import { el, empty, field, problem, show } from "./dom.js";
 import { clock, count, plural } from "./format.js";
 import { dataTable, isNumeric } from "./table.js";
 import { traceOf } from "./trace.js";
+import { showTrace, traceLink } from "./trace.js";
 import { between, button, lines } from "./widgets.js";
 
 const NEWEST = `
@@ -20,8 +21,9 @@ const WORDS = {
   scheduled: "It is durable and runs when it is due.",
 };
 
-/** Show the look-up; `#/requests/{id}` looks up at once. */
-export async function open(body, { rest: [asked] }) {
+/** Show the look-up; `#/requests/{id}` looks up at once, `#/requests/{id}/trace` is its trace. */
+export async function open(body, { rest: [asked, view] }, heading) {
+  if (view === "trace") return showTrace(body, heading, asked);
   const id = el("input", {
     autocomplete: "off",
     spellcheck: "false",
@@ -68,6 +70,10 @@ async function lookUp(result, id, query = "") {
       value.status === "pending"
         ? button(`Wait up to ${WAIT_S} s`, () => lookUp(result, id, `?wait=${WAIT_S}`))
         : null;
+    const trace =
+      value.status === "answered"
+        ? el("p", {}, el("a", { href: traceLink(id) }, "Trace: what it did"))
+        : null;
     show(
       result,
       el(
@@ -75,6 +81,7 @@ async function lookUp(result, id, query = "") {
         { class: "panel", "aria-label": "Request" },
         lines(standing(value), true),
         again,
+        trace,
         value.status === "answered" ? traceOf(id) : null,
       ),
     );

@@ -1,132 +1,188 @@
-// What one request did: its calls as a tree, and every entity that it read or changed.
+// Trace: what one request did, run again and watched: its calls, and what it made of entities.
 
 import { ask, encode } from "./api.js";
-import { el, problem, show } from "./dom.js";
-import { count, duration } from "./format.js";
-import { dataTable } from "./table.js";
+import { cells, marked, valuesOf } from "./difference.js";
+import { el, empty, problem, show, svg } from "./dom.js";
+import { count, moment, plural, short } from "./format.js";
+import { live } from "./live.js";
 import { entityLink } from "./value.js";
-import { button } from "./widgets.js";
+import { lines } from "./widgets.js";
 
-const MICROSECONDS = 1_000;
+const OPEN_MAX = 200;
 
-/** Return a button that shows the trace of a request below itself. */
-export function traceOf(id) {
-  const result = el("div", { id: "trace", "aria-live": "polite" });
-  const open = button("Trace: what it did", () => load(result, id, open), {
-    "aria-controls": "trace",
-  });
-  return [el("p", {}, open), result];
-}
+/** Return the address of a request's trace. */
+export const traceLink = (id) => `#/requests/${encodeURIComponent(id)}/trace`;
 
-/** Return a link to a request, which opens it here. */
-export const requestLink = (id) =>
-  el("a", { href: `#/requests/${encodeURIComponent(id)}`, class: "reference" }, id);
+/** Return a link to a request's trace, named by its id. */
+export const traceOf = (id) => el("a", { href: traceLink(id), class: "reference" }, id);
 
-async function load(result, id, open) {
-  open.disabled = true;
-  show(result, el("p", { class: "waiting" }, "Running it again, over the state before it …"));
-  try {
-    const { value } = await ask(`/requests/${encodeURIComponent(id)}/trace`);
-    show(result, place(value), warning(value), calls(value), entities(value));
-  } catch (failure) {
-    show(result, problem(failure));
-  } finally {
-    open.disabled = false;
-  }
-}
-
-function place(trace) {
-  const ran =
-    trace.rounds === null
-      ? ""
-      : ` The epoch took ${count(trace.rounds)} round(s); ${count(trace.reran)} of its requests ran more than once.`;
-  return el(
-    "p",
-    {},
-    `Epoch ${count(trace.epoch)}, request ${count(trace.position + 1)} of ${count(trace.requests_in_epoch)} in it, position ${count(trace.lsn)} of the log.${ran}`,
+/** Show a request's trace as a page of its own; it is asked for until the page is left. */
+export function showTrace(body, heading, id) {
+  heading.replaceChildren("Trace of ", el("code", {}, id));
+  document.title = `Trace of ${id} · Penstock`;
+  const leaving = new AbortController();
+  const result = el("div", { id: "trace", "aria-busy": "true" });
+  show(
+    body,
+    el("p", {}, el("a", { href: `#/requests/${encodeURIComponent(id)}` }, "What became of it")),
+    el("p", { class: "waiting", role: "status" }, "Running it again, over the state before it …"),
+    result,
   );
+  const load = async () => {
+    let shown;
+    try {
+      const asked = ask(`/requests/${encodeURIComponent(id)}/trace`, { signal: leaving.signal });
+      const [{ value }, plan] = await Promise.all([asked, live.ready()]);
+      shown = [panel(value), warnings(value), calls(value), entities(value, valuesOf(plan))];
+    } catch (failure) {
+      shown = failure.status === 404 ? nowhere(failure) : problem(failure);
+    }
+    body.querySelector(".waiting")?.remove();
+    show(result, shown);
+    result.removeAttribute("aria-busy");
+  };
+  load();
+  return { close: () => leaving.abort() };
 }
 
-function warning(trace) {
-  if (trace.taken_as_recorded)
-    return el("p", { class: "hint" }, "It had exceeded a limit, and was not run again.");
-  if (trace.as_recorded) return null;
-  return problem({
-    title: "It came out otherwise this time",
-    message: "Its code has changed, or is not deterministic.",
-    next: "penstock replay finds out which.",
-  });
+const nowhere = (failure) =>
+  empty(
+    "There is no trace of such a request.",
+    failure.message,
+    ". A request can be traced when its epoch is committed, and for as long as the journal has it.",
+  );
+
+function panel(trace) {
+  const { reply, epoch, position, requests_in_epoch: all, lsn } = trace;
+  const rows = [
+    ["Call", el("code", {}, trace.call)],
+    [
+      "Place in the order",
+      `epoch ${count(epoch)}, request ${count(position + 1)} of ${count(all)} in it, ` +
+        `position ${count(lsn)} of the log`,
+    ],
+    ["Appended", moment(trace.appended_us)],
+    ["Committed", moment(trace.committed_us)],
+    ["Its epoch took", rounds(trace)],
+  ];
+  if (reply.error) {
+    const { kind, code, message } = reply.error;
+    const hint = el("p", { class: "hint" }, `code ${code}; nothing of the transaction remains`);
+    rows.push(["Undone", el("div", { id: "reply" }, el("b", {}, `${kind || code}: `), message, hint)]);
+  } else rows.push(["Reply", el("pre", { class: "code", id: "reply" }, encode(reply.value, 2))]);
+  return el("section", { class: "panel", "aria-label": "Request" }, lines(rows, true));
+}
+
+function rounds({ rounds: number, tasks, reran }) {
+  if (number === null) return el("span", { class: "null" }, "not known any more");
+  const again = reran ? `${plural(reran, "transaction")} ran more than once` : "none ran twice";
+  return `${plural(number, "round")} of ${plural(tasks, "task")}; ${again}`;
+}
+
+function warnings({ as_recorded: same, taken_as_recorded: skipped }) {
+  const title = "It came out otherwise this time";
+  const message = "Its code has changed, or is not deterministic. penstock replay finds out which.";
+  return [
+    same ? null : problem({ title, message }),
+    skipped ? empty("It had exceeded a limit.", "Such a request is not run again.") : null,
+  ];
 }
 
 function calls({ root }) {
-  if (!root) return null;
+  if (root === null) return null;
+  const open = sizeOf(root) <= OPEN_MAX;
   return el(
     "section",
     { "aria-labelledby": "calls-title" },
     el("h2", { id: "calls-title" }, "Calls"),
-    el("ul", { class: "calls" }, call(root)),
-    el("p", { class: "hint" }, "Times are those of this run."),
+    el("ul", { class: "calls", id: "calls" }, branch(root, root.took_us, open, true)),
+    el("p", { class: "hint" }, "Times are of this run, in one process."),
   );
 }
 
-function call(one) {
-  const ended = one.error
-    ? el("span", { class: "raised" }, ` raised ${one.error}`)
-    : one.value && one.value !== "None"
-      ? el("span", { class: "code" }, ` → ${one.value}`)
-      : null;
-  const inside = one.calls.length ? el("ul", { class: "calls" }, one.calls.map(call)) : null;
+const sizeOf = (call) => call.calls.reduce((sum, one) => sum + sizeOf(one), 1);
+
+/** Return a call as a list item; those inside it are a list that can be closed. */
+function branch(call, whole, open, first = false) {
+  const line = [told(call), el("span", { class: "took" }, time(call.took_us)), bar(call, whole)];
+  if (!call.calls.length) return el("li", {}, el("div", { class: "call" }, line));
+  const inside = call.calls.map((one) => branch(one, whole, open));
   return el(
     "li",
-    { class: one.undone ? "undone" : null, "data-call": one.call },
-    el("code", { title: one.where || null }, one.call),
-    " ",
-    el("span", { class: "hint" }, duration(one.took_us / MICROSECONDS)),
-    ended,
-    one.undone ? el("span", { class: "hint" }, " (undone)") : null,
-    inside,
+    {},
+    el(
+      "details",
+      { open: open || first },
+      el("summary", { class: "call" }, line),
+      el("ul", {}, inside),
+    ),
   );
 }
 
-function entities({ entities: touched }) {
+function told({ call, value, error, undone, where }) {
+  const came = error
+    ? el("span", { class: "raised" }, ` raised ${error}`)
+    : value !== null && value !== "None"
+      ? [" → ", el("code", {}, value)]
+      : null;
+  return el(
+    "span",
+    { class: "told" },
+    el("code", { class: "name" }, call),
+    came,
+    undone ? el("span", { class: "badge undone" }, "undone") : null,
+    where ? el("span", { class: "where" }, where) : null,
+  );
+}
+
+function time(microseconds) {
+  if (microseconds >= 1_000_000) return `${short(microseconds / 1_000_000)} s`;
+  if (microseconds >= 1_000) return `${short(microseconds / 1_000)} ms`;
+  return `${short(microseconds)} µs`;
+}
+
+function bar({ took_us: took }, whole) {
+  const width = `${whole > 0 ? Math.min(100, (100 * took) / whole) : 0}%`;
+  return svg(
+    "svg",
+    { class: "share", "aria-hidden": "true" },
+    svg("rect", { class: "all", width: "100%", height: "100%" }),
+    svg("rect", { class: "part", width, height: "100%" }),
+  );
+}
+
+function entities({ entities: touched }, values) {
   if (!touched.length) return null;
-  const rows = touched.flatMap(rowsOf);
-  const text = (name) => ({ name, cell: (value) => value });
+  const heads = ["Entity", "Attribute", "Before", "After"];
   return el(
     "section",
-    { "aria-labelledby": "touched-title" },
-    el("h2", { id: "touched-title" }, "Entities"),
-    dataTable({
-      caption: "Entities that it read or changed",
-      columns: ["entity", "what", "attribute", "before", "after", "changed next by"].map(text),
-      rows,
-      sortable: false,
-    }),
+    { "aria-labelledby": "entities-title" },
+    el("h2", { id: "entities-title" }, "Entities"),
+    marked("Entities before and after", heads, touched.map((one) => entity(one, values))),
   );
 }
 
-function rowsOf(one) {
-  const link = el(
-    "a",
-    { href: entityLink(one.entity, one.key), class: "reference" },
-    `${one.entity}/${one.key}`,
-  );
-  const what = one.written ? "changed" : one.undone ? "undone" : "read";
-  const changed = differences(one.before, one.after);
-  const rows = changed.length ? changed : [["", "", ""]];
-  return rows.map((row, at) => (at ? ["", "", ...row, ""] : [link, what, ...row, nextOf(one)]));
+function entity(one, values) {
+  const href = entityLink(one.entity, one.key);
+  const what = el("span", { class: one.undone ? "badge undone" : "badge" }, deed(one));
+  const head = [
+    el("a", { href, class: "reference" }, `${one.entity}/${one.key}`),
+    " ",
+    what,
+    one.next ? following(one.next) : null,
+  ];
+  return { id: `${one.entity}/${one.key}`, heads: [head], rows: cells(one, values) };
 }
 
-/** Return the attributes that differ, each with its values as text; a dash where there was none. */
-export function differences(before, after) {
-  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
-  return names
-    .map((name) => [name, before ? encode(before[name]) : "–", after ? encode(after[name]) : "–"])
-    .filter(([, old, now]) => old !== now);
+function deed({ written, undone, before, after }) {
+  if (undone) return "undone";
+  if (!written) return before === null ? "is not there" : "read";
+  if (before === null) return "created";
+  return after === null ? "deleted" : "written";
 }
 
-function nextOf({ next }) {
-  if (!next) return "";
-  if (next.request_id === null) return `epoch ${count(next.epoch)}`;
-  return [requestLink(next.request_id)];
+function following({ request_id: id, call, epoch }) {
+  const place = `in epoch ${count(epoch)}`;
+  const by = id === null ? [place] : ["by ", traceOf(id), `, ${place}: `, el("code", {}, call)];
+  return el("p", { class: "hint next" }, "changed next ", by);
 }
