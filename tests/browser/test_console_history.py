@@ -14,15 +14,14 @@ def test_request_and_entity_tell_their_past(page: Page, shop: RunningConsole) ->
     page.open("/requests/past-checkout")
     page.one('[data-status="answered"]')
     page.press("Trace: what it did")
-    page.one('[data-call="Order/past.checkout()"] [data-call="Item/past.subtract(3)"]')
-    page.one('[data-call="User/past.pay(6)"]')
-    rows = page.rows("#trace")
-    assert ["Item/past", "changed", "stock", "9", "6", ""] in rows
+    calls = page.until("#calls", "User/past.pay(6)")
+    assert "Item/past.subtract(3)" in calls
+    assert "Order/past.checkout()" in calls
     page.press("Item/past")
     page.until('[data-attribute="stock"]', "6")
-    page.press("Show its changes")
-    page.one("#history table")
-    changes = page.rows("#history")
-    assert changes[0][2:] == ["past-checkout", "Order/past.checkout()", "stock", "9", "6"]
+    page.press("History")
+    changes = page.until("#history", "past-checkout")
+    assert "Order/past.checkout()" in changes
+    assert page.rows("#history")[0][-2:] == ["9", "6"]
     page.press("past-checkout")
-    page.one('[data-status="answered"]')
+    page.until("h1", "past-checkout")

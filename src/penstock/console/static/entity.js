@@ -3,7 +3,6 @@
 import { ask } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count } from "./format.js";
-import { historyOf } from "./history.js";
 import { showHistory } from "./history.js";
 import { block, entityLink, parseType } from "./value.js";
 import { between, button, chips } from "./widgets.js";

@@ -4,7 +4,6 @@ import { ask, encode, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { clock, count, plural } from "./format.js";
 import { dataTable, isNumeric } from "./table.js";
-import { traceOf } from "./trace.js";
 import { showTrace, traceLink } from "./trace.js";
 import { between, button, lines } from "./widgets.js";
 
@@ -82,7 +81,6 @@ async function lookUp(result, id, query = "") {
         lines(standing(value), true),
         again,
         trace,
-        value.status === "answered" ? traceOf(id) : null,
       ),
     );
   } catch (failure) {
