@@ -43,7 +43,7 @@ def snapshot(
     data: DataOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
-    merge_only: Annotated[
+    merge_only: Annotated[  # noqa: FBT002 -- a flag
         bool, typer.Option("--merge-only", help="Take none; merge and forget only.")
     ] = False,
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
