@@ -76,8 +76,10 @@ class _Hint(msgspec.Struct, frozen=True, rename="camel"):
     tags: dict[str, str] = {}  # the format's place for what an engine wants to remember
 
 
-def checkpoint(commits: CommitLog, segments: Segments, app: str) -> None:
+def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0) -> None:
     """Condense everything up to the newest commit, unless that has been done.
+
+    Nor is anything done while no more than `slack` epochs came since, and no segment came or went.
 
     Raises:
         Corrupt: A commit or a segment is missing or damaged.
@@ -86,8 +88,9 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str) -> None:
     newest = commits.newest()
     held = f"{segments.first}-{segments.last}"
     former = _former(commits.directory)
-    done = former is not None and former.version == action.version_of(newest)
-    if newest < 0 or (done and former is not None and former.tags.get(_SEGMENTS) == held):
+    current = former is not None and former.tags.get(_SEGMENTS) == held
+    behind = action.version_of(newest) - (0 if former is None else former.version)
+    if newest < 0 or (current and behind <= slack):
         return
     with durable.storage("write a checkpoint"):
         hint = _write(commits, segments, app, newest)
@@ -127,7 +130,7 @@ def _head(commits: CommitLog, app: str, newest: Epoch) -> pa.Table:
 def _adds(commits: CommitLog, segments: Segments, newest: Epoch) -> Iterator[pa.Table]:
     rows: list[dict[str, object]] = []
     for one in segments.every():
-        time_ms = one.commit(one.last).time_us // 1_000
+        time_ms = one.time_us // 1_000
         rows.extend(
             {"add": msgspec.to_builtins(action.add_of(part, first, last, time_ms))}
             for part, first, last in one.members

@@ -13,7 +13,6 @@ The steps, in order (`reached` is told each): `segment-written`, `segment-indexe
 
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,11 +26,14 @@ from penstock.journal import checkpoint, durable, parquet, segment
 from penstock.journal.action import epoch_of_version
 from penstock.journal.api import Commit, Compacted, Keep, Part, PartKind, Reached
 from penstock.journal.commits import CommitLog, version_in
+from penstock.journal.segment import PREFIX
 from penstock.journal.segments import Segments
 
-_PREFIX: Final = "segment-"
 _LARGE_EPOCHS: Final = 128
 """Epochs of a segment whose parts stay what they are."""
+
+_CHECKPOINT_EVERY: Final = 1_000
+"""Epochs after which other Delta readers get a new checkpoint, though nothing was merged."""
 
 
 class _Reader(Protocol):
@@ -76,7 +78,7 @@ class Compaction:
                 self._index(batch, self._merged(journal, batch) if small else None)
                 merged, epochs = merged + 1, epochs + len(batch)
             # Also for a segment whose maker died before it came to this.
-            checkpoint.checkpoint(self._commits, self._segments, self._app)
+            checkpoint.checkpoint(self._commits, self._segments, self._app, _CHECKPOINT_EVERY)
             self._reached("segment-condensed")
             removed = self._reclaim(keep.grace_s)
             self._reached("segment-reclaimed")
@@ -137,8 +139,8 @@ class Compaction:
         for kind in PartKind:
             tables = [journal.read(part) for commit in batch for part in commit.parts_of(kind)]
             if any(table.num_rows for table in tables):
-                name = f"{_PREFIX}{first:012}-{last:012}-{secrets.token_hex(4)}.parquet"
-                part, data = segment.encode(kind, tables, f"kind={kind}/{name}")
+                path = segment.file_path(kind, first, last)
+                part, data = segment.encode(kind, tables, path)
                 durable.create(self._root / part.path, data)
                 durable.sync_directory((self._root / part.path).parent)
                 files.append(part)
@@ -154,17 +156,23 @@ class Compaction:
             if version is not None and 0 <= epoch_of_version(version) <= upto:
                 path.unlink(missing_ok=True)
                 removed += 1
-        kept = {
-            part.path
-            for one in self._segments.every()
-            if not one.merged
-            for part, _, _ in one.members
-        }
+        merged = self._merged_spans()
         for part, epoch in self._parts():
-            if epoch <= upto and part not in kept:
+            if epoch <= upto and self._segments.span_of(epoch) in merged:
                 (self._root / part).unlink(missing_ok=True)
                 removed += 1
         return removed
+
+    def _merged_spans(self) -> set[tuple[Epoch, Epoch]]:
+        """Return the spans of the segments that have files of their own; their names tell."""
+        found = (segment.epochs_of_file(file.name) for file in self._files())
+        return {span for span in found if span is not None}
+
+    def _files(self) -> list[Path]:
+        """Return the segments' files."""
+        return [
+            file for kind in PartKind for file in (self._root / f"kind={kind}").glob(f"{PREFIX}*")
+        ]
 
     def _parts(self) -> Iterator[tuple[str, Epoch]]:
         """Yield the parts that there are files of, with their epochs."""
@@ -195,11 +203,10 @@ class Compaction:
         for part, epoch in self._parts():
             if epoch < floor:
                 (self._root / part).unlink(missing_ok=True)
-        listed = {part.path for one in self._segments.every() for part, _, _ in one.members}
-        for kind in PartKind:
-            for path in list((self._root / f"kind={kind}").glob(f"{_PREFIX}*")):
-                if f"kind={kind}/{path.name}" not in listed:
-                    path.unlink(missing_ok=True)
+        spans = set(self._segments.spans)
+        for file in self._files():
+            if segment.epochs_of_file(file.name) not in spans:
+                file.unlink(missing_ok=True)
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:

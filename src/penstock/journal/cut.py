@@ -84,8 +84,8 @@ def _shorten(path: Path, segments: Segments, one: Segment, upto: Epoch) -> list[
     for kind in PartKind:
         rows = segments.rows(one, kind, one.first, upto, SCHEMAS[kind].names)
         if rows.num_rows:
-            name = f"segment-{one.first:012}-{upto:012}-{secrets.token_hex(4)}.parquet"
-            part, data = segment.encode(kind, [rows], f"kind={kind}/{name}")
+            written = segment.file_path(kind, one.first, upto)
+            part, data = segment.encode(kind, [rows], written)
             durable.create(path / part.path, data)
             files.append(part)
     durable.publish(index, segment.index_of(commits, files))

@@ -10,6 +10,8 @@ Promises that a damaged index or file is noticed before a row of it is used. Lea
 which there are, and to `compaction` how they come about.
 """
 
+import re
+import secrets
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -26,6 +28,8 @@ from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
 from penstock.journal.parquet import checksum_of
 
 INDEX_SUFFIX: Final = ".index"
+PREFIX: Final = "segment-"
+_FILE: Final = re.compile(rf"{PREFIX}(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _ROW_GROUP: Final = 65_536
 _REPEATED: Final = ["epoch", "entity", "error", "partition"]
 """Columns whose values hardly change from row to row."""
@@ -42,8 +46,12 @@ class Place(NamedTuple):
 class _Index(msgspec.Struct, frozen=True, array_like=True):
     first: int
     last: int
-    commits: list[Commit]
+    time_us: int
+    commits: msgspec.Raw
     files: dict[str, Part] | None
+
+
+_decode_commits: Final = msgspec.msgpack.Decoder(list[Commit]).decode
 
 
 class Segment:
@@ -51,6 +59,7 @@ class Segment:
 
     Attributes:
         first, last: Its epochs, both included.
+        time_us: When the last one was committed, microseconds since the Unix epoch.
         merged: Whether its rows lie in files of its own.
         files: These files; a kind without rows has none.
     """
@@ -59,7 +68,8 @@ class Segment:
         self.first, self.last = Epoch(index.first), Epoch(index.last)
         self.merged = index.files is not None
         self.files = {PartKind(kind): part for kind, part in (index.files or {}).items()}
-        self._commits = index.commits
+        self.time_us = index.time_us
+        self._encoded = index.commits
 
     @property
     def name(self) -> str:
@@ -69,6 +79,11 @@ class Segment:
     def commit(self, epoch: Epoch) -> Commit:
         """Return the commit of one of its epochs."""
         return self._commits[epoch - self.first]
+
+    @cached_property
+    def _commits(self) -> list[Commit]:
+        """Decoded when first asked for: to know which files there are, nobody needs them."""
+        return _decode_commits(self._encoded)
 
     @property
     def members(self) -> list[tuple[Part, Epoch, Epoch]]:
@@ -117,7 +132,8 @@ def index_of(commits: Sequence[Commit], files: Iterable[Part] | None) -> bytes:
     index = _Index(
         commits[0].epoch,
         commits[-1].epoch,
-        list(commits),
+        commits[-1].time_us,
+        msgspec.Raw(msgspec.msgpack.encode(list(commits))),
         None if files is None else {one.kind: one for one in files},
     )
     data = zlib.compress(msgspec.msgpack.encode(index), level=1)
@@ -157,6 +173,17 @@ def epochs_of_name(name: str) -> tuple[Epoch, Epoch] | None:
     if stem == name or not (first.isdigit() and last.isdigit()):
         return None
     return Epoch(int(first)), Epoch(int(last))
+
+
+def file_path(kind: PartKind, first: Epoch, last: Epoch) -> str:
+    """Return a path for a segment's file that no other attempt has."""
+    return f"kind={kind}/{PREFIX}{first:012}-{last:012}-{secrets.token_hex(4)}.parquet"
+
+
+def epochs_of_file(name: str) -> tuple[Epoch, Epoch] | None:
+    """Return the epochs in the name of a segment's file; None where it is another file's."""
+    found = _FILE.fullmatch(name)
+    return None if found is None else (Epoch(int(found[1])), Epoch(int(found[2])))
 
 
 def encode(kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part, memoryview]:

@@ -95,10 +95,15 @@ class Segments:
                 raise segment.damaged_index(name, "is missing")
             return None
 
-    def _covering(self, epoch: Epoch) -> str | None:
+    def span_of(self, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
+        """Return first and last epoch of the segment with an epoch, as far as has been looked."""
         spans = self.spans
         at = bisect_right(spans, epoch, key=lambda span: span[0]) - 1
-        return None if at < 0 or spans[at][1] < epoch else segment.index_name(*spans[at])
+        return None if at < 0 or spans[at][1] < epoch else spans[at]
+
+    def _covering(self, epoch: Epoch) -> str | None:
+        span = self.span_of(epoch)
+        return None if span is None else segment.index_name(*span)
 
     def _opened(self, name: str) -> Segment | None:
         found = self._indexes.get(name)
