@@ -123,7 +123,7 @@ async def assemble(
     routing.add("POST", "/sql", sql.sql, "sql")
     changes = Changes(app, sql, showing, following)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
-    history = History(app, spec, data)
+    history = History(app, spec, config)
     routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
     routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
     tracing = Tracing.from_environment(app.name, data)

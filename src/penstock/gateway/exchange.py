@@ -125,6 +125,11 @@ class Exchange:
             if not message.get("more_body", False):
                 return b"".join(chunks)
 
+    async def gone(self) -> None:
+        """Wait until the client has gone; for exchanges whose body is empty, or has been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     async def json(self) -> bytes:
         """Return the body, which shall be JSON.
 

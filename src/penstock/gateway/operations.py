@@ -210,7 +210,7 @@ class Operations:
         told["parameters"] = [_key(kind, SHOW), *bounds, LAST]
         media = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHistory"}}}
         told["responses"] = _answers(200, "The newest changes, in order.", media, ())
-        told["responses"] |= error_references((*ALWAYS, 404, 429, 503, 504))
+        told["responses"] |= error_references((*ALWAYS, 413, 429, 504))
         self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", told)
 
     def _route(self, route: Route) -> None:

@@ -204,7 +204,7 @@ def _trace() -> dict[str, Any]:
         "parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}],
         "responses": {
             "200": {"description": "What it did.", "content": content},
-            **error_references((*ALWAYS, 404, 429, 503, 504)),
+            **error_references((*ALWAYS, 413, 429, 504)),
         },
     }
 
