@@ -9,7 +9,17 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole, wait_for
 
-PAGES = ("overview", "performance", "entities", "entities/Item/seen", "sql", "requests", "try")
+PAGES = (
+    "overview",
+    "performance",
+    "entities",
+    "entities/Item/seen",
+    "entities/Item/seen/history",
+    "sql",
+    "requests",
+    "requests/see/trace",
+    "try",
+)
 CONTRAST_TEXT = 4.5
 CONTRAST_PARTS = 3.0
 
@@ -41,7 +51,9 @@ OVERFLOW = "return document.documentElement.scrollWidth - document.documentEleme
 def seen(page: Page, shop: RunningConsole) -> Page:
     """Return the console of a shop that has at least one item."""
     if shop.http.get("/entities/Item/seen").status_code == 404:
-        shop.call("Item/seen/create", price=1)
+        shop.http.post(
+            "/call/Item/seen/create", json={"price": 1}, headers={"Idempotency-Key": "see"}
+        )
     return page
 
 

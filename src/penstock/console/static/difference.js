@@ -38,7 +38,8 @@ export const changed = (entity, { kind, attributes }, values) =>
     after: kind === "delete" ? absent() : values(entity, name, after),
   }));
 
-const absent = () => el("span", { class: "null" }, "–");
+const absent = () => el("span", { class: "null absent", title: "not there" }, "–");
+const isAbsent = (node) => node instanceof Element && node.classList.contains("absent");
 
 /**
  * Return a table of groups `{id, heads, rows}`.
@@ -89,7 +90,7 @@ function group({ id, heads, rows }) {
 function line({ name, same, before, after }) {
   return [
     el("th", { scope: "row" }, name),
-    el("td", {}, same ? before : el("del", {}, before)),
-    el("td", {}, same ? after : el("ins", {}, after)),
+    el("td", {}, same || isAbsent(before) ? before : el("del", {}, before)),
+    el("td", {}, same || isAbsent(after) ? after : el("ins", {}, after)),
   ];
 }
