@@ -1,6 +1,7 @@
 """`penstock history`: every change of one entity, and the request behind it."""
 
 import sys
+from contextlib import redirect_stdout
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -58,7 +59,8 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
     settings = config_of(default_data(application.name), data=data, file=config)
     name = entity_key(entity, key)
-    with Past(settings.data, application) as past:
+    # What handlers print is no part of the answer.
+    with Past(settings.data, application) as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
         changes, more = history(past, application, name, span, most, settings.limits)
     found = json_of_history(name, changes, more=more)

@@ -1,6 +1,7 @@
 """`penstock replay`: the journal's requests again, compared with what was recorded of them."""
 
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -75,7 +76,8 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
             sys.stdout.write(f"reply: {value}\n")
             return
         span = past.span(first, last)
-        with Rate(span) as rate:
+        # What handlers print is no part of the answer.
+        with Rate(span) as rate, redirect_stdout(sys.stderr):
             found = replay(past, application, app, settings.limits, span, rate.at)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(json_of(found)).decode()}\n")

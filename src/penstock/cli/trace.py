@@ -1,6 +1,7 @@
 """`penstock trace`: what one request did, as a tree of calls, and what it made of entities."""
 
 import sys
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -51,7 +52,8 @@ def trace_request(
     """Run a request again and show what it did; see `HELP`."""
     application = load_app(app)
     settings = config_of(default_data(application.name), data=data, file=config)
-    with Past(settings.data, application) as past:
+    # What handlers print is no part of the answer.
+    with Past(settings.data, application) as past, redirect_stdout(sys.stderr):
         found = json_of_trace(trace(past, application, settings.data, request_id, settings.limits))
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
