@@ -5,48 +5,44 @@ before it, so it is run once more, under CPython's trace function, when somebody
 calls it supplies the state before, the clock, and holds the handler to its limits.
 
 Calls of entities' methods, of transactional functions and of what creates, deletes and looks for
-entities become a tree, of a bounded size. What a savepoint or the abort has undone is told with it.
-The request does not notice: nothing that belongs to the application is run to describe it.
+entities become a tree. What a savepoint or an abort has undone is marked, with the entities as they
+were just before.
 """
 
 import dis
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey
 from penstock.engine.execute import Outcome
-from penstock.engine.replay import Replayer, Row, call_text
-from penstock.engine.wording import shown, shown_error
+from penstock.engine.replay import Replayer, Row
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Transaction, active
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
 
-CALLS_MAX: Final = 10_000
-"""Calls of one request that are told."""
-
-DEEP_MAX: Final = 100
-"""How many calls inside each other are told."""
-
-OWN_DEPTH: Final = 100
-"""Python calls that watching may take on top of those of a handler."""
-
+_TEXT_MAX: Final = 80
+_DEPTH_MAX: Final = 4
 _US: Final = 1_000_000
+_BRACKETS: Final[dict[type, str]] = {
+    list: "[{}]",
+    tuple: "({})",
+    set: "{{{}}}",
+    frozenset: "{{{}}}",
+}
 _RETURNS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_YIELDS: Final = frozenset({"YIELD_VALUE"})
 _CREATE: Final = Transaction.create.__code__
 _DELETE: Final = Transaction.delete.__code__
 _EXISTS: Final = Transaction.exists.__code__
 _REMEMBER: Final = Transaction.remember.__code__
 _RESTORE: Final = Transaction.restore.__code__
 _OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _REMEMBER, _RESTORE})
-
-States = dict[EntityKey, bytes | None]
 
 
 @dataclass(slots=True)
@@ -61,7 +57,6 @@ class Call:
         error: What it raised: class and message.
         undone: Whether what it did to entities was undone.
         calls: The calls inside it, in order.
-        omitted: Further calls inside it, at any depth, that are not told: there are too many.
     """
 
     call: str
@@ -71,7 +66,6 @@ class Call:
     error: str | None = None
     undone: bool = False
     calls: list["Call"] = field(default_factory=list)
-    omitted: int = 0
 
     def undo(self) -> None:
         """Mark it and all inside it as undone."""
@@ -81,42 +75,24 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
-    """What a savepoint, or the abort of the request, took back.
-
-    Attributes:
-        call: The call whose savepoint it was, or the request.
-        abort: Whether it was the abort.
-        before, after: What entities were when it began, and what they had become; only those that
-            differ. Empty where an attribute held what cannot be stored.
-    """
-
-    call: str
-    abort: bool
-    before: States
-    after: States
-
-
-@dataclass(frozen=True, slots=True)
 class Traced:
     """What one request did.
 
     Attributes:
         outcome: How it came out this time.
         root: Its calls; None where it called nothing that exists.
-        undone: What was taken back, in that order.
+        undone: What had become of entities and is not: by a savepoint or by the abort.
     """
 
     outcome: Outcome
     root: Call | None
-    undone: tuple[Undone, ...]
+    undone: dict[EntityKey, bytes | None]
 
 
 def trace(app: App, replayer: Replayer, row: Row, clock: Callable[[], float]) -> Traced:
     """Run a request and watch it; `clock` returns seconds.
 
     A debugger or a profiler that uses the trace function of this thread is put aside meanwhile.
-    It takes `OWN_DEPTH` of the depth that the thread has left.
     """
     tracer = _Tracer(app, clock)
     before = sys.gettrace()
@@ -125,61 +101,22 @@ def trace(app: App, replayer: Replayer, row: Row, clock: Callable[[], float]) ->
         outcome = replayer.run(row)
     finally:
         sys.settrace(before)
-    text = call_text(row.body)
-    root = tracer.root_as(text)
-    if outcome.error is not None:
-        if root is not None:
-            root.undo()
-        if tracer.left.after:
-            tracer.undone.append(Undone(text, True, tracer.left.before, tracer.left.after))
-    return Traced(outcome, root, tuple(tracer.undone))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """Where a savepoint began: inside which call, and after how many calls in it."""
-
-    memory: Any
-    call: Call
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What a transaction has made of entities so far: what they were when it began, and are."""
-
-    before: States
-    after: States
+    if outcome.error is not None and tracer.root is not None:
+        tracer.root.undo()
+    return Traced(outcome, tracer.root, tracer.undone)
 
 
 class _Tracer:
-    """The trace function of one request.
-
-    Attributes:
-        undone: What savepoints took back.
-        left: What the last call left behind that was not inside another.
-    """
+    """The trace function of one request."""
 
     def __init__(self, app: App, clock: Callable[[], float]) -> None:
         self._codes = dict(_codes_of(app))
         self._clock = clock
-        self._count = 0
         self._open: list[Call] = []
         self._began: list[float] = []
-        self._paused: dict[FrameType, Call] = {}  # of generators
-        self._marks: list[_Mark] = []
-        self._outermost: list[Call] = []
-        self._taken: tuple[str, _Made] | None = None
-        self.undone: list[Undone] = []
-        self.left = _Made({}, {})
-
-    def root_as(self, text: str) -> Call | None:
-        """Return the one call that has no other around it, or all of them as calls of `text`."""
-        if len(self._outermost) < 2:
-            return self._outermost[0] if self._outermost else None
-        took_us = sum(one.took_us for one in self._outermost)
-        last = self._outermost[-1]
-        return Call(text, "", took_us, last.value, last.error, calls=self._outermost)
+        self._marks: list[tuple[Any, Call, int]] = []  # of savepoints: where they began
+        self.root: Call | None = None
+        self.undone: dict[EntityKey, bytes | None] = {}
 
     def enter(self, frame: FrameType, event: str, _: Any) -> Any:
         """Look at a frame that begins."""
@@ -190,34 +127,20 @@ class _Tracer:
             return self._enter_own(frame, code)
         if code not in self._codes:
             return None
-        if (paused := self._paused.pop(frame, None)) is not None:
-            self._resume(paused)
-        elif self._omits():
-            return None
-        else:
-            file = "/".join(code.co_filename.split("/")[-2:])  # others need not know where that lies
-        where = f"{file}:{code.co_firstlineno}"
-            self._push(Call(_call_text(self._codes[code], frame), where))
         frame.f_trace_lines = False
+        file = "/".join(code.co_filename.split("/")[-2:])  # others need not know where that lies
+        where = f"{file}:{code.co_firstlineno}"
+        self._push(Call(_call_text(self._codes[code], frame), where))
         return self._inside
-
-    def _omits(self) -> bool:
-        """Say whether a call is one too many, and count it then."""
-        if self._open and (self._count >= CALLS_MAX or len(self._open) >= DEEP_MAX):
-            self._open[-1].omitted += 1
-            return True
-        return False
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
         call = self._open[-1]
         if event == "exception":
-            call.error = shown_error(argument[1])
+            kind, error, _ = argument
+            call.error = f"{kind.__name__}: {_clipped(str(error))}"
         elif event == "return":
-            last = dis.opname[frame.f_code.co_code[frame.f_lasti]]  # raising has another one
-            if last in _RETURNS:
+            if _is_return(frame):
                 call.error, call.value = None, shown(argument)
-            elif last in _YIELDS and call.error is None:
-                self._paused[frame] = call
             self._pop()
         return self._inside
 
@@ -227,58 +150,42 @@ class _Tracer:
         if back is not None and back.f_code in _OWN:
             return None
         values = frame.f_locals
+        if code is _REMEMBER:
+            frame.f_trace_lines = False
+            return self._remembering
         if code is _RESTORE:
-            self._taking(values["memory"])
-        if code is not _REMEMBER and code is not _RESTORE:
-            if self._omits():
-                return None
-            self._push(Call(_own_text(code, values)))
+            self._restore(values["self"], values["memory"])
+            return None
         frame.f_trace_lines = False
-        return {_REMEMBER: self._remembering, _RESTORE: self._restoring}.get(code, self._inside)
+        self._push(Call(_own_text(code, values)))
+        return self._inside
 
     def _remembering(self, _: FrameType, event: str, argument: Any) -> Any:
         if event == "return" and argument is not None and self._open:
-            self._marks.append(_Mark(argument, self._open[-1], len(self._open[-1].calls)))
+            self._marks.append((argument, self._open[-1], len(self._open[-1].calls)))
         return self._remembering
 
-    def _taking(self, memory: Any) -> None:
-        """Note what is about to be taken back."""
-        self._taken = None
-        for mark in self._marks:
-            if mark.memory is memory:
-                for one in mark.call.calls[mark.since :]:
+    def _restore(self, txn: Transaction, memory: Any) -> None:
+        self.undone.update(_changes(txn))
+        for mark, call, since in self._marks:
+            if mark is memory:
+                for one in call.calls[since:]:
                     one.undo()
-                self._taken = mark.call.call, _made_now()
-
-    def _restoring(self, _: FrameType, event: str, __: Any) -> Any:
-        if event == "return" and self._taken is not None:
-            call, had = self._taken
-            now = _made_now()
-            before: States = {}
-            after: States = {}
-            for key in dict.fromkeys([*had.after, *now.after]):
-                was = now.after.get(key, now.before.get(key))
-                became = had.after.get(key, had.before.get(key))
-                if was != became:
-                    before[key], after[key] = was, became
-            if after:
-                self.undone.append(Undone(call, False, before, after))
-            self._taken = None
-        return self._restoring
 
     def _push(self, call: Call) -> None:
-        (self._open[-1].calls if self._open else self._outermost).append(call)
-        self._count += 1
-        self._resume(call)
-
-    def _resume(self, call: Call) -> None:
+        if self._open:
+            self._open[-1].calls.append(call)
+        elif self.root is None:
+            self.root = call
         self._open.append(call)
         self._began.append(self._clock())
 
     def _pop(self) -> None:
-        self._open.pop().took_us += (self._clock() - self._began.pop()) * _US
-        if not self._open:
-            self.left = _made_now()
+        call = self._open.pop()
+        call.took_us = (self._clock() - self._began.pop()) * _US
+        txn = active()
+        if not self._open and txn is not None:
+            self.undone.update(_changes(txn))  # counts where the request is undone
 
 
 def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
@@ -295,15 +202,17 @@ def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
         yield inspect.unwrap(signature.function).__code__, None
 
 
-def _made_now() -> _Made:
-    """Return what the running transaction has made of entities; nothing where nobody can say."""
-    txn = active()
-    if txn is None:
-        return _Made({}, {})
+def _changes(txn: Transaction) -> dict[EntityKey, bytes | None]:
+    """Return what a transaction has made of entities so far; nothing where that cannot be said."""
     try:
-        return _Made(dict(txn.before), txn.changes())
+        return txn.changes()
     except PenstockError:
-        return _Made(dict(txn.before), {})
+        return {}
+
+
+def _is_return(frame: FrameType) -> bool:
+    """Say whether a frame ends by returning, and not by raising: its last instruction tells."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in _RETURNS
 
 
 def _call_text(kind: EntityType | None, frame: FrameType) -> str:
@@ -312,10 +221,7 @@ def _call_text(kind: EntityType | None, frame: FrameType) -> str:
     values = [frame.f_locals.get(name) for name in names]
     if kind is None or not values:
         return f"{code.co_name}({', '.join(map(shown, values))})"
-    if code.co_name == "__init__":  # it has no key yet; a base class's is that of several classes
-        target = type(values[0]).__name__
-    else:
-        target = shown(values[0])
+    target = kind.name if code.co_name == "__init__" else shown(values[0])
     return f"{target}.{code.co_name}({', '.join(map(shown, values[1:]))})"
 
 
@@ -329,3 +235,35 @@ def _own_text(code: CodeType, values: dict[str, Any]) -> str:
     attributes = values["instance"].__dict__.items()
     given = [f"{name}={shown(one)}" for name, one in attributes if name != kind.key_name]
     return f"{key}.create({', '.join(given)})"
+
+
+def shown(value: Any, depth: int = 0) -> str:
+    """Return a value as text; a reference as class and key, whose attributes nobody touches."""
+    kind: EntityType | None = getattr(type(value), "__reference__", None)
+    if kind is not None:
+        return str(kind.key_of(value))
+    if depth < _DEPTH_MAX and (text := _nested(value, depth + 1)) is not None:
+        return _clipped(text)
+    if isinstance(value, Enum):
+        return str(value)
+    if type(value).__module__ in ("builtins", "datetime", "decimal", "uuid"):
+        return _clipped(repr(value))
+    return f"<{type(value).__name__}>"
+
+
+def _nested(value: Any, depth: int) -> str | None:
+    """Return what holds other values as text; None for all else."""
+    if type(value) in _BRACKETS:
+        return _BRACKETS[type(value)].format(", ".join(shown(one, depth) for one in value))
+    if type(value) is dict:
+        pairs = (f"{shown(name, depth)}: {shown(one, depth)}" for name, one in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        named = ((one.name, getattr(value, one.name)) for one in fields(value))
+        inside = ", ".join(f"{name}={shown(one, depth)}" for name, one in named)
+        return f"{type(value).__name__}({inside})"
+    return None
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
