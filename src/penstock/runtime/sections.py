@@ -105,4 +105,4 @@ class HistoryConfig:
     keep_mb: int = 0
     merge_epochs: int = 2_000
     grace_s: int = 600
-    nice: int = 10
+    nice: int = 19
