@@ -70,7 +70,7 @@ def long_run_lines(found: dict[str, Any]) -> Lines:
 def upkeep_lines(found: dict[str, Any]) -> Lines:
     """Say what it costs those who are served meanwhile."""
     number = page.number
-    fast, rated = found["max"], found["rate"]
+    fast = found["max"]
     return [
         (
             "checkouts/s while snapshots and merging run (and while not)",
@@ -78,9 +78,9 @@ def upkeep_lines(found: dict[str, Any]) -> Lines:
             f"({number(fast['without']['requests_per_s'])}): {number(fast['throughput_ratio'])}",
         ),
         (
-            f"p99 at {found['offered_per_s']:,} checkouts/s, the same way",
-            f"{number(rated['with']['p99_ms'])} ms ({number(rated['without']['p99_ms'])}): "
-            f"{number(rated['p99_ratio'])}",
+            "p99 of the same, with a full backlog",
+            f"{number(fast['with']['p99_ms'])} ms ({number(fast['without']['p99_ms'])}): "
+            f"{number(fast['p99_ratio'])}",
         ),
     ]
 
