@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, OperationalError, PenstockError
@@ -217,6 +218,7 @@ def main() -> None:
     config = work.config
     logs.configure("upkeep", config.log_format, config.log_level)
     os.nice(config.history.nice)
+    pa.set_cpu_count(1)  # it takes its time, on one core
     try:
         done = tend(load_app(work.spec), config, snapshot=work.snapshot)
     except PenstockError as error:
