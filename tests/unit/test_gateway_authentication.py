@@ -29,7 +29,7 @@ from penstock.errors import (
     Unauthenticated,
 )
 from penstock.gateway.authentication import CREDENTIAL_BYTES_MAX, Authenticator, credential_of
-from penstock.gateway.keys import ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
+from penstock.gateway.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
 from penstock.gateway.principal import ANONYMOUS, Principal, Scope
 from penstock.runtime.config import Config, GatewayConfig
 
@@ -94,7 +94,8 @@ def test_file_holds_no_secret(tmp_path: Path) -> None:
     secret = new_key(tmp_path)
     text = KeyStore(tmp_path).path.read_text()
     assert secret not in text
-    assert secret.rpartition("_")[2][:8] not in text
+    unguessable = secret.removeprefix(PREFIX).partition("_")[2]
+    assert unguessable[:8] not in text
     assert stat.S_IMODE(KeyStore(tmp_path).path.stat().st_mode) == 0o600
     assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json", "keys.lock"]
 
