@@ -14,13 +14,13 @@ from rich.console import Console
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.cli.driver import driver as driver_command
 from penstock.cli.driver import serve
-from penstock.cli.standing import standing_of
 from penstock.cli.stop import Stop
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.reports import ReportReader, ReportWriter
+from penstock.runtime.standing import standing_of
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
@@ -99,7 +99,7 @@ def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.on_epoch.append(ReportWriter(tmp_path).take)
     empty = standing_of(tmp_path, driver.log, driver.journal)
-    assert str(empty) == "epoch -  0 records/s  lag 0  last epoch - ms"
+    assert str(empty) == "epoch -  0 requests/s  lag 0  last epoch - ms"
     body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
 
     driver.log.append([Entry(RequestId("a"), body, touches, 0)])
@@ -107,7 +107,7 @@ def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
     driver.start()
     assert driver.wait_until(Lsn(1), 30_000)
     standing = standing_of(tmp_path, driver.log, driver.journal, over_s=60)
-    assert (standing.epoch, standing.log_end, standing.lag) == (0, 1, 0)
+    assert (standing.epoch, standing.accepted, standing.lag) == (0, 1, 0)
     assert standing.requests_per_s == 1 / 60
     assert re.match(r"epoch 0 .* lag 0  last epoch \d+ ms", str(standing))
     driver.stop()

@@ -17,7 +17,7 @@ import pytest
 
 from penstock import AsyncClient, Client
 from penstock.engine.execute import Limits
-from penstock.errors import NoSuchEntity
+from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway import history
 from tests.gateway_thread import RunningGateway
 
@@ -219,7 +219,12 @@ def test_clients_ask_for_both(ledger: httpx.Client) -> None:
     url = str(ledger.base_url)
     with Client(url) as client:
         assert client.trace("paid")["reply"] == {"value": 6}
-        assert len(client.history("Account", "b", last=1)["changes"]) == 1
+        (newest,) = client.history("Account", "b", last=1)["changes"]
+        epoch = newest["epoch"]
+        only = client.history("Account", "b", from_epoch=epoch, to_epoch=epoch)
+        assert {one["epoch"] for one in only["changes"]} == {epoch}
+        with pytest.raises(RequestError, match="epochs"):
+            client.history("Account", "b", from_epoch=epoch + 1_000)
         with pytest.raises(NoSuchEntity):
             client.history("Account", "nobody")
 

@@ -1,5 +1,7 @@
 """Holds and savepoints: what keeps history from being removed."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.errors import ConfigError, Corrupt
+from penstock.errors import ConfigError, Corrupt, OperationalError
+from penstock.journal import durable
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.holds import Hold, holding, holds
+from penstock.runtime.history.past import Past
 from penstock.runtime.history.savepoints import Savepoint
+from penstock.runtime.loading import load_app
+from tests.unit.branches import SHOP, made
 
 HOLD_AND_DIE = """
 import os, signal, sys
@@ -76,6 +82,35 @@ def test_a_process_holds_for_as_long_as_it_does(tmp_path: Path) -> None:
     assert not list((tmp_path / "run").iterdir())
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_who_may_only_read_reads_without_a_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A copy on a medium that takes no file can be read all the same; it has no lease."""
+    refuse(monkeypatch, number)
+    with holding(tmp_path, "replay", Epoch(0)):
+        assert holds(tmp_path) == []
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a lease should be and cannot, nobody reads as if it were there."""
+    refuse(monkeypatch, errno.ENOSPC)
+    with (
+        pytest.raises(OperationalError, match="No space left"),
+        holding(tmp_path, "replay", Epoch(0)),
+    ):
+        pytest.fail("the block was entered")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let every file be refused from here on."""
+
+    def refused(path: Path, data: bytes) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(durable, "replace", refused)
+
+
 def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     """What a killed process has left does not count, and the next one removes it."""
     subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], check=False)
@@ -83,3 +118,13 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     assert holds(tmp_path) == []
     with holding(tmp_path, "replay", Epoch(0)):
         assert len(list((tmp_path / "run").iterdir())) == 1
+
+
+def test_the_past_is_held_while_it_is_read(tmp_path: Path) -> None:
+    """Nothing is forgotten under a command that reads history, and everything may be after it."""
+    data = made(tmp_path / "data")
+    with Past(data, load_app(SHOP), "replay"):
+        (held,) = holds(data)
+        assert held.epoch == Epoch(0)
+        assert held.who.startswith("replay (process ")
+    assert holds(data) == []

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from rich.console import Console
 
+from penstock.cli.live_line import shown
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
@@ -16,7 +17,6 @@ from penstock.cli.settings import (
     config_of,
     default_data,
 )
-from penstock.cli.standing import shown, standing_of
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -26,6 +26,7 @@ from penstock.runtime.loading import load_app
 from penstock.runtime.measures import DriverMeasures
 from penstock.runtime.report import EpochReport
 from penstock.runtime.reports import ReportWriter
+from penstock.runtime.standing import standing_of
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.cli.curl import curl_of
+from penstock.cli.live_line import shown
 from penstock.cli.port import reserved
 from penstock.cli.processes import Given, children_of
-from penstock.cli.standing import shown, standing_of
 from penstock.cli.stop import Stop
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
@@ -28,6 +28,7 @@ from penstock.model.application import App
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.measures import clear
+from penstock.runtime.standing import standing_of
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1

@@ -60,7 +60,7 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
     settings = config_of(default_data(application.name), data=data, file=config)
     name = entity_key(entity, key)
     # What handlers print is no part of the answer.
-    with Past(settings.data, application) as past, redirect_stdout(sys.stderr):
+    with Past(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
         changes, more = history(past, application, name, span, most, settings.limits)
     found = json_of_history(name, changes, more=more)

@@ -69,7 +69,7 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
     """Replay a range of epochs; see `HELP`."""
     application = load_app(app)
     settings = config_of(default_data(application.name), data=data, file=config)
-    with Past(settings.data, application) as past:
+    with Past(settings.data, application, "replay") as past:
         if stop_in is not None:
             outcome = break_at(past, application, stop_in, settings.limits)
             value = msgspec.json.encode(reply_of(outcome.error, outcome.reply)).decode()

@@ -64,8 +64,8 @@ def savepoint(  # noqa: PLR0913 -- one parameter for each flag
         return
     with Past(folder, application) as past:
         _, epoch = past.span(None, None)
-    made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)
-    savepoints.create(folder, made)
+        made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)
+        savepoints.create(folder, made)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(made).decode()}\n")
     else:

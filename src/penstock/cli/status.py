@@ -4,7 +4,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,14 +22,13 @@ from penstock.cli.settings import (
     config_of,
     default_data,
 )
-from penstock.cli.standing import Standing, standing_of
 from penstock.errors import ConfigError
 from penstock.gateway.view_epoch import view_epoch
-from penstock.journal.delta import DeltaJournal, app_of
-from penstock.log.sqlite import SqliteLog
+from penstock.journal.delta import app_of
 from penstock.runtime import presence
 from penstock.runtime.history.upkeep import Done, last_report
 from penstock.runtime.loading import load_app
+from penstock.runtime.standing import Standing, standing_in
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
 
@@ -123,20 +121,22 @@ def status_of(data: Path) -> Status:
         PenstockError: Its log or journal cannot be read.
     """
     processes = list(_processes(data))
-    name, standing = _standing(data)
+    name = app_of(data / "journal")
+    standing = Standing() if name is None else standing_in(data, name, RATE_OVER_S)
+    epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
     upkeep = last_report(data) or Done()
     return Status(
         running=any(one.role == "driver" for one in processes),
         data=str(data),
         app=name,
         processes=processes,
-        epoch=standing.epoch,
-        log_end=standing.log_end,
+        epoch=epoch,
+        log_end=standing.accepted,
         lag=standing.lag,
         requests_per_s=round(standing.requests_per_s, 1),
         view_epoch=view_epoch(data),
         snapshot_epoch=None if upkeep.snapshot == BEFORE_FIRST else upkeep.snapshot,
-        first_epoch=None if standing.epoch is None else upkeep.first,
+        first_epoch=None if epoch is None else upkeep.first,
         held_by=[one.who for one in upkeep.holders],
     )
 
@@ -187,16 +187,6 @@ def _process(
         memory_mb=round(process.memory_info().rss / (1 << 20), 1),
         details=details or {},
     )
-
-
-def _standing(data: Path) -> tuple[str | None, Standing]:
-    """Return application and figures; opens nothing that is not there, since that would make it."""
-    name = app_of(data / "journal")
-    path = data / "log.sqlite"
-    if name is None or not path.exists():
-        return name, Standing(None, 0, 0, 0.0, None)
-    with closing(SqliteLog(path)) as log, closing(DeltaJournal(data / "journal", name)) as journal:
-        return name, standing_of(data, log, journal, RATE_OVER_S)
 
 
 def _show(found: Status) -> None:

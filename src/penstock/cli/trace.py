@@ -53,7 +53,7 @@ def trace_request(
     application = load_app(app)
     settings = config_of(default_data(application.name), data=data, file=config)
     # What handlers print is no part of the answer.
-    with Past(settings.data, application) as past, redirect_stdout(sys.stderr):
+    with Past(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
         found = json_of_trace(trace(past, application, settings.data, request_id, settings.limits))
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")

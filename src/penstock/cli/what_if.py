@@ -99,7 +99,7 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
     edits = _edits(without or [], edit)
     with ExitStack() as stack:
         other = application if new_app is None else stack.enter_context(other_code(new_app, app))
-        past = stack.enter_context(Past(settings.data, application))
+        past = stack.enter_context(Past(settings.data, application, "what-if"))
         span = past.span(first, last)
         alternative = Alternative(application, other, changes_of(edits, past, other, span))
         statements = [about_entities(one, application) for one in queries or []]

@@ -191,15 +191,26 @@ class AsyncClient:
         """
         return await self._run(self._conversation.trace(request_id))
 
-    async def history(self, entity: str, key: object, last: int = 20) -> dict[str, Any]:
+    async def history(
+        self,
+        entity: str,
+        key: object,
+        last: int = 20,
+        *,
+        from_epoch: int | None = None,
+        to_epoch: int | None = None,
+    ) -> dict[str, Any]:
         """Return the newest changes of an entity, each with the request behind it.
+
+        Of those that the epochs from `from_epoch` to `to_epoch` made, both included; of all held
+        ones without.
 
         Raises:
             NoSuchEntity: Nothing has changed such an entity.
             RequestError: There is no such class, or no such key.
             OperationalError: The gateway could not answer.
         """
-        return await self._run(self._conversation.history(entity, key, last))
+        return await self._run(self._conversation.history(entity, key, last, from_epoch, to_epoch))
 
     async def rows(
         self,

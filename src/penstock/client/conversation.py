@@ -178,15 +178,19 @@ class Conversation:
         """
         return (yield from self._past(path_of("requests", request_id, "trace")))
 
-    def history(self, entity: str, key: object, last: int) -> Talk[dict[str, Any]]:
-        """Ask for the newest changes of an entity.
+    def history(
+        self, entity: str, key: object, last: int, first: int | None, end: int | None
+    ) -> Talk[dict[str, Any]]:
+        """Ask for the newest changes of an entity, of those in the epochs from `first` to `end`.
 
         Raises:
             NoSuchEntity: Nothing has changed such an entity.
             PenstockError: There is no such class, or see `talk.ask`.
         """
         path = path_of("entities", entity, key_text(self.app, entity, key), "history")
-        return (yield from self._past(f"{path}?last={last}"))
+        bounds = {"last": last, "from": first, "to": end}
+        asked = "&".join(f"{name}={one}" for name, one in bounds.items() if one is not None)
+        return (yield from self._past(f"{path}?{asked}"))
 
     def _past(self, path: str) -> Talk[dict[str, Any]]:
         answer = yield from self._ask(Question("GET", path, {"Accept": JSON}))

@@ -1,34 +1,27 @@
 """What the console shows of a running application, read from its data directory.
 
-Promises figures of one moment each, without disturbing the driver, which need not run. Log and
-journal are opened for each look, about 1.5 ms, so that nothing is held open between two looks, and
-a directory that was removed and begun anew is seen as it is.
+Promises figures of one moment each, without disturbing the driver, which need not run. Nothing is
+held open between two looks.
 """
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import psutil
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.gateway.view_epoch import view_epoch
-from penstock.journal.api import Journal
-from penstock.journal.delta import DeltaJournal
-from penstock.log.api import Log
-from penstock.log.sqlite import SqliteLog
 from penstock.runtime import presence
 from penstock.runtime.presence import Presence
 from penstock.runtime.reports import ReportReader, StoredReport
+from penstock.runtime.standing import standing_in
 
 EPOCHS_MAX: Final = 600
 """Reports that one answer holds."""
-
-RATE_OVER_S: Final = 5.0
 
 _STATES: Final = {
     psutil.STATUS_STOPPED: "stopped",
@@ -105,17 +98,16 @@ class Observation:
             IntegrityError: They are damaged.
         """
         now_us = time.time_ns() // 1_000
-        epoch, accepted, answered = self._position()
-        recent = self._reports.since(now_us - int(RATE_OVER_S * 1e6))
+        standing = standing_in(self._data, self._app)
         return Observed(
             app=self._app,
             dev=self._dev,
             now_us=now_us,
-            epoch=epoch,
-            accepted=accepted,
-            answered=answered,
-            lag=accepted - answered,
-            requests_per_s=sum(one.records for one in recent) / RATE_OVER_S,
+            epoch=standing.epoch,
+            accepted=standing.accepted,
+            answered=standing.answered,
+            lag=standing.lag,
+            requests_per_s=standing.requests_per_s,
             view_epoch=view_epoch(self._data),
             processes=list(self._processes()),
         )
@@ -127,7 +119,7 @@ class Observation:
             OperationalError: The journal cannot be read.
             IntegrityError: It is damaged.
         """
-        newest, _, _ = self._position()
+        newest = standing_in(self._data, self._app).epoch
         return self._reports.after(max(after, Epoch(newest - EPOCHS_MAX)))[-EPOCHS_MAX:]
 
     def kill_driver(self) -> Killed:
@@ -137,42 +129,18 @@ class Observation:
             OperationalError: No driver runs.
         """
         now_us = time.time_ns() // 1_000
-        epoch, accepted, answered = self._position()
+        standing = standing_in(self._data, self._app)
         for driver in presence.find(self._data, "driver"):
             try:
                 process = psutil.Process(driver.pid)
                 if driver.alive:  # the number still means what the file says; psutil holds on to it
                     process.kill()
-                    return Killed(driver.pid, now_us, epoch, accepted, answered)
+                    return Killed(
+                        driver.pid, now_us, standing.epoch, standing.accepted, standing.answered
+                    )
             except psutil.NoSuchProcess:
                 continue
         raise OperationalError("no driver runs that could be killed; perhaps it starts again now")
-
-    def _position(self) -> tuple[Epoch, int, int]:
-        """Return the newest epoch, how many requests the log took, and how many are processed.
-
-        The journal is read first: what it has processed is in the log for certain.
-        """
-        if not (self._data / "log.sqlite").exists():
-            return BEFORE_FIRST, 0, 0
-        with self._opened() as (log, journal):
-            last = journal.last()
-            ends = {one: log.end(one) for one in log.partitions}
-        positions = {} if last is None else last.positions
-        answered = sum(positions.get(one, Lsn(0)) for one in ends)
-        return BEFORE_FIRST if last is None else last.epoch, sum(ends.values()), answered
-
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[Log, Journal]]:
-        log = SqliteLog(self._data / "log.sqlite")
-        try:
-            journal = DeltaJournal(self._data / "journal", self._app)
-            try:
-                yield log, journal
-            finally:
-                journal.close()
-        finally:
-            log.close()
 
     def _processes(self) -> Iterator[Process]:
         for role in presence.ROLES:

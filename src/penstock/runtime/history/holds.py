@@ -8,6 +8,7 @@ Promises that a hold which was there before `holds` was called is in its answer.
 looks at what he wants to read afterwards: what was removed just before is gone.
 """
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from penstock.runtime.presence import FOLDER, Presence
 
 _ROLE: Final = "hold"
 _EPOCH: Final = "epoch"
+_MAY_ONLY_READ: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Hold(NamedTuple):
@@ -58,21 +60,33 @@ def holds(data: Path) -> list[Hold]:
 def holding(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
     """Hold everything from an epoch on until the block ends, or this process does.
 
+    Where this process may only read, nothing is held: a copy on a medium that cannot change needs
+    no hold, and from a directory of somebody else's, epochs may go while they are read.
+
     Raises:
         OperationalError: The disk is full or fails, so nothing is held.
     """
     path = data / FOLDER / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
     lease = Presence(os.getpid(), _ROLE, who, psutil.Process().create_time(), {_EPOCH: epoch})
+    held = _write(path, lease)
+    try:
+        yield
+    finally:
+        if held:
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, lease: Presence) -> bool:
+    """Write a lease; return whether this process may."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead(path.parent)
         durable.replace(path, msgspec.json.encode(lease))
     except OSError as error:
+        if error.errno in _MAY_ONLY_READ:
+            return False
         raise OperationalError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+    return True
 
 
 def _remove_dead(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The past of an application, as its journal has it: epochs, the state before each, requests by id.
 
-It only reads, also while the application runs, and creates nothing: what is asked of a directory
-without a journal is refused. Parts are read column by column.
+It only reads, also while the application runs: what is asked of a directory without a journal is
+refused. As long as it is entered nothing is forgotten. Parts are read column by column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.model.application import App
+from penstock.runtime.history.holds import holding
 from penstock.state.changes import all_folded
 from penstock.state.rewind import oldest_state, states_at
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
@@ -39,8 +40,8 @@ class Past:
         last: The newest epoch when it was opened; what comes later is not part of it.
     """
 
-    def __init__(self, data: Path, app: App) -> None:
-        """Open the journal of an application.
+    def __init__(self, data: Path, app: App, who: str = "a reader of history") -> None:
+        """Open the journal of an application; retention tells people `who` is in its way.
 
         Raises:
             ConfigError: There is none in this directory, or it is of another application.
@@ -55,10 +56,16 @@ class Past:
         self._journal = DeltaJournal(path, app.name)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
+        self._hold = holding(data, who, Epoch(0))
         newest = self._journal.last()
         self.last = BEFORE_FIRST if newest is None else newest.epoch
 
     def __enter__(self) -> Self:
+        try:
+            self._hold.__enter__()
+        except BaseException:
+            self._journal.close()
+            raise
         return self
 
     def __exit__(
@@ -67,7 +74,10 @@ class Past:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._journal.close()
+        try:
+            self._journal.close()
+        finally:
+            self._hold.__exit__(kind, error, trace)
 
     @property
     def first(self) -> Epoch:
