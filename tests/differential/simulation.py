@@ -24,11 +24,11 @@ from penstock.base.ids import (
     fingerprint_of,
 )
 from penstock.engine.calls import CallSampler, members_of
-from penstock.engine.conflicts import Positions
 from penstock.engine.execute import Limits
 from penstock.engine.order import Hosts, spread
 from penstock.engine.step import EpochRun, Round
 from penstock.engine.task import Task
+from penstock.engine.touches import Positions
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.application import App

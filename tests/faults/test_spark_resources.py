@@ -43,7 +43,7 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
 
 def limit_files(driver: DriverProcess, size: int) -> None:
     """Let no worker write a file beyond a size; those that are forked later inherit it."""
-    for process in driver.below("pyspark.daemon"):
+    for process in driver.below("penstock.runtime.spark.daemon"):
         process.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.runtime.spark import java
 from penstock.runtime.spark.java import java_home
+from penstock.runtime.spark.launcher import write_java
 
 TOOLS = ("bash", "sh", "basename", "chmod", "dirname", "ls", "readlink", "uname")
 
@@ -115,7 +115,7 @@ def test_launcher_keeps_every_other_argument(tmp_path: Path) -> None:
     echo.parent.mkdir(parents=True)
     echo.write_text('#!/bin/sh\nfor one do echo "<$one>"; done\n')
     echo.chmod(0o755)
-    launcher = java.write_launcher(tmp_path / "scratch", java.Java(home, 25)) / "bin" / "java"
+    launcher = write_java(tmp_path / "scratch", echo) / "bin" / "java"
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a  b", "", "it's", "$HOME"]
     answer = subprocess.run([launcher, *arguments], capture_output=True, check=True, text=True)
     assert answer.stdout.splitlines() == ["<-Xmx1g>", "<a  b>", "<>", "<it's>", "<$HOME>"]

@@ -86,6 +86,16 @@ def test_errors_come_back_typed(bank: SparkRuntime) -> None:
     assert bank.call.Account("strict").deposit(1) == 4
 
 
+def test_workers_are_forked_from_what_is_installed(bank: SparkRuntime) -> None:
+    """Spark's Python processes load PySpark as it is installed, compiled once, from no zip file."""
+    bank.call.Account.create("forked")
+    below = psutil.Process().children(recursive=True)
+    daemons = [one for one in below if "penstock.runtime.spark.daemon" in one.cmdline()]
+    assert any("pyspark.worker" in one.cmdline() for one in daemons)
+    for one in daemons:
+        assert "pyspark.zip" not in one.environ().get("PYTHONPATH", "")
+
+
 def test_request_id_is_answered_once(bank: SparkRuntime) -> None:
     """A retry in a later epoch gets the recorded answer; the same id with another body is refused."""
     bank.call.Account.create("once")

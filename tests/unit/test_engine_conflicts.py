@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.conflicts import Touches, components
+from penstock.engine.conflicts import components
+from penstock.engine.touches import Touches
 
 Touch = tuple[int, int, bool]
 """Position, entity, whether it was written."""

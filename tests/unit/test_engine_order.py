@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import BUCKETS
-from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.order import Hosts, balance, known_touches, place, spread
+from penstock.engine.touches import Positions, Touches
 
 tasks_of = st.integers(1, 4)
 component_lists = st.lists(st.integers(0, 5), min_size=1, max_size=20)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import BUCKETS
-from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.order import Hosts
-from penstock.engine.step import EpochRun, Finding, Round
+from penstock.engine.step import EpochRun, Round
+from penstock.engine.touches import Finding, Positions, Touches
 
 Touched = dict[int, str]
 """For each position what it touched: capitals were written, `aB` reads a and writes b."""

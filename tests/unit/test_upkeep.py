@@ -25,7 +25,8 @@ from penstock.runtime.fault import UPKEEP_STEPS
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.holds import holding
 from penstock.runtime.history.retention import surplus
-from penstock.runtime.history.upkeep import Done, in_child, tend, work_of
+from penstock.runtime.history.upkeep import Done, tend, work_of
+from penstock.runtime.history.upkeep_process import in_child
 from penstock.runtime.stores import open_stores
 from penstock.state.rewind import states_at
 from penstock.state.snapshot import Snapshots

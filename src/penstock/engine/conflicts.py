@@ -5,50 +5,15 @@ different components cannot affect each other, in whatever order and place they 
 components are scipy's (Pearce's algorithm); this module builds the graph.
 """
 
-from dataclasses import dataclass
-from typing import Self
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-Positions = npt.NDArray[np.uint32]
-"""Positions of transactions in their epoch, from 0, in log order."""
+from penstock.engine.touches import Touches
 
-Fingerprints = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int32]
 """For each position the number of its component."""
-
-
-@dataclass(frozen=True, slots=True)
-class Touches:
-    """Who touched what: row *i* says that `position[i]` touched the entity `entity[i]`.
-
-    Attributes:
-        position: Of the transaction.
-        entity: Fingerprint of the entity's key.
-        wrote: Whether it changed the entity, or only looked.
-    """
-
-    position: Positions
-    entity: Fingerprints
-    wrote: Flags
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return no touches."""
-        return cls(np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.bool_))
-
-    def and_also(self, others: list["Touches"]) -> "Touches":
-        """Return these touches and those of others."""
-        every = [self, *others]
-        return Touches(
-            np.concatenate([one.position for one in every]),
-            np.concatenate([one.entity for one in every]),
-            np.concatenate([one.wrote for one in every]),
-        )
 
 
 def components(count: int, touches: Touches) -> Labels:

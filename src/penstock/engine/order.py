@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.base.ids import BUCKETS
-from penstock.engine.conflicts import Fingerprints, Labels, Positions, Touches, components
+from penstock.engine.conflicts import Labels, components
+from penstock.engine.touches import Fingerprints, Positions, Touches
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.conflicts import (
-    Fingerprints,
-    Flags,
-    Labels,
-    Positions,
-    Touches,
-    components,
-)
+from penstock.engine.conflicts import Labels, components
 from penstock.engine.order import Hosts, balance, place
+from penstock.engine.touches import Finding, Fingerprints, Flags, Positions, Touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +35,6 @@ class Round:
     number: int
     tasks: tuple[Positions, ...]
     ships: tuple[Fingerprints, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one task reports: what its transactions touched, and which of them escaped."""
-
-    touches: Touches
-    escaped: Positions
 
 
 class EpochRun:

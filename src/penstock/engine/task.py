@@ -14,10 +14,9 @@ import numpy.typing as npt
 import xxhash
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.conflicts import Touches
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape
-from penstock.engine.step import Finding
+from penstock.engine.touches import Finding, Touches
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Read

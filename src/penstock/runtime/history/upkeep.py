@@ -10,7 +10,6 @@ that is needed is lost and the next run goes on. What stays and why is written t
 import dataclasses
 import logging
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
-from penstock.errors import Corrupt, OperationalError, PenstockError
+from penstock.errors import Corrupt, PenstockError
 from penstock.journal import durable
 from penstock.journal.api import KEEP, Journal, Keep, Reached
 from penstock.journal.delta import DeltaJournal
@@ -92,23 +91,6 @@ def work_of(spec: str, config: Config, *, snapshot: bool) -> bytes:
     """Return what a process is to be told."""
     absolute = dataclasses.replace(config, data=config.data.absolute())
     return msgspec.json.encode(Work(spec, absolute, snapshot), enc_hook=str)
-
-
-def in_child(work: bytes) -> bytes:
-    """Let a process of its own do the work, at the priority that the settings say; wait for it.
-
-    Raises:
-        OperationalError: The process died; whatever it did counts, and the next one goes on.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.runtime.history.upkeep"],
-        input=work,
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode or not done.stdout:
-        raise OperationalError(f"upkeep died with exit code {done.returncode}; it is tried again")
-    return done.stdout
 
 
 def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Done:

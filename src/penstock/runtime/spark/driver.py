@@ -14,7 +14,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample, estimate
 from penstock.engine.order import spread
 from penstock.engine.step import EpochRun
-from penstock.errors import Diverged, PenstockError, Truncated
+from penstock.errors import Diverged, OperationalError, PenstockError, Truncated
 from penstock.journal.api import Commit, Journal, Part, PartKind
 from penstock.log.api import Log
 from penstock.runtime.config import Config
@@ -60,6 +60,15 @@ class EpochDriver:
         }
         if last is not None:
             self._positions.update(last.positions)
+
+    def recover(self) -> Future[None]:
+        """Begin to bring all stores to the newest epoch, side by side; the first epoch waits for that.
+
+        Python workers load the application meanwhile, also where there is nothing to be recovered.
+        Only where the surroundings fail does this end well without: then the first epoch tries again.
+        """
+        self._applied = self._beside.submit(self._recover)
+        return self._applied
 
     @property
     def positions(self) -> dict[LogPartition, Lsn]:
@@ -238,6 +247,16 @@ class EpochDriver:
                 left.unlink(missing_ok=True)
 
         self._applied = self._beside.submit(beside)
+
+    def _recover(self) -> None:
+        began = time.perf_counter()
+        try:
+            self._jobs.run([Apply(one, self._epoch) for one in range(self._config.partitions)])
+        except OperationalError as error:
+            _log.warning("state is not ready yet", extra={"cause": str(error)})
+            return
+        spent_s = round(time.perf_counter() - began, 3)
+        _log.info("state is ready", extra={"epoch": self._epoch, "seconds": spent_s})
 
     def _wait_applied(self) -> None:
         applied, self._applied = self._applied, None

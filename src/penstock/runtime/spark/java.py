@@ -8,7 +8,6 @@ to the caller to hand the directory to Spark, and changes no environment variabl
 import importlib.util
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -16,25 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import ConfigError
+from penstock.runtime.spark import launcher
 
 SUPPORTED: Final = (17, 21)
 """Java versions that Spark 4.3 is released for."""
 
 PROBE_TIMEOUT_S: Final = 30
-
-LAUNCHER: Final = """\
-#!/bin/sh
-# Start the bundled Java. It is built without the incubating vector module, which Spark asks for and
-# does not need; with the argument Java would refuse to start.
-for argument do
-  shift
-  case $argument in
-    --add-modules=jdk.incubator.vector) ;;
-    *) set -- "$@" "$argument" ;;
-  esac
-done
-exec {java} "$@"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +54,8 @@ def java_home(scratch: Path) -> Path:
     bundled = bundled_java()
     if bundled is not None:
         # Absolute, because Spark's processes have other working directories.
-        return write_launcher(scratch.absolute() / f"java-{bundled.version}", bundled)
+        home = scratch.absolute() / f"java-{bundled.version}"
+        return launcher.write_java(home, bundled.home / "bin" / "java")
     wanted = " or ".join(str(version) for version in SUPPORTED)
     found = "; ".join(rejected) or "neither JAVA_HOME nor PATH leads to a Java"
     raise ConfigError(
@@ -117,15 +104,3 @@ def probe(executable: Path) -> Java | None:
     if version is None or home is None:
         return None
     return Java(Path(home[1]), int(version[1]))
-
-
-def write_launcher(home: Path, java: Java) -> Path:
-    """Make `home` a `JAVA_HOME` that starts `java` through the launcher; atomic, and idempotent."""
-    launcher = home / "bin" / "java"
-    launcher.parent.mkdir(parents=True, exist_ok=True)
-    draft = launcher.with_name(f"java.{os.getpid()}")
-    text = LAUNCHER.format(java=shlex.quote(str(java.home / "bin" / "java")))
-    draft.write_text(text, encoding="utf-8", errors="surrogateescape")
-    draft.chmod(0o755)
-    draft.replace(launcher)
-    return home

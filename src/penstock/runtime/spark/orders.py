@@ -11,9 +11,8 @@ import numpy as np
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample
-from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Limits
-from penstock.engine.step import Finding
+from penstock.engine.touches import Finding, Positions, Touches
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True):

@@ -39,7 +39,7 @@ from penstock.runtime.report import EpochReport
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.keeper import Keeper
-from penstock.runtime.spark.orders import Apply, Settings
+from penstock.runtime.spark.orders import Settings
 from penstock.runtime.spark.ownership import Ownership
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
@@ -138,11 +138,12 @@ class SparkRuntime:
         if damaged:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
         self._jobs = Jobs(self._session, self._settings())
-        self._recover()
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
+        recovered = self._driver.recover()  # while Spark plans the query
         self._keeper = Keeper(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
+        recovered.result()
         self._watchdog.start()
         self._pump.start()
         self._keeper.start()
@@ -248,21 +249,6 @@ class SparkRuntime:
 
     def _stores(self) -> Stores:
         return open_stores(self._config.data, self.journal, self._config.partitions)
-
-    def _recover(self) -> None:
-        """Bring all stores to the newest epoch, side by side, before anybody waits for them."""
-        last = self.journal.last()
-        if last is None:
-            return
-        began = time.perf_counter()
-        try:
-            orders = [Apply(one, last.epoch) for one in range(self._config.partitions)]
-            self._jobs.run(orders)
-        except OperationalError as error:  # the first epoch will try again
-            _log.warning("state is not ready yet", extra={"cause": str(error)})
-            return
-        spent_s = round(time.perf_counter() - began, 3)
-        _log.info("state is ready", extra={"epoch": last.epoch, "seconds": spent_s})
 
     def _check_log(self) -> None:
         last = self.journal.last()

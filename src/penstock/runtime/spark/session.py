@@ -4,7 +4,6 @@ Figures are medians of a 2-core machine (docs/PERFORMANCE.md says how they were 
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 from penstock.runtime.config import Config
 from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.java_logs import java_log_option
+from penstock.runtime.spark.launcher import write_python
 
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -41,6 +41,7 @@ _SETTINGS: Final = {
     "spark.ui.retainedTasks": "100",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "penstock.runtime.spark.daemon",  # loads once for all workers
     "spark.executorEnv.PYTHONHASHSEED": "0",
     "spark.python.worker.faulthandler.enabled": "false",  # the guard uses faulthandler itself
     "spark.locality.wait": "0s",
@@ -69,7 +70,8 @@ def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
         ConfigError: There is no Java that Spark can run on.
     """
     os.environ["JAVA_HOME"] = str(java_home(scratch))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = str(write_python(scratch.absolute() / "python"))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYTHONHASHSEED"] = "0"  # inherited by workers: sets iterate alike everywhere
     builder = SparkSession.builder.appName(f"penstock-{name}").master(config.spark_master)

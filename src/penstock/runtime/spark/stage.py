@@ -19,10 +19,9 @@ from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
 from penstock.engine.calls import CallSampler, members_of
-from penstock.engine.conflicts import Positions, Touches
 from penstock.engine.execute import Outcome
-from penstock.engine.step import Finding
 from penstock.engine.task import Task
+from penstock.engine.touches import Finding, Positions, Touches
 from penstock.errors import Corrupt, LimitExceeded, PenstockError, StateUnavailable
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
@@ -32,7 +31,7 @@ from penstock.model.request import Failure, encode_failure
 from penstock.runtime import logs
 from penstock.runtime.fault import Fault
 from penstock.runtime.guard import Guard
-from penstock.runtime.history import upkeep
+from penstock.runtime.history.upkeep_process import in_child
 from penstock.runtime.loading import load_app
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Tend, Written
@@ -68,7 +67,7 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
             if isinstance(order, Tend):
                 # Whoever is done with that is not used again: no transaction shall wait until this
                 # process has loaded the application.
-                yield orders.encode(Report(upkeep=upkeep.in_child(order.work)))
+                yield orders.encode(Report(upkeep=in_child(order.work)))
                 return
             report = _worker(settings).perform(order)
         except PenstockError as error:  # Spark would try again at once, and hand on its text only
