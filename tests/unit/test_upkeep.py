@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.errors import OperationalError
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
@@ -211,15 +212,31 @@ def test_damaged_snapshot_is_set_aside_and_another_taken(kept: Kept) -> None:
 def test_child_does_the_same_and_says_so(kept: Kept) -> None:
     """The process beside a driver reports what it did; what breaks it off is told."""
     config = config_of(kept.data)
-    done = json.loads(in_child(work_of(SPEC, config, snapshot=True)))
+    done = json.loads(in_child(work_of(SPEC, config, snapshot=True), nice=0))
     assert (done["snapshot"], done["failure"]) == (29, None)
     part = kept.journal.last()
     assert part is not None
     kept.grow(1)
     for path in (kept.data / "journal" / "kind=changes").glob("000000000030-*"):
         path.write_bytes(b"gone")
-    failed = json.loads(in_child(work_of(SPEC, config, snapshot=True)))
+    failed = json.loads(in_child(work_of(SPEC, config, snapshot=True), nice=0))
     assert failed["failure"].startswith("corrupt: ")
+
+
+def test_child_gives_way_from_its_first_moment(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The process has its priority before it loads anything, and a dead one is told."""
+    program = tmp_path / "program"
+    told = "import os, sys; sys.stdin.read(); print(os.getpriority(os.PRIO_PROCESS, 0))"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{told}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    work = work_of(SPEC, config_of(kept.data), snapshot=True)
+    assert in_child(work, nice=7).strip() == b"7"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(OperationalError, match="exit code 3"):
+        in_child(work, nice=7)
 
 
 def test_command_shows_what_there_is(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,6 @@ def main() -> None:
     work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work, dec_hook=_of_text)
     config = work.config
     logs.configure("upkeep", config.log_format, config.log_level)
-    os.nice(config.history.nice)
     pa.set_cpu_count(1)  # it takes its time, on one core
     try:
         done = tend(load_app(work.spec), config, snapshot=work.snapshot)

@@ -1,16 +1,19 @@
 """Starts upkeep in a process of its own; whoever only starts it loads nothing of what it needs."""
 
+import os
 import subprocess
 import sys
+from contextlib import suppress
 
 from penstock.errors import OperationalError
 
 
-def in_child(work: bytes) -> bytes:
-    """Let a process of its own do the work, at the priority that the settings say; wait for it.
+def in_child(work: bytes, nice: int) -> bytes:
+    """Let a process of its own do the work, at a priority from its first moment; wait for it.
 
     Args:
         work: What `upkeep.work_of` returned.
+        nice: The priority, as `history.nice`; a process that has a lower one already keeps that.
 
     Returns:
         An encoded `upkeep.Done`.
@@ -18,12 +21,16 @@ def in_child(work: bytes) -> bytes:
     Raises:
         OperationalError: The process died; whatever it did counts, and the next one goes on.
     """
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "penstock.runtime.history.upkeep"],
-        input=work,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode or not done.stdout:
-        raise OperationalError(f"upkeep died with exit code {done.returncode}; it is tried again")
-    return done.stdout
+    ) as process:
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
+        done, _ = process.communicate(work)
+    if process.returncode or not done:
+        raise OperationalError(
+            f"upkeep died with exit code {process.returncode}; it is tried again"
+        )
+    return done

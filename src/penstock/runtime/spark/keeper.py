@@ -77,7 +77,8 @@ class Keeper:
         snapshot = self._snapshot_due(last)
         if not snapshot and not self._merging_due(last):
             return
-        [report] = self._jobs.run([Tend(work_of(self._spec, self._config, snapshot=snapshot))])
+        work = work_of(self._spec, self._config, snapshot=snapshot)
+        [report] = self._jobs.run([Tend(work, self._config.history.nice)])
         done = msgspec.json.decode(report.upkeep, type=Done)
         self._tended, self._tended_s = last.epoch, time.monotonic()
         if done.failure is not None:

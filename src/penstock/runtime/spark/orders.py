@@ -55,6 +55,7 @@ class Tend(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Look after history (`history.upkeep`), in a process beside the worker."""
 
     work: bytes
+    nice: int
 
 
 Order = Execute | Apply | Tend

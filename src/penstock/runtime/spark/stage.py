@@ -67,7 +67,7 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
             if isinstance(order, Tend):
                 # Whoever is done with that is not used again: no transaction shall wait until this
                 # process has loaded the application.
-                yield orders.encode(Report(upkeep=in_child(order.work)))
+                yield orders.encode(Report(upkeep=in_child(order.work, order.nice)))
                 return
             report = _worker(settings).perform(order)
         except PenstockError as error:  # Spark would try again at once, and hand on its text only
