@@ -2,14 +2,18 @@
 
 import logging
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
 from penstock.base.ids import Lsn
 from penstock.runtime.config import Config, HistoryConfig
 from penstock.runtime.history.upkeep import last_report, tend
+from penstock.runtime.history.upkeep_process import MODULE
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of
@@ -19,6 +23,7 @@ from tests.faults.load import Bank
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 DEADLINE_MS = 120_000
+PATIENCE_S = 20.0
 BANK = Bank()
 
 
@@ -60,3 +65,28 @@ def test_snapshots_are_taken_beside_epochs_and_recovered_from(
     runtime.stop()
     accounts = DeltaTable(str(data / "snapshots" / "Account")).to_pyarrow_table()
     assert accounts.num_rows > 0
+
+
+def test_a_stop_waits_for_no_upkeep(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever takes a snapshot when the driver stops is gone soon, and nobody sees a traceback."""
+    runtime = SparkRuntime(BANK.spec, config_of(tmp_path / "data"))
+    runtime.start()
+    end = Lsn(runtime.log.append(BANK.entries(seed=5, count=900))[-1] + 1)
+    assert runtime.wait_until(end, DEADLINE_MS)
+    (process,) = wait_for(upkeep, "a process that takes a snapshot", look_s=0.001)
+    process.suspend()
+    began = time.monotonic()
+    runtime.stop()
+    assert time.monotonic() - began < PATIENCE_S
+    assert upkeep() == []
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def upkeep() -> list[psutil.Process]:
+    """Return the processes below this one that look after history."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if MODULE in one.cmdline():
+                found.append(one)
+    return found

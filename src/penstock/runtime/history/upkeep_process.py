@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Final
 
 from penstock.errors import OperationalError
+
+MODULE: Final = "penstock.runtime.history.upkeep"
 
 
 def in_child(work: bytes, nice: int) -> bytes:
@@ -21,8 +24,8 @@ def in_child(work: bytes, nice: int) -> bytes:
     Raises:
         OperationalError: The process died; whatever it did counts, and the next one goes on.
     """
-    with subprocess.Popen(
-        [sys.executable, "-m", "penstock.runtime.history.upkeep"],
+    with subprocess.Popen(  # noqa: S603 -- a module of ours
+        [sys.executable, "-m", MODULE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:

@@ -8,13 +8,16 @@ failure is told and tried again, and never stops an epoch.
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 import msgspec
+import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.journal.api import Commit, Journal
 from penstock.runtime.config import Config
+from penstock.runtime.history import upkeep_process
 from penstock.runtime.history.upkeep import Done, keep_of, work_of
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Tend
@@ -29,6 +32,9 @@ _TEND_S: Final = 60.0
 
 _PAUSE_S: Final = 30.0
 """After a failure."""
+
+_STOP_S: Final = 10.0
+"""A stop waits so long for a job whose work is dead."""
 
 
 class Keeper:
@@ -56,10 +62,14 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after the job that runs; it has its time, and may be killed without harm."""
+        """End. The work that runs is killed, which harms nothing: the next run goes on with it."""
         self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=1)
+        began = time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - began < _STOP_S:
+            for process in _at_work():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._thread.join(timeout=0.1)
 
     def _keep(self) -> None:
         while not self._stopping.wait(_LOOK_S):
@@ -105,6 +115,16 @@ class Keeper:
         if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
             return True
         return last.epoch > self._tended and time.monotonic() - self._tended_s >= _TEND_S
+
+
+def _at_work() -> list[psutil.Process]:
+    """Return the processes below this one that look after history."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if upkeep_process.MODULE in one.cmdline():
+                found.append(one)
+    return found
 
 
 def _requests(commit: Commit) -> int:

@@ -34,7 +34,16 @@ from penstock.runtime.guard import Guard
 from penstock.runtime.history.upkeep_process import in_child
 from penstock.runtime.loading import load_app
 from penstock.runtime.spark import orders
-from penstock.runtime.spark.orders import Apply, Execute, Range, Report, Settings, Tend, Written
+from penstock.runtime.spark.orders import (
+    Apply,
+    Execute,
+    Order,
+    Range,
+    Report,
+    Settings,
+    Tend,
+    Written,
+)
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
 from penstock.runtime.stores import open_stores
@@ -64,11 +73,6 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
     for payload in payloads:  # drained to the end, else Spark would not use this process again
         order = orders.decode_order(bytes(payload))
         try:
-            if isinstance(order, Tend):
-                # Whoever is done with that is not used again: no transaction shall wait until this
-                # process has loaded the application.
-                yield orders.encode(Report(upkeep=in_child(order.work, order.nice)))
-                return
             report = _worker(settings).perform(order)
         except PenstockError as error:  # Spark would try again at once, and hand on its text only
             report = Report(failure=(error.code, type(error).__name__, str(error)))
@@ -109,13 +113,15 @@ class Worker:
         self._heavy: set[str] = set()
         self._records: tuple[list[Range], list[tuple[LogPartition, Record]]] = ([], [])
 
-    def perform(self, order: Execute | Apply) -> Report:
+    def perform(self, order: Order) -> Report:
         """Do what the driver says."""
         match order:
             case Apply(partition, epoch):
                 self._fault.reached("in-apply")
                 self._stores.catch_up_one(partition, epoch)
                 return Report()
+            case Tend(work, nice):
+                return Report(upkeep=in_child(work, nice))
             case Execute():
                 for attempt in range(_ATTEMPTS):
                     try:
