@@ -6,9 +6,7 @@ An application and its tests, and clients, need little; running an application n
 
 import sys
 
-_MISSING = """error [config] this installation of Penstock has no {module}: it can define, test and call
-applications, and not run them. Install the rest: pip install 'penstock[server]'
-"""
+from penstock.cli.missing import MISSING
 
 
 def main() -> None:
@@ -18,7 +16,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("penstock"):
             raise
-        sys.stderr.write(_MISSING.format(module=error.name))
+        sys.stderr.write(f"error [config] {MISSING.format(module=error.name)}\n")
         sys.exit(2)
     run()
 

@@ -1,4 +1,4 @@
-"""The command `penstock`: registers the commands, and turns every error into an exit code."""
+"""The command `penstock`: runs a command, and turns every error into an exit code."""
 
 import sys
 from typing import Annotated, Final
@@ -6,50 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli import failure
-from penstock.cli.backup import HELP as BACKUP_HELP
-from penstock.cli.backup import backup
-from penstock.cli.bench.command import DEMO_HELP, bench, demo
-from penstock.cli.call import HELP as CALL_HELP
-from penstock.cli.call import call
-from penstock.cli.changes import HELP as CHANGES_HELP
-from penstock.cli.changes import changes
-from penstock.cli.dev import HELP as DEV_HELP
-from penstock.cli.dev import dev
-from penstock.cli.driver import HELP as DRIVER_HELP
-from penstock.cli.driver import driver
-from penstock.cli.explain import HELP as EXPLAIN_HELP
-from penstock.cli.explain import explain
-from penstock.cli.fork import HELP as FORK_HELP
-from penstock.cli.fork import fork
-from penstock.cli.gateway import HELP as GATEWAY_HELP
-from penstock.cli.gateway import gateway
-from penstock.cli.history import HELP as HISTORY_HELP
-from penstock.cli.history import history_of
-from penstock.cli.keys import keys
-from penstock.cli.new import HELP as NEW_HELP
-from penstock.cli.new import new
-from penstock.cli.replay import HELP as REPLAY_HELP
-from penstock.cli.replay import again as replay
-from penstock.cli.restore import HELP as RESTORE_HELP
-from penstock.cli.restore import again as restore
-from penstock.cli.run import HELP as RUN_HELP
-from penstock.cli.run import run
-from penstock.cli.savepoint import HELP as SAVEPOINT_HELP
-from penstock.cli.savepoint import savepoint
-from penstock.cli.snapshot import HELP as SNAPSHOT_HELP
-from penstock.cli.snapshot import snapshot
-from penstock.cli.sql import HELP as SQL_HELP
-from penstock.cli.sql import sql
-from penstock.cli.status import HELP as STATUS_HELP
-from penstock.cli.status import status
-from penstock.cli.trace import HELP as TRACE_HELP
-from penstock.cli.trace import trace_request
-from penstock.cli.verify import HELP as VERIFY_HELP
-from penstock.cli.verify import again as verify
-from penstock.cli.view import HELP as VIEW_HELP
-from penstock.cli.view import view
-from penstock.cli.what_if import HELP as WHAT_IF_HELP
-from penstock.cli.what_if import again as what_if
+from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -71,6 +28,7 @@ DEBUG: Final = "--debug"
 
 application: Final = typer.Typer(
     name="penstock",
+    cls=Commands,
     help=HELP,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -85,32 +43,6 @@ def options(
     ] = False,
 ) -> None:
     """Take what is for every command."""
-
-
-application.command(help=NEW_HELP)(new)
-application.command(help=DEV_HELP)(dev)
-application.command(help=RUN_HELP)(run)
-application.command(help=STATUS_HELP)(status)
-application.command(help=DRIVER_HELP)(driver)
-application.command(help=GATEWAY_HELP)(gateway)
-application.command(help=VIEW_HELP)(view)
-application.command(help=SQL_HELP)(sql)
-application.command(help=CHANGES_HELP)(changes)
-application.command(help=CALL_HELP, context_settings={"ignore_unknown_options": True})(call)
-application.command(help=EXPLAIN_HELP)(explain)
-application.command("replay", help=REPLAY_HELP)(replay)
-application.command("what-if", help=WHAT_IF_HELP)(what_if)
-application.command("trace", help=TRACE_HELP)(trace_request)
-application.command("history", help=HISTORY_HELP)(history_of)
-application.command("snapshot", help=SNAPSHOT_HELP)(snapshot)
-application.command(help=SAVEPOINT_HELP)(savepoint)
-application.command(help=BACKUP_HELP)(backup)
-application.command("restore", help=RESTORE_HELP)(restore)
-application.command(help=FORK_HELP)(fork)
-application.command("verify", help=VERIFY_HELP)(verify)
-application.command(help=DEMO_HELP)(demo)
-application.add_typer(keys, name="keys")
-application.add_typer(bench, name="bench")
 
 
 def main() -> None:

@@ -112,7 +112,9 @@ CheckOracle = Annotated[
     bool, typer.Option("--check-oracle", help="Compare all replies and the state with the oracle.")
 ]
 
-bench: Final = typer.Typer(help=BENCH_HELP, no_args_is_help=True, rich_markup_mode="rich")
+bench: Final = typer.Typer(
+    add_completion=False, help=BENCH_HELP, no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 bench.command("http", help=HTTP_HELP)(http)
