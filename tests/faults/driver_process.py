@@ -169,7 +169,7 @@ class DriverProcess:
 
     def workers(self) -> list[psutil.Process]:
         """Return the Python workers that execute tasks: children of Spark's daemons."""
-        daemons = self.below("penstock.runtime.spark.daemon")
+        daemons = self.below("-m penstock.runtime.spark.daemon")
         pids = {one.pid for one in daemons}
         return [one for one in daemons if one.ppid() in pids]
 

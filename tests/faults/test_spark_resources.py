@@ -3,6 +3,7 @@
 import random
 import resource
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -17,11 +18,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 BACKLOG = 100_000
 PYTHON_BYTES_MAX = 600 << 20
 JAVA_BYTES_MAX = 2 << 30
-FAILURES = 7  # more than a failure that is nobody's fault may repeat
+RESTARTED = "the query failed and is restarted"
+FAILURES = 6  # one more than a failure that is nobody's fault may repeat
 
 
 def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """While workers cannot write, nothing is acknowledged; when they can, all is answered."""
+    """While workers, Spark or the driver cannot write, nothing is acknowledged; then all is."""
     bank, data = Bank(), tmp_path / "data"
     watch = Watch(bank.app, data, bank.conserved)
     with Load(bank, data, seed, most=200) as load:
@@ -29,22 +31,45 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
             load.finish()
             wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
             watch.check(load.acknowledged, all_answered=True)
-            limit_files(driver, 0)
-            load.send(50)
-            restarted = "the query failed and is restarted"
-            wait_for(lambda: len(driver.logged(restarted)) >= FAILURES, "repeated failures")
-            watch.check(load.acknowledged)
-            assert len(watch.rows) == load.committed == len(load.acknowledged) - 50
-            limit_files(driver, resource.RLIM_INFINITY)
-            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
+            for whom in (workers_and_parents, java, itself):
+                limit_files(whom(driver), 0)
+                load.send(50)
+                wait_for_failures(driver, len(driver.logged(RESTARTED)) + FAILURES)
+                watch.check(load.acknowledged)
+                assert len(watch.rows) == load.committed == len(load.acknowledged) - 50
+                limit_files(whom(driver), resource.RLIM_INFINITY)
+                wait_for(
+                    lambda: load.committed == len(load.acknowledged), "an answer to everything"
+                )
             driver.stop()
         watch.check(load.acknowledged, all_answered=True)
 
 
-def limit_files(driver: DriverProcess, size: int) -> None:
-    """Let no worker write a file beyond a size; those that are forked later inherit it."""
-    for process in driver.below("penstock.runtime.spark.daemon"):
+def limit_files(processes: Sequence[psutil.Process], size: int) -> None:
+    """Let no process write a file beyond a size; those that are forked later inherit it."""
+    assert processes
+    for process in processes:
         process.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def workers_and_parents(driver: DriverProcess) -> list[psutil.Process]:
+    return driver.below("-m penstock.runtime.spark.daemon")
+
+
+def java(driver: DriverProcess) -> list[psutil.Process]:
+    return [one for one in driver.below("") if "java" in one.name()]
+
+
+def itself(driver: DriverProcess) -> list[psutil.Process]:
+    return [psutil.Process(driver.pid)]
+
+
+def wait_for_failures(driver: DriverProcess, count: int) -> None:
+    def failed() -> bool:
+        assert driver.alive, driver.errors()[-3_000:]
+        return len(driver.logged(RESTARTED)) >= count
+
+    wait_for(failed, "repeated failures")
 
 
 def test_long_backlog_takes_bounded_memory(tmp_path: Path, seed: int) -> None:

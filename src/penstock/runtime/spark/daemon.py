@@ -2,6 +2,7 @@
 
     python -m penstock.runtime.spark.daemon pyspark.worker
 
+Spark starts it in the place of PySpark's own (`spark.python.daemon.module`).
 PySpark's own daemon loads nothing, so that each worker would spend half a second of a core before
 its first task: after a start, after a worker died, and after a minute without requests, when Spark
 ends idle workers. Nothing of the application is loaded here: user code runs in workers only.
@@ -11,11 +12,7 @@ Forking is safe while there is one thread, so the libraries are told to start no
 
 import gc
 import os
-import sys
 from typing import Final
-
-WORKER: Final = "pyspark.worker"
-"""What runs tasks; sources have workers of other names, which need little."""
 
 _ONE_THREAD: Final = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -25,8 +22,7 @@ _ONE_THREAD: Final = {
 
 def main() -> None:
     """Load, then do what PySpark's daemon does: fork a worker whenever Spark asks for one."""
-    if sys.argv[1:] == [WORKER]:
-        preload()
+    preload()
     from pyspark.daemon import manager  # noqa: PLC0415 -- after the environment is set
 
     manager()

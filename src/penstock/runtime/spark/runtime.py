@@ -59,6 +59,9 @@ RESTARTS_MAX: Final = 5
 What the surroundings caused (a full disk, say) is not counted: that is tried until they are well.
 """
 
+_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
+"""What Java says where its disk takes no more."""
+
 PAUSE_MAX_S: Final = 5.0
 """Between two tries."""
 
@@ -370,4 +373,4 @@ class SparkRuntime:
 
 def _is_surroundings(cause: BaseException | None) -> bool:
     """Say whether a failure passes when the surroundings are well again."""
-    return isinstance(cause, OperationalError) or "No space left on device" in str(cause)
+    return isinstance(cause, OperationalError) or any(one in str(cause) for one in _FULL)
