@@ -1,16 +1,18 @@
 """Other engines read snapshots and the journal with Delta readers of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.base.ids import Epoch
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
+from penstock.runtime.spark.java import java_home
 from penstock.state.snapshot import Snapshots
 from penstock.state.snapshotting import take, write_slices
 from tests.unit.gallery import Written, app, state_of
@@ -20,17 +22,15 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / ".venv" / "readers"
 
 
-def read(engine: str, table: Path) -> list[dict[str, Any]]:
-    """Read a table as somebody would who has that engine, and not Penstock."""
-    done = subprocess.run(
-        [sys.executable, "-S", str(Path(__file__).with_name("read.py")), engine, str(table)],
-        env={"PYTHONPATH": str(PACKAGES)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stderr} (has scripts/readers run?)"
-    return [json.loads(line) for line in done.stdout.splitlines()]
+Rows = list[dict[str, Any]]
+
+
+class Found(NamedTuple):
+    """What an engine finds in three tables."""
+
+    painters: Rows
+    paintings: Rows
+    journal: Rows
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +53,42 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "polars"])
-def test_snapshot_is_read_with_its_types(data: Path, engine: str) -> None:
+@pytest.fixture(
+    scope="module", params=["duckdb", "polars", pytest.param("spark", marks=pytest.mark.spark)]
+)
+def found(
+    data: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Found:
+    """Read the tables as somebody would who has that engine, and not Penstock."""
+    tables = (data / "snapshots" / "Painter", data / "snapshots" / "Painting", data / "journal")
+    program = [str(Path(__file__).with_name("read.py")), request.param, PACKAGES, *tables]
+    if request.param == "spark":  # the one that Penstock runs on, too
+        java = java_home(tmp_path_factory.mktemp("java"))
+        python, environment = [sys.executable], {**os.environ, "JAVA_HOME": str(java)}
+    else:
+        python, environment = [sys.executable, "-S"], {"PYTHONPATH": str(PACKAGES)}
+    done = subprocess.run(
+        [*python, *map(str, program)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stderr} (has scripts/readers run?)"
+    return Found(*map(json.loads, done.stdout.splitlines()))
+
+
+def test_snapshot_is_read_with_its_types(found: Found) -> None:
     """The newest snapshot's entities are there, each attribute as a type of the engine."""
-    painters = read(engine, data / "snapshots" / "Painter")
-    assert sorted((row["number"], row["name"]) for row in painters) == [
+    assert sorted((row["number"], row["name"]) for row in found.painters) == [
         (number, f"p{number}") for number in (9, 10, 11)
     ]
-    assert {row["epoch"] for row in painters} == {12}
-    [sea] = read(engine, data / "snapshots" / "Painting")
+    assert {row["epoch"] for row in found.painters} == {12}
+    [sea] = found.paintings
     assert sea["title"] == "sea"
     assert sea["tags"] == FILLED["tags"]
     assert float(sea["price"]) == 1.1
     assert sea["frame"]["wood"] == "oak"
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "polars"])
-def test_merged_journal_is_read_once(data: Path, engine: str) -> None:
+def test_merged_journal_is_read_once(found: Found) -> None:
     """Every change that is still held is there once, whether its epoch was merged or not."""
-    rows = [row for row in read(engine, data / "journal") if row["kind"] == "changes"]
-    epochs = [row["epoch"] for row in rows]
+    epochs = [row["epoch"] for row in found.journal if row["kind"] == "changes"]
     assert min(epochs) == 3
     assert sorted(epochs) == sorted([epoch for epoch in range(3, 13) for _ in range(2)])
