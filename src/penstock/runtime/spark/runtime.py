@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 RESTARTS_MAX: Final = 5
 """Failures in a row, without progress between them, after which the runtime gives up.
 
-What the surroundings caused (a full disk, say) is not counted: that is tried until they are well.
+What the surroundings cause (a full disk, say) ends such a row: that is tried until they are well.
 """
 
 _FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -316,30 +316,40 @@ class SparkRuntime:
             self._give_up(error)
 
     def _keep_running(self) -> None:
-        """Restart the query when it fails, until it fails too often or must not go on."""
-        failures, progress = 0, self._progress()
+        """Restart the query when it fails, until it fails too often or must not go on.
+
+        A restart that fails is a failure like any other: the disk may still be full.
+        """
+        assert self._query is not None
+        tries, failures, progress = 0, 0, self._progress()
+        error = self._await_end(self._query)
         while not self._stopping.is_set():
-            assert self._query is not None
-            assert self._driver is not None
-            error = self._await_end(self._query)
-            if self._stopping.is_set():
-                return
-            cause = self._driver.failure or self._log_failure() or error
+            cause = self._cause_of(error)
             if (now := self._progress()) != progress:
-                failures, progress = 0, now
-            failures += 1
-            if isinstance(cause, Fenced | IntegrityError) or (
-                failures > RESTARTS_MAX and not _is_surroundings(cause)
-            ):
+                tries, failures, progress = 0, 0, now
+            tries += 1
+            failures = 0 if _is_surroundings(cause) else failures + 1
+            if isinstance(cause, Fenced | IntegrityError) or failures > RESTARTS_MAX:
                 self._give_up(cause)
                 return
             _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
             self._restarts += 1
-            self._stopping.wait(min(0.1 * 2 ** min(failures, 10), PAUSE_MAX_S))
-            if not self._offered:
-                self._set_checkpoint_aside(cause)
-            self._stores().examine()
-            self._query = self._begin_query()
+            self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S))
+            try:
+                if not self._offered:
+                    self._set_checkpoint_aside(cause)
+                self._stores().examine()
+                self._query = self._begin_query()
+            except Exception as failed:  # noqa: BLE001 -- looked at above, as what ends a query
+                error = failed
+            else:
+                error = self._await_end(self._query)
+
+    def _cause_of(self, error: BaseException | None) -> BaseException | None:
+        """Return why the query ended, as precisely as anybody here knows."""
+        assert self._driver is not None
+        failure, self._driver.failure = self._driver.failure, None
+        return failure or self._log_failure() or error
 
     def _log_failure(self) -> PenstockError | None:
         """Read the log as Spark's source does, whose errors arrive here as text."""
