@@ -240,6 +240,7 @@ def test_paths_that_differ_in_names_alone_are_one() -> None:
 def test_operations_have_names_of_their_own() -> None:
     """Paths that look alike without their slashes and braces are told apart."""
 
+    @readonly
     @route("GET /ways/{out}", "GET /ways/out", "GET /ways.out")
     def way(out: int = 0) -> int:
         return out

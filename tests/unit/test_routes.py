@@ -72,6 +72,7 @@ WRONG = [
     ("POST /a/{item_id}/{item_id}", "item_id is named twice"),
     ("POST /a/x{item_id}", "'x{item_id}' is neither a name in braces nor plain text"),
     ("POST /a//{item_id}", "'' is neither a name in braces nor plain text"),
+    ("GET /a/{item_id}", "Item.add may change something; mark it @readonly, or use POST"),
     ("POST /call/{item_id}", "/call is the gateway's own"),
     ("POST /{item_id}", "/{item_id} is the gateway's own"),
 ]
@@ -94,6 +95,23 @@ def test_wrong_pattern_is_named(pattern: str, complaint: str) -> None:
         App("wrong", Item)
     assert complaint in str(caught.value)
     assert "test_routes.py:" in str(caught.value)
+
+
+def test_get_of_a_function_wants_readonly() -> None:
+    """A function that is not `@readonly` is refused at GET by its line; one that is, is served."""
+
+    @route("GET /charge/{amount}")
+    def charge(amount: int) -> int:
+        return amount
+
+    @route("GET /quote/{amount}")
+    @readonly
+    def quote(amount: int) -> int:
+        return amount
+
+    with pytest.raises(DefinitionError, match=r"test_routes\.py:\d+: GET /charge/.* or use POST"):
+        App("wrong", charge, quote)
+    assert paths(App("right", quote)) == {"GET /quote/{amount}": ("", "quote")}
 
 
 def test_wrong_pattern_of_a_class_is_named() -> None:

@@ -105,7 +105,7 @@ def _for_operators(handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
         try:
             authenticator: Authenticator = request.scope[AUTHENTICATOR]
-            authenticator.identify(request.headers.raw).require_admin()
+            authenticator.identify(request.headers.raw, request.method).require_admin()
             return await handler(request)
         except PenstockError as error:
             return response_of(error)

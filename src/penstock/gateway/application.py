@@ -108,7 +108,7 @@ class Gateway:
                 return kind, None
             handler, exchange.path, kind = found
             if path not in OPEN:
-                exchange.principal = self._authenticator.identify(scope["headers"])
+                exchange.principal = self._authenticator.identify(scope["headers"], scope["method"])
             return kind, await handler(exchange)
         except (PenstockError, Refused) as error:
             return kind, self._refusal(error, exchange)

@@ -74,8 +74,12 @@ class Authenticator:
         tokens = Tokens(settings) if settings.jwks != NOT_SET else None
         return cls(keys, tokens, Site.of(settings))
 
-    def identify(self, headers: Headers) -> Principal:
+    def identify(self, headers: Headers, verb: str = "POST") -> Principal:
         """Return who sends these headers.
+
+        Args:
+            headers: Of the request.
+            verb: Its HTTP method; a link on any site may lead to a `GET`.
 
         Raises:
             Unauthenticated: They hold no valid credential, or more than one.
@@ -86,7 +90,7 @@ class Authenticator:
         if ring is not None:
             self._site = None
         elif self._site is not None:
-            self._site.check(headers)
+            self._site.check(verb, headers)
             return ANONYMOUS
         credential = credential_of(headers)
         if credential.startswith(_KEY):

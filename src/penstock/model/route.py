@@ -103,7 +103,8 @@ def route(
     class Item: ...
     ```
 
-    On a function it says `@transactional` as well. What is wrong with a pattern is said when an
+    On a function it says `@transactional` as well. `GET` takes a method or function that is
+    `@readonly`. What is wrong with a pattern is said when an
     application is built.
 
     Args:
@@ -135,6 +136,7 @@ class _Target:
     key: str  # the key attribute's name; empty for a function
     names: tuple[str, ...]  # what a path may name beside the key
     shown: tuple[str, ...]  # what an answer may show
+    readonly: bool
     where: str
 
 
@@ -205,7 +207,7 @@ def _placed(kind: EntityType, place: str, declared: Declared) -> Iterator[_Patte
 
 def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Target:
     names = [one.name for one in signature.parameters.values() if one.kind not in _ANYTHING]
-    return _Target(entity, method, key, tuple(names), (), signature.where)
+    return _Target(entity, method, key, tuple(names), (), signature.readonly, signature.where)
 
 
 def _target_of_class(kind: EntityType, method: str) -> _Target:
@@ -213,8 +215,9 @@ def _target_of_class(kind: EntityType, method: str) -> _Target:
     if method in CREATIONS:
         assert kind.creation is not None, "attributes were bound before"
         names = tuple(name for name in kind.creation.parameters if name != kind.key_name)
-        return _Target(kind.name, method, kind.key_name, names, (), kind.where)
-    return _Target(kind.name, method, kind.key_name, (), everything, kind.where)
+        return _Target(kind.name, method, kind.key_name, names, (), False, kind.where)
+    readonly = method == SHOW
+    return _Target(kind.name, method, kind.key_name, (), everything, readonly, kind.where)
 
 
 def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) -> Iterator[str]:
@@ -222,6 +225,11 @@ def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) ->
         yield f"a class answers {', '.join(_OF_CLASS)}"
     elif verb not in VERBS:
         yield f"the verb is one of {', '.join(VERBS)}"
+    elif verb == "GET" and not target.readonly:
+        yield (
+            f"a browser sends GET without asking anybody, and {_label(target)} may change "
+            "something; mark it @readonly, or use POST"
+        )
     if not path.startswith("/"):
         yield "a path starts with a slash"
         return
@@ -246,10 +254,9 @@ def _complaints_of_path(path: str) -> Iterator[str]:
 
 def _complaints_of_names(target: _Target, names: list[str]) -> Iterator[str]:
     known = [target.key, *target.names] if target.key else list(target.names)
-    what = f"{target.entity}.{target.method}" if target.entity else target.method
     for name in sorted(set(names)):
         if name not in known:
-            yield f"{what} has no {name}; there are {', '.join(known) or 'no parameters'}"
+            yield f"{_label(target)} has no {name}; there are {', '.join(known) or 'no parameters'}"
         if names.count(name) > 1:
             yield f"{name} is named twice"
     if target.key and target.method not in CREATIONS and target.key not in names:
@@ -271,6 +278,10 @@ def _route(target: _Target, verb: str, path: str, declared: Declared) -> Route:
         names=tuple(names),
         where=target.where,
     )
+
+
+def _label(target: _Target) -> str:
+    return f"{target.entity}.{target.method}" if target.entity else target.method
 
 
 def _names_in(path: str) -> list[str]:
