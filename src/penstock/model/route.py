@@ -215,21 +215,15 @@ def _target_of_class(kind: EntityType, method: str) -> _Target:
     if method in CREATIONS:
         assert kind.creation is not None, "attributes were bound before"
         names = tuple(name for name in kind.creation.parameters if name != kind.key_name)
-        return _Target(kind.name, method, kind.key_name, names, (), False, kind.where)
+        return _Target(
+            kind.name, method, kind.key_name, names, (), readonly=False, where=kind.where
+        )
     readonly = method == SHOW
     return _Target(kind.name, method, kind.key_name, (), everything, readonly, kind.where)
 
 
 def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) -> Iterator[str]:
-    if not target.method:
-        yield f"a class answers {', '.join(_OF_CLASS)}"
-    elif verb not in VERBS:
-        yield f"the verb is one of {', '.join(VERBS)}"
-    elif verb == "GET" and not target.readonly:
-        yield (
-            f"a browser sends GET without asking anybody, and {_label(target)} may change "
-            "something; mark it @readonly, or use POST"
-        )
+    yield from _complaints_of_verb(target, verb)
     if not path.startswith("/"):
         yield "a path starts with a slash"
         return
@@ -241,6 +235,18 @@ def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) ->
             yield f"there is no attribute {name} to show; there are {', '.join(target.shown)}"
     if not all(200 <= one <= 499 for one in (declared.status, declared.refused)):
         yield "an answer's status is 200 to 499"
+
+
+def _complaints_of_verb(target: _Target, verb: str) -> Iterator[str]:
+    if not target.method:
+        yield f"a class answers {', '.join(_OF_CLASS)}"
+    elif verb not in VERBS:
+        yield f"the verb is one of {', '.join(VERBS)}"
+    elif verb == "GET" and not target.readonly:
+        yield (
+            f"a browser sends GET without asking anybody, and {_label(target)} may change "
+            "something; mark it @readonly, or use POST"
+        )
 
 
 def _complaints_of_path(path: str) -> Iterator[str]:
