@@ -8,7 +8,7 @@ Each class has a stable `code`, which is what travels in replies; messages may c
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class PenstockError(Exception):
@@ -118,6 +118,12 @@ class LimitExceeded(Aborted):
     code: ClassVar[str] = "limit-exceeded"
 
 
+class Internal(Aborted):
+    """The request stopped its epoch and was set aside; the driver's log has the incident."""
+
+    code: ClassVar[str] = "internal"
+
+
 class ReadonlyViolation(Aborted):
     """A `@readonly` method changed something."""
 
@@ -212,3 +218,14 @@ class Truncated(IntegrityError):
     """The log no longer holds records that are still needed."""
 
     code: ClassVar[str] = "truncated"
+
+
+def _by_code(root: type[PenstockError]) -> dict[str, type[PenstockError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_by_code(child))
+    return found
+
+
+BY_CODE: Final = _by_code(PenstockError)
+"""Penstock's own error classes by their stable codes; an application's classes are never among them."""

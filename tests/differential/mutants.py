@@ -29,6 +29,7 @@ REPEATED = f"{TWINS}::test_repeated_request_has_one_reply"
 EPOCHS = "tests/differential/test_epoch_twins.py"
 CONFLICTS = "tests/unit/test_engine_conflicts.py"
 ESCAPES = "tests/unit/test_engine_task.py::test_escape_leaves_nothing_behind"
+OUTCOMES = "tests/unit/test_execute.py"
 IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
 SCHEDULE = "tests/conformance/test_log_schedule.py"
 WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
@@ -139,17 +140,31 @@ MUTANTS = (
     Mutant(
         "an abort keeps its writes",
         "engine/execute.py",
-        '            reply, writes = b"", _NOTHING\n',
-        "            _NOTHING.clear()\n"
-        "            _NOTHING.update(txn.changes())\n"
-        '            reply, writes = b"", _NOTHING\n',
+        "                failure = self._describe(raised)\n",
+        "                _NOTHING.clear()\n"
+        "                _NOTHING.update(txn.changes())\n"
+        "                failure = self._describe(raised)\n",
         SERIAL,
+    ),
+    Mutant(
+        "only exceptions of the usual kind end in an outcome",
+        "engine/execute.py",
+        "            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did\n",
+        "            except Exception as raised:\n",
+        OUTCOMES,
+    ),
+    Mutant(
+        "an exception's own code is believed",
+        "engine/failure.py",
+        "type(code) is str and _CODE.fullmatch(code) is not None",
+        "code is not None",
+        OUTCOMES,
     ),
     Mutant(
         "a swallowed escape takes effect",
         "engine/execute.py",
         "        if self.escaped is not None:\n            raise Escape(self.escaped)\n",
-        "        if self.escaped is not None and self.raised is not None:\n"
+        "        if self.escaped is not None and failure is not None:\n"
         "            raise Escape(self.escaped)\n",
         ESCAPES,
     ),

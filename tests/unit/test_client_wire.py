@@ -24,6 +24,7 @@ from penstock.client.wire import (
     value_of,
 )
 from penstock.errors import (
+    BY_CODE,
     Aborted,
     ConfigError,
     IntegrityError,
@@ -33,7 +34,6 @@ from penstock.errors import (
     RequestError,
     Unencodable,
 )
-from penstock.runtime.api import BY_CODE
 from penstock.runtime.calling import Call, returns_of
 
 

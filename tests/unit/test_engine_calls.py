@@ -47,6 +47,9 @@ class Leaf(Named):
     def peek(self) -> int:
         return self.seen
 
+    def itself(self) -> "Leaf":
+        return self
+
     def frames(self) -> bool:
         return sys._getframe().f_back is not None
 
@@ -55,6 +58,9 @@ class Leaf(Named):
 class Tree(Named):
     tree_id: str = key()
     leaves: list[Leaf] = []
+
+    def worth(self) -> int:
+        return sum(one.touch() for one in (leaf.itself() for leaf in self.leaves))
 
     def shake(self) -> int:
         return sum(leaf.touch() for leaf in self.leaves)
@@ -169,6 +175,28 @@ def test_calls_through_helpers_count_for_the_method() -> None:
     assert counts(deep, deep) == {">Tree.deep": 2, "Tree.deep>Leaf.touch": 2}
     assert counts(("Tree", "t", "look", (), {})) == {">Tree.look": 1, "Tree.look>Leaf.peek": 3}
     assert counts(("Leaf", "t0", "peek", (), {})) == {">Leaf.peek": 1}
+
+
+def test_two_generators_of_one_line_are_two_functions() -> None:
+    """Nested generator expressions of one line are told apart, and their calls are counted."""
+    assert counts(("Tree", "t", "worth", (), {})) == {
+        ">Tree.worth": 1,
+        "Tree.worth>Leaf.itself": 3,
+        "Tree.worth>Leaf.touch": 3,
+    }
+
+
+def test_a_sampler_that_fails_is_dropped() -> None:
+    """Whatever goes wrong in the statistics, the request has its outcome."""
+
+    class Broken(CallSampler):
+        def begin(self, *_: object) -> str:
+            raise RuntimeError("no statistics today")
+
+    executor = Executor(FOREST, lambda _: None, Limits())
+    executor.sampler = Broken(members_of(FOREST))
+    body, _ = FOREST.request(*PLANTED)
+    assert executor.run(RequestId("r"), body, 0).error is None
 
 
 def test_shared_methods_are_counted_for_nobody() -> None:

@@ -1,5 +1,6 @@
 """Limits of a running handler: what never ends or never has enough ends alone."""
 
+import contextlib
 import resource
 import signal
 import subprocess
@@ -39,6 +40,14 @@ class Greedy:
                     pass
             except BaseException:  # noqa: BLE001 -- what a careless handler does
                 return
+
+    def press(self) -> None:
+        """Do what Ctrl-C does while this runs."""
+        signal.raise_signal(signal.SIGINT)
+
+    def swallow_press(self) -> None:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
 
     def recurse(self, other: "Greedy") -> int:
         self.count = 99
@@ -106,6 +115,16 @@ def test_limits_are_lifted_afterwards(kit: Kit) -> None:
     with pytest.raises(LimitExceeded):
         kit.call.Greedy("a").loop()
     assert settings() == before
+
+
+@pytest.mark.parametrize("method", ["press", "swallow_press"])
+def test_ctrl_c_ends_who_runs_a_handler(kit: Kit, method: str) -> None:
+    """SIGINT is for the process, also where a handler swallows it; the request has no outcome."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(kit.call.Greedy("a"), method)()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert kit.call.Greedy("a").step() == 1
 
 
 def test_no_transaction_pays_for_the_memory_of_those_before_it(kit: Kit) -> None:

@@ -38,8 +38,9 @@ of a handler, which nobody notices in a small one."""
 SAMPLED_EVERY: Final = 4_093
 """From one run of looks to the next; a prime, so that no rhythm of the requests is sampled at one beat only."""
 
-Site = tuple[str, int, str]
-"""File, first line and qualified name of a function's code: code itself is equal to its copies."""
+Site = tuple[str, int, str, int]
+"""File, first line, qualified name and first column of a function's code: code itself is equal to its
+copies, and two generator expressions of one line differ by their columns alone."""
 
 
 class Member(NamedTuple):
@@ -215,7 +216,8 @@ def _shares(
     """Return how often the second helper runs, on average, for each call of the first.
 
     Helpers that call each other are an absorbing Markov chain: this is its fundamental matrix
-    (Kemeny & Snell, *Finite Markov Chains*, 1960, chapter 3).
+    (Kemeny & Snell, *Finite Markov Chains*, 1960, chapter 3). Where helpers never leave each other,
+    as far as was seen, there is none; then calls through helpers are not counted.
     """
     index = {site: number for number, site in enumerate(helpers)}
     steps: npt.NDArray[np.float64] = np.eye(len(helpers))
@@ -223,7 +225,11 @@ def _shares(
         for target, calls in ahead[site].items():
             if target in index:
                 steps[index[site], index[target]] -= calls / total[site]
-    return np.linalg.inv(steps)
+    try:
+        found = np.linalg.inv(steps)
+    except np.linalg.LinAlgError:
+        return np.zeros_like(steps)
+    return found if np.isfinite(found).all() else np.zeros_like(steps)
 
 
 def _helpers(
@@ -245,4 +251,5 @@ def _helpers(
 
 
 def _site_of(code: CodeType) -> Site:
-    return code.co_filename, code.co_firstlineno, code.co_qualname
+    column = next((start for _, _, start, _ in code.co_positions() if start), 0)
+    return code.co_filename, code.co_firstlineno, code.co_qualname, column

@@ -16,13 +16,14 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
-from penstock.engine.failure import ANYTHING, Escape, exceeded, failure_of
+from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
 from penstock.errors import LimitExceeded, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate, deactivate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
-from penstock.model.request import Failure, decode_request, encode_failure
+from penstock.model.request import Failure, Request, decode_request, encode_failure
+from penstock.model.signature import Signature
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
@@ -39,6 +40,7 @@ class Limits:
         depth: Python call depth inside a handler.
         reply_bytes: Encoded size of a result.
         state_bytes: Encoded size of one entity.
+        output_bytes: Encoded size of the result and of all entities that it changed, together.
         entities: Entities that one transaction may touch.
     """
 
@@ -47,6 +49,7 @@ class Limits:
     depth: int = 900
     reply_bytes: int = 4 << 20
     state_bytes: int = 4 << 20
+    output_bytes: int = 64 << 20
     entities: int = 1_000_000
 
 
@@ -77,7 +80,10 @@ class Executor:
         touched: The entities that the last run looked at, in first-touch order.
         known: After an escape, all references that the run held: what it will touch, most likely.
         running: Whether a handler runs now; `runs` counts them.
-        raised: What left the last run's handler, for who wants to see its traceback.
+        stopped: Set by the process's own handler of SIGINT: whoever runs the process wants to end it.
+        keeps_raised: Whether `raised` keeps what left the last run's handler. It keeps the handler's
+            frames alive, so only a runtime that shows tracebacks to people sets it.
+        raised: What left the last run's handler.
         sampler: Looks at who calls whom, where it is set; no outcome depends on it.
         root: What the last run called, as the sampler names it; None where it called nothing.
     """
@@ -92,6 +98,8 @@ class Executor:
         self.known: tuple[EntityKey, ...] = ()
         self.running = False
         self.runs = 0
+        self.stopped = False
+        self.keeps_raised = False
         self.raised: BaseException | None = None
         self.sampler: CallSampler | None = None
         self.root: str | None = None
@@ -100,6 +108,7 @@ class Executor:
         """Process a request to its end.
 
         Raises:
+            KeyboardInterrupt: SIGINT came while it ran; nothing of it is an outcome.
             Escape: It touched what `read` refused with `Escape`, even where the handler went on.
                 What it touched until then is in `touched`.
         """
@@ -107,25 +116,21 @@ class Executor:
         txn = Transaction(request_id, time_us, self._read, self._app.entities)
         token = activate(txn)
         self.runs += 1
-        self.running = True
+        reply, writes = b"", _NOTHING
         failure: Failure | None = None
         try:
-            reply, writes = self._call(body, txn)
-        except ANYTHING as raised:  # user code ends here, whatever it did
-            reply, writes = b"", _NOTHING
-            self.raised = raised
-            if isinstance(raised, Escape) and self.escaped is None:
-                self.escaped = raised.key
-            failure = failure_of(raised, self._limits.memory_bytes, self._limits.depth)
-        finally:
-            if self.sampler is not None and self.sampler.running is not None:
-                self.sampler.end(len(txn.before))
-            self.running = False
-            self.touched = tuple(txn.before)
-            if self.escaped is not None:
-                self.known = tuple(txn.instances)
-            deactivate(token)
-            txn.release()
+            self.running = True
+            try:
+                reply, writes = self._call(body, txn)
+            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
+                failure = self._describe(raised)
+            self._end(txn)
+        except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
+            self._end(txn)
+        deactivate(token)
+        if self.stopped:
+            self.stopped = False
+            raise KeyboardInterrupt
         if self.escaped is not None:
             raise Escape(self.escaped)
         if self.interrupted is not None:  # even where the handler swallowed it
@@ -137,14 +142,48 @@ class Executor:
     def _forget(self) -> None:
         self.interrupted = self.escaped = self.raised = self.root = None
 
+    def _describe(self, raised: BaseException) -> Failure:
+        """Return the failure that an exception is; its class and its text are user code."""
+        if self.keeps_raised:
+            self.raised = raised
+        if type(raised) is Escape and self.escaped is None:
+            self.escaped = raised.key
+        return failure_of(raised, self._limits.memory_bytes, self._limits.depth)
+
+    def _end(self, txn: Transaction) -> None:
+        """Keep what the run has touched, and let go of its entities, whose `__del__` is user code."""
+        self._end_look(len(txn.before))
+        self.touched = tuple(txn.before)
+        if self.escaped is not None:
+            self.known = tuple(txn.instances)
+        txn.release()
+        self.running = False
+
+    def _begin_look(self, request: Request, signature: Signature) -> None:
+        """Let the sampler look at a handler; what fails in it is never the handler's failure."""
+        try:
+            sampler = self.sampler
+            assert sampler is not None, "the caller has looked"
+            self.root = sampler.settled.get(signature)
+            if self.root is None or self.runs % SAMPLED_EVERY < SAMPLED_RUN:
+                self.root = sampler.begin(request.entity, request.method, signature, self.runs)
+        except Exception:  # noqa: BLE001 -- statistics are dropped, the request goes on
+            self.sampler = None
+
+    def _end_look(self, touched: int) -> None:
+        sampler = self.sampler
+        if sampler is not None and sampler.running is not None:
+            try:
+                sampler.end(touched)
+            except Exception:  # noqa: BLE001 -- statistics are dropped, the request goes on
+                self.sampler = None
+
     def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
         request = decode_request(body)
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(request.positional, request.named)
-        if (sampler := self.sampler) is not None:
-            self.root = sampler.settled.get(signature)
-            if self.root is None or self.runs % SAMPLED_EVERY < SAMPLED_RUN:
-                self.root = sampler.begin(request.entity, request.method, signature, self.runs)
+        if self.sampler is not None:
+            self._begin_look(request, signature)
         if request.entity:
             kind = self._app.entities[request.entity]
             if request.method in CREATIONS:
@@ -161,7 +200,7 @@ class Executor:
             result = signature.function(*arguments, **named)
         reply = self._encode(result)
         writes = txn.changes()
-        self._check_sizes(txn, writes)
+        self._check_sizes(txn, len(reply), writes)
         return reply, writes
 
     @staticmethod
@@ -202,14 +241,26 @@ class Executor:
             )
         return data
 
-    def _check_sizes(self, txn: Transaction, writes: dict[EntityKey, bytes | None]) -> None:
+    def _check_sizes(
+        self, txn: Transaction, size: int, writes: dict[EntityKey, bytes | None]
+    ) -> None:
+        """Hold a transaction with a result of `size` bytes to the limits of what it leaves."""
         limits = self._limits
         if len(txn.before) > limits.entities:
             raise LimitExceeded(
                 f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
             )
+        total = size
         for key, data in writes.items():
-            if data is not None and len(data) > limits.state_bytes:
-                raise LimitExceeded(
-                    f"{key} takes {len(data)} bytes, more than state_bytes = {limits.state_bytes}"
-                )
+            if data is not None:
+                total += len(data)
+                if len(data) > limits.state_bytes:
+                    raise LimitExceeded(
+                        f"{key} takes {len(data)} bytes, more than "
+                        f"state_bytes = {limits.state_bytes}"
+                    )
+        if total > limits.output_bytes:
+            raise LimitExceeded(
+                f"result and changes take {total} bytes, more than "
+                f"output_bytes = {limits.output_bytes}"
+            )

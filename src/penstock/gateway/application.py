@@ -115,7 +115,7 @@ class Gateway:
         except Exception:  # noqa: BLE001 -- an answer for whatever it is; the log has it whole
             _log.exception("a request failed", extra={"path": scope["path"]})
             return kind, error_response(
-                500, "internal", "", "something failed here; the log of the gateway says what"
+                500, "gateway-failed", "", "something failed here; the log of the gateway says what"
             )
 
     def _refusal(self, error: PenstockError | Refused, exchange: Exchange | None) -> Response:

@@ -25,6 +25,7 @@ STATUS: Final = {
     "already-exists": 409,
     "unencodable": 400,
     "limit-exceeded": 400,
+    "internal": 500,
     "readonly-violation": 400,
     "query": 400,
     "unauthenticated": 401,

@@ -7,7 +7,7 @@ refuses is added here, and a test compares it with what the gateway raises.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.errors import PenstockError
+from penstock.errors import BY_CODE
 from penstock.gateway.errors import STATUS
 
 REFUSED: Final = {
@@ -17,7 +17,7 @@ REFUSED: Final = {
     "path-too-long": (414, "The path is longer than the gateway takes."),
     "unsupported-media-type": (415, "The body is of a type that is not read here."),
     "headers-too-large": (431, "The headers are larger than the gateway takes."),
-    "internal": (500, "Something failed in the gateway; its log says what."),
+    "gateway-failed": (500, "Something failed in the gateway; its log says what."),
 }
 """What is refused before an application is asked: status and meaning."""
 
@@ -56,7 +56,7 @@ AWAITED: Final = (504,)
 
 def meanings() -> dict[int, dict[str, str]]:
     """Return what each code means, by status and code."""
-    texts = dict(_documented(PenstockError))
+    texts = {code: (one.__doc__ or "").partition("\n")[0] for code, one in BY_CODE.items()}
     told = {code: (status, texts.get(code, "")) for code, status in STATUS.items()} | REFUSED
     found: dict[int, dict[str, str]] = {}
     for code, (status, text) in sorted(told.items()):
@@ -85,10 +85,3 @@ def error_references(statuses: Iterable[int]) -> dict[str, Any]:
         str(status): {"$ref": f"#/components/responses/Error{status}"}
         for status in sorted(set(statuses))
     }
-
-
-def _documented(cls: type[PenstockError]) -> Iterable[tuple[str, str]]:
-    text = (cls.__doc__ or "").partition("\n")[0]
-    yield cls.code, text
-    for one in cls.__subclasses__():
-        yield from _documented(one)

@@ -21,6 +21,7 @@ import psutil
 from starlette.responses import Response
 
 from penstock.errors import (
+    BY_CODE,
     ConfigError,
     Overloaded,
     PenstockError,
@@ -31,7 +32,7 @@ from penstock.errors import (
 from penstock.gateway.errors import Refused
 from penstock.gateway.exchange import JSON, Exchange
 from penstock.model.application import App
-from penstock.runtime.api import BY_CODE, raised_by
+from penstock.runtime.api import raised_by
 from penstock.runtime.config import PREFIX, Config
 
 _log = logging.getLogger(__name__)

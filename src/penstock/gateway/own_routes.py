@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from penstock.errors import Aborted, NoSuchEntity, RequestError
+from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
 from penstock.gateway.answers import failure, headers_of, plain, value_of
 from penstock.gateway.calls import Calls, read_arguments
 from penstock.gateway.errors import STATUS, error_response
@@ -19,7 +19,16 @@ from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.route import SHOW, Route
 
-_REFUSALS: Final = frozenset({Aborted.code, *(one.code for one in Aborted.__subclasses__())})
+_REFUSALS: Final = frozenset(
+    code for code, one in BY_CODE.items() if issubclass(one, Aborted) and one is not Internal
+)
+
+
+def _is_refusal(code: str) -> bool:
+    """Say whether the application refused; a code that Penstock does not know is its own."""
+    return code in _REFUSALS or code not in STATUS
+
+
 """What the application itself refuses; answered with the route's own status."""
 
 
@@ -67,7 +76,7 @@ class _Called:
             exchange, route.entity, path.get(route.key), route.method, ((), given)
         )
         if reply.error is not None:
-            status = route.refused if reply.error in _REFUSALS else STATUS.get(reply.error, 400)
+            status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
             return failure(reply, status)
         value = value_of(reply)
         if self._created:

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -77,22 +77,11 @@ class Runtime(Protocol):
 
 def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
     """Return the error with a code; `Aborted` stands for exceptions of user code."""
-    found = BY_CODE.get(code, errors.Aborted)
+    found = errors.BY_CODE.get(code, errors.Aborted)
     error = found.__new__(found)
     Exception.__init__(error, message if kind == found.__name__ else f"{kind}: {message}")
     error.kind = kind
     return error
-
-
-def _tree(root: type[errors.PenstockError]) -> dict[str, type[errors.PenstockError]]:
-    found = {root.code: root}
-    for child in root.__subclasses__():
-        found.update(_tree(child))
-    return found
-
-
-BY_CODE: Final = _tree(errors.PenstockError)
-"""The error classes by their stable codes."""
 
 
 class Caller(Calling):

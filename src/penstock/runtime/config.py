@@ -305,6 +305,7 @@ _RANGES: Final = {
     "limits.depth": (50, 100_000),
     "limits.reply_bytes": (64, _HUGE),
     "limits.state_bytes": (64, _HUGE),
+    "limits.output_bytes": (64, _HUGE),
     "limits.entities": (1, _HUGE),
     "gateway.port": (0, 65_535),
     "gateway.processes": (1, 64),

@@ -52,6 +52,8 @@ class Guard:
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
             self._limit_memory()
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._stop)
             seconds = self._limits.time_ms / 1_000 / TICKS
             self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
@@ -71,6 +73,8 @@ class Guard:
             signal.setitimer(signal.ITIMER_PROF, 0)
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
+            if signal.getsignal(signal.SIGINT) == self._stop:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
         sys.setrecursionlimit(self._depth_before)
@@ -87,6 +91,11 @@ class Guard:
         if hard != resource.RLIM_INFINITY:
             soft = min(soft, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        """End the process as Ctrl-C does; a `KeyboardInterrupt` of a handler's own is an outcome."""
+        self._executor.stopped = self._executor.running
+        raise KeyboardInterrupt
 
     def _tick(self, _signal: int, _frame: FrameType | None) -> None:
         executor = self._executor

@@ -45,6 +45,7 @@ class LocalRuntime:
         self.call = Caller(self)
         self._limits = limits or Limits()
         self._executor = Executor(app, self.state.get, self._limits)
+        self._executor.keeps_raised = True
         self._clock = clock
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
 
