@@ -61,7 +61,7 @@ def test_key_made_opens_a_gateway(keys: Run) -> None:
     _, out, _ = keys("add", "web", "--scope", "read:Item", "--data", "data", SHOP)
     door = Authenticator.of(Config(Path("data")), load_app(SHOP))
     headers = [(b"authorization", f"Bearer {out.strip()}".encode())]
-    assert door.identify(headers) == Principal("web", frozenset({Scope("read:Item")}))
+    assert door.identify(headers) == Principal("web", frozenset({Scope("read:Item")}), "web")
 
 
 def test_first_key_is_announced(keys: Run) -> None:

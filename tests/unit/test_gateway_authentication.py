@@ -82,7 +82,7 @@ def test_key_identifies_its_principal(tmp_path: Path) -> None:
     """A key stands for its name and exactly its scopes, in either header."""
     secret = new_key(tmp_path)
     door = authenticator(tmp_path)
-    principal = Principal("web", frozenset({ADD}))
+    principal = Principal("web", frozenset({ADD}), "web")
     assert door.identify(bearer(secret)) == principal
     assert door.identify([(b"x-api-key", secret.encode())]) == principal
     assert door.identify([(b"authorization", b"bEARER " + secret.encode())]) == principal
@@ -269,7 +269,7 @@ def test_keys_and_tokens_work_side_by_side(tmp_path: Path) -> None:
     jwks.write_text(json.dumps({"keys": [OKPAlgorithm.to_jwk(signer.public_key(), as_dict=True)]}))
     door = authenticator(tmp_path, jwks=jwks)
     token = jwt.encode({"sub": "mia", "exp": time.time() + 60, "scope": "sql"}, signer, "EdDSA")
-    assert door.identify(bearer(token)) == Principal("mia", frozenset({Scope("sql")}))
+    assert door.identify(bearer(token)) == Principal("mia", frozenset({Scope("sql")}), "@mia")
     assert not lets_in(door, [])
     secret = new_key(tmp_path)
     eventually(lambda: lets_in(door, bearer(secret)))

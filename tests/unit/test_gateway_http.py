@@ -268,7 +268,7 @@ def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
         "reader's feed": 503,  # no view runs here, and it came as far as that
         "caller's feed": 403,
         "caller asks": 200,
-        "stranger asks": 403,
+        "stranger asks": 404,
         "anybody's health": 200,
     }
 

@@ -75,7 +75,7 @@ def forged(header: dict[str, Any], signature: bytes = b"") -> bytes:
 def test_token_identifies_its_subject(tmp_path: Path, key: Any, algorithm: str, kid: str) -> None:
     """A token signed with any key of the file stands for its subject and its scopes."""
     token = signed({"scope": "sql call:Item.add"}, key=key, algorithm=algorithm, kid=kid)
-    expected = Principal("mia", frozenset({Scope("sql"), Scope("call:Item.add")}))
+    expected = Principal("mia", frozenset({Scope("sql"), Scope("call:Item.add")}), "@mia")
     assert tokens(tmp_path).principal(token, time.time()) == expected
 
 
@@ -279,6 +279,18 @@ def test_subject_is_fit_for_a_log(tmp_path: Path) -> None:
     name = tokens(tmp_path).principal(signed({"sub": "a\nb\x1b[2J" + "c" * 500}), time.time()).name
     assert name.isprintable()
     assert len(name) == 128
+
+
+def test_no_two_subjects_share_their_ids(tmp_path: Path) -> None:
+    """Request ids are kept apart also where the names that people see are the same."""
+    door = tokens(tmp_path)
+    subjects = ["mia", "mia~x", "mia%7Ex", "a/b", "\u00e9", "=", "c" * 300, "c" * 301, "", None]
+    claims = [{"sub": one, "scope": "sql"} for one in subjects]
+    given = [signed(one if one["sub"] is not None else {"sub": "", "n": 1}) for one in claims]
+    found = [door.principal(one, time.time()).namespace for one in given]
+    assert len(set(found)) == len(subjects)
+    assert found[:5] == ["@mia", "@mia%7Ex", "@mia%257Ex", "@a%2Fb", "@%C3%A9"]
+    assert all(len(one) <= 257 and "~" not in one for one in found)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
 from penstock.cli.failure import REPLY_IS_ERROR, show
 from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
 from penstock.errors import PenstockError, RequestError, TimedOut
+from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
@@ -54,7 +55,8 @@ def call(
     words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="What to call; see above.")],
     data: DataOption = None,
     request_id: Annotated[
-        str | None, typer.Option("--request-id", metavar="ID", help="Default: a new one.")
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
@@ -65,7 +67,7 @@ def call(
     application = load_app(app)
     settings = config_of(default_data(application.name), data=data, file=config)
     body, touches = request_of(application, words)
-    chosen = RequestId(request_id or uuid.uuid4().hex)
+    chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
     settings.data.mkdir(parents=True, exist_ok=True)
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)

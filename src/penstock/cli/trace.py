@@ -37,6 +37,10 @@ entity next.
 Examples:
   penstock trace checkout-17 examples/shop
   penstock trace checkout-17 examples/shop --data DIR --json
+  penstock trace web~checkout-17 examples/shop
+
+\b
+The last one was made with the API key `web`; SQL shows ids as they are named here.
 """
 
 _UNITS: Final = ((1_000_000, "s"), (1_000, "ms"))

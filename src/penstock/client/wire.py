@@ -26,7 +26,7 @@ MSGPACK: Final = "application/msgpack"
 DERIVED: Final = "-"
 """In the place of a key: a creation shall derive it."""
 
-_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _TOLD_MAX: Final = 200
 
 
@@ -49,7 +49,7 @@ def question_of(app: App | None, call: Call, request_id: str, place: str) -> Que
     """
     if not _REQUEST_ID.fullmatch(request_id):
         raise RequestError(
-            f"{request_id!r} is no request id: 1 to 1024 printable ASCII characters, no spaces"
+            f"{request_id!r} is no request id: 1 to 1024 printable ASCII characters, no spaces, no ~"
         )
     kind = JSON if app is None else MSGPACK
     key, content = _plain(call) if app is None else _typed(app, call)

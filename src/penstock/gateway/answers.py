@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import Epoch
 from penstock.gateway.errors import STATUS, error_response
 from penstock.gateway.exchange import JSON, MSGPACK
 from penstock.model.request import decode_failure
@@ -56,29 +56,41 @@ def _key_text(key: Any) -> str:
     return key if isinstance(key, str) else _encode(key).decode().strip('"')
 
 
-def headers_of(epoch: Epoch, request_id: RequestId | str = "") -> dict[str, str]:
+def headers_of(epoch: Epoch, request_id: str = "") -> dict[str, str]:
     """Return what every answer carries."""
     headers = {EPOCH: str(epoch)}
     if request_id:
-        headers[REQUEST_ID] = str(request_id)
+        headers[REQUEST_ID] = request_id
     return headers
 
 
-def answer(reply: Reply, accept: str) -> Response:
-    """Answer a call: the value as JSON, or the reply as it is where MessagePack is wanted."""
-    headers = headers_of(reply.epoch, reply.request_id)
+def answer(reply: Reply, request_id: str, accept: str) -> Response:
+    """Answer a call: the value as JSON, or the reply as it is where MessagePack is wanted.
+
+    Args:
+        reply: What became of it.
+        request_id: As the caller knows it.
+        accept: The header of that name.
+    """
+    headers = headers_of(reply.epoch, request_id)
     if MSGPACK in accept:
         status = 200 if reply.error is None else STATUS.get(reply.error, 400)
         return Response(reply.data, status, headers, MSGPACK)
     if reply.error is None:
         return Response(json_of(_decode(reply.data)), 200, headers, JSON)
-    return failure(reply, STATUS.get(reply.error, 400))
+    return failure(reply, request_id, STATUS.get(reply.error, 400))
 
 
-def failure(reply: Reply, status: int) -> Response:
-    """Answer with the failure that a reply is."""
+def failure(reply: Reply, request_id: str, status: int) -> Response:
+    """Answer with the failure that a reply is.
+
+    Args:
+        reply: What became of a request.
+        request_id: As the caller knows it.
+        status: Of the answer.
+    """
     told = decode_failure(reply.data)
-    headers = headers_of(reply.epoch, reply.request_id)
+    headers = headers_of(reply.epoch, request_id)
     return error_response(status, told.code, told.kind, told.message, headers)
 
 

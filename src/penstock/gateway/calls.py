@@ -8,17 +8,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
+from urllib.parse import quote
 
 from starlette.responses import Response
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.base.ids import LogPartition, Lsn
 from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
 from penstock.gateway.answers import answer, headers_of, json_of, value_of
 from penstock.gateway.errors import Refused
 from penstock.gateway.exchange import JSON, MSGPACK, Exchange
 from penstock.gateway.following import Following
 from penstock.gateway.notes import NOTES, Notes
-from penstock.gateway.request_ids import RequestIds
+from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.submission import ONLY, Submission
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
@@ -74,7 +75,7 @@ class Calls:
         exchange.principal.require_call(target[0], target[2])
         arguments = await self._arguments(exchange, target[0], target[2])
         reply = await self.process(exchange, *target, arguments)
-        return answer(reply, exchange.headers.get("accept", ""))
+        return answer(reply, exchange.request_id, exchange.headers.get("accept", ""))
 
     async def send(self, exchange: Exchange) -> Response:
         """Serve `POST /send/…`: append, or schedule with `?delay=`, and answer at once."""
@@ -82,32 +83,37 @@ class Calls:
         exchange.principal.require_call(entity, method)
         arguments = await self._arguments(exchange, entity, method)
         delay_s = exchange.seconds("delay", 0.0, DELAY_MAX_S)
-        request_id = self._id_of(exchange)
+        self._name(exchange)
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
+            request_id = stored_id(exchange.principal, exchange.request_id)
             await self._submission.schedule(request_id, body, touches, due_us)
         else:
             await self._append(exchange, entity, method, body, touches)
-        headers = headers_of(self._following.epoch, request_id)
-        headers["Location"] = f"/requests/{request_id}"
-        return Response(json_of({"request_id": request_id}), 202, headers, JSON)
+        headers = headers_of(self._following.epoch, exchange.request_id)
+        headers["Location"] = f"/requests/{quote(exchange.request_id, safe='')}"
+        return Response(json_of({"request_id": exchange.request_id}), 202, headers, JSON)
 
     async def status(self, exchange: Exchange) -> Response:
         """Serve `GET /requests/{id}`: what became of a request; `?wait=` waits for its reply."""
-        request_id = RequestId(exchange.path["id"])
+        request_id = exchange.named_id()
+        exchange.request_id = exchange.path["id"]
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         wait_s = exchange.seconds("wait", 0.0, limit_s)
         place = await self._submission.place_of(request_id)
         if place is None:
             due_us = await self._submission.due_of(request_id)
             if due_us is not None:
-                return self._standing(request_id, {"status": "scheduled", "due_us": due_us})
+                told: dict[str, Any] = {"status": "scheduled", "due_us": due_us}
+                return self._standing(exchange, told)
             place = await self._submission.place_of(request_id)  # it may have become due meanwhile
         if place is None:
             raise Refused(
-                404, "not-found", f"no request has the id {request_id}, or it is known no longer"
+                404,
+                "not-found",
+                f"no request has the id {exchange.request_id}, or it is known no longer",
             )
         await self._check_asker(exchange, place)
         try:
@@ -115,10 +121,10 @@ class Calls:
                 raise TimedOut("nobody waits")
             reply = await self._following.reply(place, wait_s or limit_s)
         except TimedOut:
-            return self._standing(request_id, {"status": "pending", "lsn": place[1]})
+            return self._standing(exchange, {"status": "pending", "lsn": place[1]})
         if MSGPACK in exchange.headers.get("accept", ""):
-            return answer(reply, MSGPACK)
-        told: dict[str, Any] = {"status": "answered", "lsn": reply.lsn}
+            return answer(reply, exchange.request_id, MSGPACK)
+        told = {"status": "answered", "lsn": reply.lsn}
         if reply.error is None:
             told["value"] = value_of(reply)
         else:
@@ -128,7 +134,7 @@ class Calls:
                 "kind": failed.kind,
                 "message": failed.message,
             }
-        return self._standing(request_id, told, reply)
+        return self._standing(exchange, told, reply)
 
     async def process(
         self, exchange: Exchange, entity: str, key: object, method: str, arguments: Arguments
@@ -141,7 +147,7 @@ class Calls:
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         if b"timeout" in exchange.scope["query_string"]:
             timeout_s = exchange.seconds("timeout", timeout_s, timeout_s)
-        self._id_of(exchange)
+        self._name(exchange)
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
         lsn = await self._append(exchange, entity, method, body, touches)
@@ -155,7 +161,7 @@ class Calls:
         self, exchange: Exchange, entity: str, method: str, body: bytes, touches: bytes
     ) -> Lsn:
         """Append a request under the exchange's id, and note it where exchanges are traced."""
-        request_id = RequestId(exchange.request_id)
+        request_id = stored_id(exchange.principal, exchange.request_id)
         append = self._submission.append(request_id, body, touches)
         notes: Notes | None = exchange.scope.get(NOTES)
         if notes is None:
@@ -166,11 +172,13 @@ class Calls:
         return lsn
 
     async def _check_asker(self, exchange: Exchange, place: Place) -> None:
-        """Let those ask for a reply who may make the request.
+        """Let those ask for a reply who may make the request, and operators.
 
         Raises:
             Forbidden: The principal may not.
         """
+        if exchange.principal.is_admin:
+            return
         body = await self._submission.body_of(place)
         if body is None:  # forgotten by the log
             exchange.principal.require_admin()
@@ -209,10 +217,9 @@ class Calls:
             )
         return body, touches
 
-    def _id_of(self, exchange: Exchange) -> RequestId:
-        chosen = exchange.chosen_id() or self._ids.draw()
-        exchange.request_id = chosen
-        return RequestId(chosen)
+    def _name(self, exchange: Exchange) -> None:
+        """Give the exchange the request id that its caller has chosen, or a new one."""
+        exchange.request_id = exchange.chosen_id() or self._ids.draw()
 
     def _check_load(self) -> None:
         """Refuse instead of letting queues grow.
@@ -228,8 +235,9 @@ class Calls:
             raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 
     def _standing(
-        self, request_id: RequestId, told: dict[str, Any], reply: Reply | None = None
+        self, exchange: Exchange, told: dict[str, Any], reply: Reply | None = None
     ) -> Response:
         epoch = self._following.epoch if reply is None else reply.epoch
-        body = {"request_id": request_id, "epoch": None if reply is None else epoch, **told}
-        return Response(json_of(body), 200, headers_of(epoch, request_id), JSON)
+        known = {"request_id": exchange.request_id, "epoch": None if reply is None else epoch}
+        headers = headers_of(epoch, exchange.request_id)
+        return Response(json_of(known | told), 200, headers, JSON)

@@ -11,14 +11,15 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope
 
+from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.errors import Refused
 from penstock.gateway.principal import Principal
+from penstock.gateway.request_ids import check_chosen, named_id
 from penstock.runtime.config import GatewayConfig
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
-_PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
 # A string that does not end reaches to the end, so that each byte is looked at once.
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _JSON_KINDS: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
@@ -36,6 +37,7 @@ class Exchange:
         path: What the names in the route's path stand for.
         headers: By lower-case name; of repeated ones the last.
         principal: Who asks.
+        request_id: As the principal knows it; empty where there is none.
     """
 
     __slots__ = ("_config", "_receive", "_scope", "headers", "path", "principal", "request_id")
@@ -182,17 +184,19 @@ class Exchange:
         """Return the request id that the caller has chosen, if any.
 
         Raises:
-            RequestError: It is too long, or not printable.
+            RequestError: It is too long, not printable, or holds a `~`.
         """
         text = self.headers.get("idempotency-key")
-        if text is None:
-            return None
-        if len(text) > self._config.key_bytes_max or not _PRINTABLE.fullmatch(text):
-            raise RequestError(
-                f"Idempotency-Key is 1 to {self._config.key_bytes_max} printable ASCII "
-                "characters without spaces"
-            )
-        return text
+        return None if text is None else check_chosen(text, self._config.key_bytes_max)
+
+    def named_id(self) -> RequestId:
+        """Return the request, as the log stores its id, that the path names.
+
+        Raises:
+            RequestError: It is no request id.
+            Forbidden: It is another principal's.
+        """
+        return named_id(self.principal, self.path["id"], self._config.key_bytes_max)
 
 
 def check_depth(text: bytes, most: int) -> None:

@@ -72,15 +72,17 @@ class History:
         """Serve `GET /requests/{id}/trace`.
 
         Raises:
-            Forbidden: The principal may not ask in SQL, which shows as much.
+            Forbidden: The principal may not ask in SQL, which shows as much, or the request is
+                another principal's.
             Refused: There is no such request.
             Overloaded: Too many of these run already.
             TimedOut: It took too long.
             RecordTooLarge: The answer is larger than a gateway holds.
         """
         exchange.principal.require_sql()
+        request_id = exchange.named_id()
         try:
-            return await self._told(exchange, "trace", (), exchange.path["id"])
+            return await self._told(exchange, "trace", (), request_id)
         except RequestError as error:
             raise Refused(404, "not-found", str(error)) from error
 
@@ -93,7 +95,7 @@ class History:
         """
         exchange.principal.require_sql()
         entity, key = exchange.path["entity"], exchange.path["key"]
-        self._app.signature(entity, "exists")  # says what there is, where this is not
+        self._app.key_of(entity, key)  # says what there is, where this is not
         options: list[str] = []
         for name, text in exchange.query().items():
             options += [f"--{name}", str(_number(name, text))]

@@ -207,7 +207,7 @@ class KeyRing:
             one.id.encode(): (
                 bytes.fromhex(one.digest),
                 one.expires.timestamp() if one.expires is not None else float("inf"),
-                Principal(one.name, frozenset(one.scopes)),
+                Principal(one.name, frozenset(one.scopes), one.name),
             )
             for one in keys
         }

@@ -40,8 +40,8 @@ ID: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "The request's id. The same id with the same body takes effect once, and gets "
-    "the same answer; with another body it is refused.",
-    "schema": {"type": "string", "pattern": "^[!-~]+$", "maxLength": 1_024},
+    "the same answer; with another body it is refused. Ids of different keys have nothing in common.",
+    "schema": {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
 }
 MIN_EPOCH: Final = {
     "name": "Penstock-Min-Epoch",

@@ -77,11 +77,11 @@ class _Called:
         )
         if reply.error is not None:
             status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
-            return failure(reply, status)
+            return failure(reply, exchange.request_id, status)
         value = value_of(reply)
         if self._created:
             value = {self._created: value}
-        headers = headers_of(reply.epoch, reply.request_id)
+        headers = headers_of(reply.epoch, exchange.request_id)
         return plain(value, route.status, route.content_type, headers)
 
     async def _more(self, exchange: Exchange) -> dict[str, Any]:

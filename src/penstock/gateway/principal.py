@@ -50,10 +50,18 @@ class Principal:
     Attributes:
         name: For people: the key's name, or the token's subject. Printable, at most 128 characters.
         scopes: All that it may do.
+        namespace: What its request ids are stored under, without `~`; no two principals share one.
+            Empty for the anonymous, whose ids are stored as they are.
     """
 
     name: str
     scopes: frozenset[Scope]
+    namespace: str = ""
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may see and do what is for operators."""
+        return ADMIN in self.scopes or EVERYTHING in self.scopes
 
     def require_call(self, entity: str, method: str) -> None:
         """Check that it may call a method, or a function where `entity` is empty.

@@ -1,15 +1,88 @@
-"""Request ids that nobody can guess: 128 random bits, as the caller of a request may choose none.
+"""Request ids: as callers choose and name them, as the log stores them, and new ones.
 
-Who knows an id may ask for its reply, so the bits are the operating system's; they are fetched for
+Ids belong to their principal: the same id of two principals is two requests, and neither of them can
+take the other's, ask about it or get its reply. So the log stores `principal~id`, which is what SQL,
+the commands, traces and `penstock.request_id()` show. Without keys and tokens there is one principal,
+whose ids are stored as they are. No id that a caller chooses holds a `~`, and no principal's name in
+front of it does, so that a stored id is read in one way only.
+
+New ids are 128 random bits that nobody can guess: whoever knows an id may ask for its reply, so the bits are the operating system's; they are fetched for
 many ids at once, because each fetch lets go of the interpreter, and waiting for it again costs ten
 times as much as all else that an id takes.
 """
 
 import os
+import re
 from typing import Final
+
+from penstock.base.ids import RequestId
+from penstock.errors import RequestError
+from penstock.gateway.principal import Principal
+
+SEPARATOR: Final = "~"
+"""Between principal and id; URLs hold it as it is."""
 
 _BYTES: Final = 16
 _AT_ONCE: Final = 512
+_CHOSEN: Final = re.compile(r"[!-}]+")  # printable ASCII without space and `~`
+_STORED: Final = re.compile(r"(?:[!-}]*~)?[!-}]+")
+
+
+def check_chosen(text: str, bytes_max: int) -> str:
+    """Return the id that a caller has chosen for a request.
+
+    Raises:
+        RequestError: It is too long, not printable, or holds a `~`.
+    """
+    if len(text) > bytes_max or not _CHOSEN.fullmatch(text):
+        raise RequestError(
+            f"a request id takes 1 to {bytes_max} printable ASCII characters without spaces and "
+            f"without {SEPARATOR}, which separates it from its principal"
+        )
+    return text
+
+
+def check_stored(text: str) -> RequestId:
+    """Return an id as the log stores it.
+
+    Raises:
+        RequestError: The log has no such ids.
+    """
+    if not _STORED.fullmatch(text):
+        raise RequestError(
+            f"{text!r} is no request id: printable ASCII characters without spaces, and at most "
+            f"one {SEPARATOR}, after the name of the principal"
+        )
+    return RequestId(text)
+
+
+def stored_id(principal: Principal, chosen: str) -> RequestId:
+    """Return what the log stores for an id that a principal has chosen."""
+    if not principal.namespace:
+        return RequestId(chosen)
+    return RequestId(f"{principal.namespace}{SEPARATOR}{chosen}")
+
+
+def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
+    """Return the stored id that a principal names in a path.
+
+    Args:
+        principal: Who names it.
+        text: One of the principal's own ids, or `principal~id` in full; `~id` is a request that
+            was made without a principal.
+        bytes_max: What an id may take.
+
+    Raises:
+        RequestError: It is no id.
+        Forbidden: It is another principal's, and the principal lacks the scope `admin`.
+    """
+    namespace, separator, chosen = text.rpartition(SEPARATOR)
+    if not separator:
+        return stored_id(principal, check_chosen(text, bytes_max))
+    check_chosen(chosen, bytes_max)
+    if namespace != principal.namespace:
+        principal.require_admin()
+    return check_stored(text if namespace else chosen)
 
 
 class RequestIds:

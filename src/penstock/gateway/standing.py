@@ -156,6 +156,14 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
     },
 }
 
+_NAMED: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "description": "An id that this caller has chosen or was given. With the scope `admin` also "
+    "`principal~id`, or `~id` where there was no principal.",
+    "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
+}
 _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 
 
@@ -201,7 +209,7 @@ def _trace() -> dict[str, Any]:
         "summary": "Show what a request did.",
         "description": "Its calls, what it read and changed, and its place in the order. It is run "
         "again for that, which takes seconds; wants the scope `sql`.",
-        "parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}],
+        "parameters": [dict(_NAMED)],
         "responses": {
             "200": {"description": "What it did.", "content": content},
             **error_references((*ALWAYS, 413, 429, 504)),
@@ -219,7 +227,7 @@ def _requests() -> dict[str, Any]:
         "tags": ["Requests"],
         "summary": "Ask what became of a request.",
         "parameters": [
-            {"name": "id", "in": "path", "required": True, "schema": _TEXT},
+            dict(_NAMED),
             seconds("wait", "Seconds to wait for its reply."),
         ],
         "responses": {

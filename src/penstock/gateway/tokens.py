@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import jwt
 
@@ -26,6 +27,7 @@ from penstock.runtime.config import GatewayConfig
 LEEWAY_S: Final = 30
 REMEMBERED_MAX: Final = 10_000
 NAME_MAX: Final = 128
+NAMESPACE_MAX: Final = 256
 
 # Padding is no part of a JWT; without it, each token can be written in one way only.
 _SHAPE: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -76,7 +78,8 @@ class Tokens:
         if found is not None and now_s < found[1]:
             return found[0]
         claims = self._verified(token, keys)
-        principal = Principal(_name_of(claims), granted(_words_of(claims)))
+        namespace = _namespace_of(claims, digest)
+        principal = Principal(_name_of(claims), granted(_words_of(claims)), namespace)
         self._remember(digest, principal, float(claims["exp"]) + LEEWAY_S)
         return principal
 
@@ -132,6 +135,21 @@ def _reason(error: Exception) -> str:
 def _name_of(claims: Mapping[str, Any]) -> str:
     name = str(claims.get("sub", "token"))[:NAME_MAX]
     return "".join(one if one.isprintable() else "?" for one in name)
+
+
+def _namespace_of(claims: Mapping[str, Any], digest: bytes) -> str:
+    """Return what a token's request ids are stored under.
+
+    That is `@` and the subject with what is no letter, digit or one of `-._@:` percent-encoded. A
+    long one is `@=` and its SHA-256. A token without a subject shares its ids with no other token.
+    """
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject:
+        return f"@={digest.hex()}"
+    text = quote(subject, safe="@:", errors="surrogatepass").replace("~", "%7E")
+    if len(text) > NAMESPACE_MAX:
+        text = f"={hashlib.sha256(subject.encode(errors='surrogatepass')).hexdigest()}"
+    return f"@{text}"
 
 
 def _words_of(claims: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,9 @@ export const key = {
   set: (text) => (text ? sessionStorage.setItem(STORED, text) : sessionStorage.removeItem(STORED)),
 };
 
+/** Return how a stored request id is named to the gateway; with a key, plain ids want a `~`. */
+export const named = (id) => (key.get() && !id.includes("~") ? `~${id}` : id);
+
 /** Return the address of a path of the gateway. */
 export const address = (path) => new URL(path.replace(/^\//, ""), ROOT);
 

@@ -1,6 +1,6 @@
 // Requests: what became of one, found by its id, and the newest of them.
 
-import { ask, encode, sql } from "./api.js";
+import { ask, encode, named, sql } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { clock, count, plural } from "./format.js";
 import { dataTable, isNumeric } from "./table.js";
@@ -161,7 +161,7 @@ function link(id) {
   const text = id.length > ID_SHOWN ? `${id.slice(0, ID_SHOWN - 1)}…` : id;
   return el(
     "a",
-    { href: `#/requests/${encodeURIComponent(id)}`, class: "reference", title: id },
+    { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference", title: id },
     text,
   );
 }

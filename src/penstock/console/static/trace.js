@@ -1,6 +1,6 @@
 // Trace: what one request did, run again and watched: its calls, and what it made of entities.
 
-import { ask, encode } from "./api.js";
+import { ask, encode, named } from "./api.js";
 import { cells, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show, svg } from "./dom.js";
 import { count, moment, plural, short } from "./format.js";
@@ -13,8 +13,8 @@ const OPEN_MAX = 200;
 /** Return the address of a request's trace. */
 export const traceLink = (id) => `#/requests/${encodeURIComponent(id)}/trace`;
 
-/** Return a link to a request's trace, named by its id. */
-export const traceOf = (id) => el("a", { href: traceLink(id), class: "reference" }, id);
+/** Return a link to a request's trace, named by its stored id. */
+export const traceOf = (id) => el("a", { href: traceLink(named(id)), class: "reference" }, id);
 
 /** Show a request's trace as a page of its own; it is asked for until the page is left. */
 export function showTrace(body, heading, id) {
