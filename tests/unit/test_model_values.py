@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, Literal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -79,6 +80,7 @@ class Thing:
     anything: Any = None
     loose: list = []  # type: ignore[type-arg]
     colours: dict[Colour, int] = {}
+    moments: dict[tuple[datetime, int], set[datetime]] = {}
 
     def put(self, name: str, index: int) -> None:
         setattr(self, name, CASES[name][index])
@@ -90,6 +92,8 @@ class Thing:
         value, expected = getattr(self, name), CASES[name][index]
         if isinstance(expected, float) and math.isnan(expected):
             return isinstance(value, float) and math.isnan(value)
+        if isinstance(expected, datetime):
+            return bool(value == expected.astimezone(UTC)) and value.tzinfo is UTC
         return bool(value == expected) and type(value) is type(expected)
 
     @readonly
@@ -99,6 +103,9 @@ class Thing:
 
 
 NAIVE = datetime(2026, 1, 1, 1, 2, 3, 4, tzinfo=UTC).replace(tzinfo=None)
+BERLIN = ZoneInfo("Europe/Berlin")
+WEST = timezone(timedelta(hours=-1))
+FOLDED = datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN)  # for the second time that night
 CASES: dict[str, list[Any]] = {
     "integer": [5, -(2**63), 2**64 - 1],
     "number": [1.5, -0.0, math.inf, math.nan, 1e-320],
@@ -106,7 +113,7 @@ CASES: dict[str, list[Any]] = {
     "flag": [True],
     "data": [bytes(range(256))],
     "nothing": [None],
-    "moment": [datetime(1, 1, 1, tzinfo=UTC), NAIVE],
+    "moment": [datetime(1, 1, 1, tzinfo=UTC), FOLDED],
     "day": [date(9999, 12, 31)],
     "clock": [time(23, 59, 59, 999_999)],
     "span": [timedelta(days=-1, microseconds=1)],
@@ -132,6 +139,7 @@ CASES: dict[str, list[Any]] = {
     "anything": [{"a": [1, {"b": None}]}, "x", {1: 2, "x": 3}],
     "loose": [[1, "x", [2]]],
     "colours": [{Colour.RED: 1, Colour.BLUE: 2}],
+    "moments": [{(datetime(2026, 1, 1, tzinfo=BERLIN), 1): {datetime(2026, 7, 1, tzinfo=BERLIN)}}],
 }
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
@@ -141,9 +149,16 @@ WRONG: dict[str, list[Any]] = {
     "text": [5, b"x", None, date(2026, 1, 1), UUID(int=1), Decimal(1), Colour.RED, "\ud800"],
     "flag": [1, "true", None],
     "data": ["x", None, [1]],
-    "moment": ["2026-01-01T00:00:00Z", date(2026, 1, 1), 5],
+    "moment": [
+        "2026-01-01T00:00:00Z",
+        date(2026, 1, 1),
+        5,
+        NAIVE,
+        datetime.max.replace(tzinfo=WEST),
+    ],
+    "clock": [time(1, tzinfo=UTC), time(1, tzinfo=BERLIN), "01:00:00"],
     "day": ["2026-01-02", NAIVE, datetime(2026, 1, 1, tzinfo=UTC)],
-    "money": [1, 1.5, "1.5"],
+    "money": [1, 1.5, "1.5", Decimal("NaN"), Decimal("sNaN")],
     "uuid": [str(UUID(int=1)), 1],
     "colour": ["blue", None, Size.SMALL],
     "size": [7],
@@ -157,9 +172,10 @@ WRONG: dict[str, list[Any]] = {
     "either": [1.5, []],
     "address": [{"street": "s"}, HomeAddress("s"), Address(5), Tree(1.0)],  # type: ignore[arg-type]
     "tree": [Tree("x")],  # type: ignore[arg-type]
-    "anything": [object(), Thing("a"), 2**70, ENDLESS, {"a": {Thing("a")}}, Colour.RED],
+    "anything": [NAIVE, object(), Thing("a"), 2**70, ENDLESS, {"a": {Thing("a")}}, Colour.RED],
     "loose": [None, [object()], (1,)],
     "colours": [{"red": 1}],
+    "moments": [{(NAIVE, 1): set()}, {(FOLDED, 1): {NAIVE}}],
 }
 
 app = App("values", Thing)
@@ -222,6 +238,27 @@ def test_order_of_filling_does_not_show(kit: Kit) -> None:
         assert kit.digest() == before
     finally:
         CASES["words"].pop()
+
+
+def test_ambiguous_hour_is_stored_as_an_instant(kit: Kit) -> None:
+    """Where clocks are set back, the instant decides, as a value, as a key and inside of a set."""
+    CASES["moments"].append({(FOLDED, 1): {FOLDED}})
+    try:
+        kit.call.Thing("a").put("moments", 1)
+    finally:
+        CASES["moments"].pop()
+    stored = kit.entity("Thing", "a")
+    assert stored is not None
+    instant = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    assert stored["moments"] == {(instant, 1): {instant}}
+
+
+def test_instant_without_zone_says_what_to_do(kit: Kit) -> None:
+    """A datetime without a zone, and a time of day with one, are refused with the remedy."""
+    with pytest.raises(Aborted, match=r"Thing\.moment: .*no time zone.*tzinfo=UTC"):
+        kit.call.Thing("a").put_wrong("moment", WRONG["moment"].index(NAIVE))
+    with pytest.raises(Aborted, match=r"Thing\.clock: .*replace\(tzinfo=None\)"):
+        kit.call.Thing("a").put_wrong("clock", 0)
 
 
 def test_big_integer_is_named(kit: Kit) -> None:

@@ -2,14 +2,19 @@
 
 Promised: the order in which sets and dictionaries were filled does not show (they are ordered by
 their encoded keys), references become their key's text where the annotation names their class, and
-a value of a class that decoding would not give back is refused. What annotations mean is left to
-`schema`; whether the encoded value fits, to decoding it.
+a value of a class that decoding would not give back is refused. A `datetime` is an instant: it is
+stored in UTC, and one without a time zone is refused; a `time` is a time of day, and one with a time
+zone is refused. So what is read back is never another thing than what was stored, and no two values
+that differ look the same in SQL. What annotations mean is left to `schema`; whether the encoded value
+fits, to decoding it.
 """
 
 import dataclasses
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -42,6 +47,40 @@ def lower_reply(value: Any) -> Any:
     return _lower_inside(value, lower_reply) if reference is None else reference.text_of(value)
 
 
+def lower_instant(value: Any) -> Any:
+    """Lower a `datetime` to UTC; anything else is left to decoding.
+
+    Raises:
+        Unencodable: It has no time zone, or lies outside of the years 1 to 9999 in UTC.
+    """
+    if not isinstance(value, datetime) or value.tzinfo is UTC:
+        return value
+    if value.utcoffset() is None:
+        raise Unencodable(
+            f"{value!r} has no time zone, so it is no instant; say which, as in "
+            "datetime(…, tzinfo=UTC) or moment.replace(tzinfo=UTC)"
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Unencodable(f"{value!r} lies outside of the years 1 to 9999 in UTC") from None
+
+
+def _lower_time(value: Any) -> Any:
+    if isinstance(value, time) and value.tzinfo is not None:
+        raise Unencodable(
+            f"{value!r} is a time of day with a time zone, which is not stored; store "
+            "value.replace(tzinfo=None), and the zone in an attribute of its own"
+        )
+    return value
+
+
+def _lower_decimal(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.is_nan():
+        raise Unencodable(f"{value!r} is not equal to itself and cannot be stored; use None")
+    return value
+
+
 def _lower_inside(value: Any, lower: Lower) -> Any:
     match value:
         case dict():
@@ -55,7 +94,7 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
             fields = dataclasses.fields(value)
             return {field.name: lower(getattr(value, field.name)) for field in fields}
         case _:
-            return value
+            return _lower_time(lower_instant(value))
 
 
 def _hashable(value: Any) -> Hashable:
@@ -160,6 +199,9 @@ _BY_ORIGIN: Final[dict[Any, Callable[[tuple[Any, ...]], Lower | None]]] = {
     frozenset: lambda arguments: _lower_set(lower_of(arguments[0]) if arguments else lower_any),
     dict: lambda arguments: _lower_dict(*map(lower_of, arguments or (Any, Any))),
     tuple: _lower_tuple,
+    datetime: lambda _: lower_instant,
+    time: lambda _: _lower_time,
+    Decimal: lambda _: _lower_decimal,
     typing.Union: _lower_union,
     types.UnionType: _lower_union,
 }
@@ -188,8 +230,7 @@ def alike(value: Any, stored: Any) -> bool:
             same = isinstance(value, type(stored)) and len(value) == len(stored)
             same = same and all(map(alike, value, stored))
         case dict():
-            same = isinstance(value, dict) and value.keys() == stored.keys()
-            same = same and all(alike(value[name], one) for name, one in stored.items())
+            same = isinstance(value, dict) and _alike_pairs(value, stored)
         case _ if reference_type(type(stored)) is not None:  # loaded or not
             same = value == stored
         case _ if dataclasses.is_dataclass(stored):
@@ -198,7 +239,26 @@ def alike(value: Any, stored: Any) -> bool:
                 for field in dataclasses.fields(stored)
             )
         case set() | frozenset() | bytes():  # as good as their mutable or frozen twins
-            same = value == stored
-        case _:
-            same = isinstance(value, type(stored)) and value == stored
+            same = value == stored or _alike_members(value, stored)
+        case _:  # in UTC, because around a change of the clocks == between two zones is false
+            same = isinstance(value, type(stored)) and lower_instant(value) == stored
     return bool(same)
+
+
+def _alike_pairs(value: dict[Any, Any], stored: dict[Any, Any]) -> bool:
+    if value.keys() != stored.keys():
+        value = {_in_utc(name): one for name, one in value.items()}
+    if value.keys() != stored.keys():
+        return False
+    return all(alike(value[name], one) for name, one in stored.items())
+
+
+def _alike_members(value: Any, stored: Any) -> bool:
+    return isinstance(value, set | frozenset) and set(map(_in_utc, value)) == stored
+
+
+def _in_utc(key: Any) -> Any:
+    """Return a dictionary's key, or a set's member, as it is after decoding: instants are in UTC."""
+    if isinstance(key, tuple):
+        return tuple(map(_in_utc, key))
+    return lower_instant(key)

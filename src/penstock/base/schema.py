@@ -111,6 +111,8 @@ def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
         found = [
             why for one in arguments if one is not Ellipsis for why in complaints_of(one, seen)
         ]
+        if origin in (dict, set, frozenset) and not found:
+            found = _unhashable(arguments[0], of=origin)
     elif is_record(annotation):
         try:
             fields = typing.get_type_hints(annotation)
@@ -127,6 +129,22 @@ def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     else:
         return [f"{name_of(annotation)} is not a type that can be stored"]
     return found or _msgspec_complaints(annotation)
+
+
+def _unhashable(annotation: Any, of: type) -> list[str]:
+    """Say which part of the type of a dictionary's keys, or a set's members, can be none."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (tuple, typing.Union, types.UnionType):
+        return [why for one in arguments if one is not Ellipsis for why in _unhashable(one, of)]
+    kind = origin or annotation
+    if of is dict:
+        refused = kind in (list, dict, set, frozenset) or is_record(kind)
+        hint = "; use a scalar, a reference, or a tuple of them"
+    else:
+        refused = kind in (list, dict, set) or (is_record(kind) and kind.__hash__ is None)
+        hint = "; a dataclass can, when it is frozen" if is_record(kind) else ""
+    what = "the key of a dictionary" if of is dict else "the member of a set"
+    return [f"{name_of(annotation)} cannot be {what}{hint}"] if refused else []
 
 
 def _msgspec_complaints(annotation: Any) -> list[str]:
@@ -171,12 +189,25 @@ def encode_key(value: object, annotation: Any) -> str:
     """
     try:
         checked = msgspec.convert(value, annotation)
-        if isinstance(checked, datetime) and checked.tzinfo is not None:
+        if isinstance(checked, datetime):
+            if checked.utcoffset() is None:
+                raise Unencodable(
+                    f"{value!r} has no time zone, so it cannot be a key of type datetime; "
+                    "say which, as in datetime(…, tzinfo=UTC)"
+                )
             checked = checked.astimezone(UTC)  # one instant is one key, wherever it was noted
-        text = checked if annotation is str else msgspec.json.encode(checked).decode().strip('"')
+        if annotation is int and not -(1 << 63) <= checked < 1 << 64:
+            raise OverflowError
+        if annotation is str:
+            text = str.__str__(checked)  # of a subclass, too: the text itself
+        else:
+            text = msgspec.json.encode(checked).decode().strip('"')
         size = len(text.encode())
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
-        raise Unencodable(f"{value!r} cannot be a key of type {name_of(annotation)}") from error
+        limit = " of 64 bits" if annotation is int else ""
+        raise Unencodable(
+            f"{value!r} cannot be a key of type {name_of(annotation)}{limit}"
+        ) from error
     if not 0 < size <= KEY_BYTES_MAX:
         raise Unencodable(f"a key takes 1 to {KEY_BYTES_MAX} bytes as text, this one {size}")
     return text

@@ -131,7 +131,7 @@ class EntityType:
             if self._exact and stored == row:
                 return after
             restored = self._decode(after)
-        except msgspec.ValidationError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Unencodable(self._explain(str(error))) from error
         for name, value in zip(self._names, restored, strict=True):
             if not alike(values[name], value):
