@@ -15,9 +15,10 @@ from penstock.errors import (
     UserError,
 )
 from penstock.model.application import App
-from penstock.model.context import now, random, request_id, savepoint, uuid
+from penstock.model.context import now, random, request_id, uuid
 from penstock.model.entity import entity, key, readonly, transactional
 from penstock.model.route import route
+from penstock.model.savepoint import savepoint
 
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient

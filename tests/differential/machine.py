@@ -87,6 +87,7 @@ class Frame:
         self.me = me
         self.friend = friend
         self.value = 0
+        self.held: list[int] = []
 
     def execute(self, program: Program) -> bool:
         return any(getattr(self, name)(*arguments) for name, *arguments in program)
@@ -105,6 +106,18 @@ class Frame:
 
     def push(self, number: int) -> None:
         self.me.items.append(number)
+
+    def hold(self) -> None:
+        self.held = self.me.items
+
+    def extend(self, number: int) -> None:
+        self.held.append(number)
+
+    def share(self, who: Who) -> None:
+        self.me.items = refer(who).items
+
+    def count(self) -> None:
+        self.value = len(self.me.items)
 
     def chance(self) -> None:
         self.value = random().randrange(1_000)

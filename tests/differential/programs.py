@@ -36,7 +36,9 @@ simple_steps = st.one_of(
     st.just(("mix",)),
     st.tuples(st.just("set"), numbers),
     st.tuples(st.sampled_from(["read", "write"]), whos),
-    st.tuples(st.just("push"), numbers),
+    st.tuples(st.sampled_from(["push", "extend", "extend"]), numbers),
+    st.sampled_from([("hold",), ("hold",), ("count",)]),
+    st.tuples(st.just("share"), whos),
     st.just(("chance",)),
     st.tuples(st.sampled_from(["drop", "has"]), whos),
     st.tuples(st.just("total"), st.lists(whos, max_size=3).map(tuple)),
@@ -58,6 +60,7 @@ def _deeper(steps: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[Any]:
         st.tuples(st.sampled_from(["attempt", "ensure", "when"]), several, several),
         st.tuples(st.just("loop"), st.just(2), several),
         st.builds(_undone, several),
+        st.builds(_aliased, numbers, several),
         st.builds(_caught, st.tuples(st.just("look"), whos, several)),
     )
 
@@ -70,6 +73,11 @@ def _caught(step: Step) -> Step:
 def _undone(program: tuple[Step, ...]) -> Step:
     """Do something, fail, and go on as if nothing had been done."""
     return _caught(("save", (*program, ("fail",))))
+
+
+def _aliased(number: int, program: tuple[Step, ...]) -> Step:
+    """Undo a change that passes by the entity, since a variable holds its list."""
+    return ("loop", 1, (("hold",), _undone((("extend", number), *program)), ("extend", number)))
 
 
 steps = _deeper(_deeper(_deeper(simple_steps, 2), 2), 3)

@@ -55,7 +55,7 @@ class Twin:
     def commit(self) -> None:
         if self.doomed:
             raise Trouble("ReadonlyViolation")
-        self.state = self.live
+        self.state = {name: deepcopy(row) for name, row in self.live.items()}
 
     def row(self, name: Name) -> Row:
         if name not in self.live:
@@ -104,6 +104,7 @@ class Frame:
         self.name = me
         self.friend = friend
         self.value = 0
+        self.held: list[int] = []
 
     @property
     def me(self) -> Row:
@@ -126,6 +127,18 @@ class Frame:
 
     def push(self, number: int) -> None:
         self.me.items.append(number)
+
+    def hold(self) -> None:
+        self.held = self.me.items
+
+    def extend(self, number: int) -> None:
+        self.held.append(number)
+
+    def share(self, who: Who) -> None:
+        self.me.items = self.twin.row(name_of(who)).items
+
+    def count(self) -> None:
+        self.value = len(self.me.items)
 
     def chance(self) -> None:
         self.value = self.twin.random.randrange(1_000)

@@ -17,7 +17,7 @@ from penstock.base.lowering import lower_reply
 from penstock.base.schema import refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
-from penstock.errors import LimitExceeded, RequestError, Unencodable
+from penstock.errors import LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate, deactivate
 from penstock.model.declaration import CREATIONS
@@ -199,7 +199,10 @@ class Executor:
         else:
             result = signature.function(*arguments, **named)
         reply = self._encode(result)
-        writes = txn.changes()
+        writes = txn.conclude()
+        if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
+            changed = next(iter(writes))
+            raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
         self._check_sizes(txn, len(reply), writes)
         return reply, writes
 

@@ -26,6 +26,7 @@ from penstock.model.application import App
 from penstock.model.context import Transaction, active
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
+from penstock.model.savepoint import Block
 
 _TEXT_MAX: Final = 80
 _DEPTH_MAX: Final = 4
@@ -40,9 +41,9 @@ _RETURNS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _CREATE: Final = Transaction.create.__code__
 _DELETE: Final = Transaction.delete.__code__
 _EXISTS: Final = Transaction.exists.__code__
-_REMEMBER: Final = Transaction.remember.__code__
-_RESTORE: Final = Transaction.restore.__code__
-_OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _REMEMBER, _RESTORE})
+_OPEN: Final = Block.open.__code__
+_RESTORE: Final = Block.restore.__code__
+_OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _OPEN, _RESTORE})
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ class _Tracer:
         self._clock = clock
         self._open: list[Call] = []
         self._began: list[float] = []
-        self._marks: list[tuple[Any, Call, int]] = []  # of savepoints: where they began
+        self._marks: list[tuple[Block, Call, int]] = []  # of blocks: where they began
         self.root: Call | None = None
         self.undone: dict[EntityKey, bytes | None] = {}
 
@@ -150,25 +151,23 @@ class _Tracer:
         if back is not None and back.f_code in _OWN:
             return None
         values = frame.f_locals
-        if code is _REMEMBER:
-            frame.f_trace_lines = False
-            return self._remembering
+        if code is _OPEN:
+            if self._open:
+                self._marks.append((values["self"], self._open[-1], len(self._open[-1].calls)))
+            return None
         if code is _RESTORE:
-            self._restore(values["self"], values["memory"])
+            self._restore(values["self"])
             return None
         frame.f_trace_lines = False
         self._push(Call(_own_text(code, values)))
         return self._inside
 
-    def _remembering(self, _: FrameType, event: str, argument: Any) -> Any:
-        if event == "return" and argument is not None and self._open:
-            self._marks.append((argument, self._open[-1], len(self._open[-1].calls)))
-        return self._remembering
-
-    def _restore(self, txn: Transaction, memory: Any) -> None:
-        self.undone.update(_changes(txn))
+    def _restore(self, block: Block) -> None:
+        txn = active()
+        if txn is not None:
+            self.undone.update(_changes(txn))
         for mark, call, since in self._marks:
-            if mark is memory:
+            if mark is block:
                 for one in call.calls[since:]:
                     one.undo()
 

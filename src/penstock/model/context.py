@@ -2,18 +2,16 @@
 
 A transaction keeps one live instance for each entity it touches, loaded from `read` at the first
 touch. Nothing is written anywhere while it runs; `changes` compares what entities are with what
-they were and returns the difference. So undoing a transaction is forgetting it, and a savepoint is
-a copy of the attributes. A process runs one transaction at a time.
+they were and returns the difference. So undoing a transaction is forgetting it. Going back within
+one is left to `savepoint`. A process runs one transaction at a time.
 """
 
 import random as _random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from sys import getrefcount
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import xxhash
@@ -23,20 +21,18 @@ from penstock.errors import (
     AlreadyExists,
     NoSuchEntity,
     OutsideTransaction,
-    ReadonlyViolation,
+    PenstockError,
     Unencodable,
     UserError,
 )
+from penstock.model.copies import Flat, copied
 from penstock.model.entity_type import EntityType
+
+if TYPE_CHECKING:
+    from penstock.model.savepoint import Block
 
 Read = Callable[[EntityKey], bytes | None]
 """Gives the committed attributes of an entity, or None where it does not exist."""
-
-Image = tuple[dict[EntityKey, bytes], frozenset[EntityKey]]
-"""Encoded attributes of the live entities, and the deleted ones: what `@readonly` compares."""
-
-Memory = tuple[dict[EntityKey, dict[str, Any]], frozenset[EntityKey]]
-"""Copied attributes of the live entities, and the deleted ones: what a savepoint goes back to."""
 
 
 def _count_alone() -> int:
@@ -82,17 +78,25 @@ class Transaction:
         time_us: When the request was appended.
         instances: Every reference that exists in it, loaded or not, one for each entity.
         before: Encoded attributes of every entity that was read (None: it did not exist).
+        deleted: The deleted entities, numbered in the order in which they were first deleted.
+        blocks: The open blocks, outermost first (`savepoint`).
+        flats: Of entities that were copied awake, what spares looking at their values again.
+        awake: Once a block was opened: the live entities that do not sleep.
     """
 
     __slots__ = (
         "_aliases",
-        "_deleted",
+        "_doom",
         "_kinds",
         "_random",
         "_read",
         "_uuids",
-        "_violation",
+        "_watched",
+        "awake",
         "before",
+        "blocks",
+        "deleted",
+        "flats",
         "instances",
         "request_id",
         "time_us",
@@ -108,11 +112,15 @@ class Transaction:
         self.instances: dict[EntityKey, Any] = {}
         self.before: dict[EntityKey, bytes | None] = {}
         self._read = read
-        self._deleted: set[EntityKey] = set()
+        self.deleted: dict[EntityKey, int] = {}
+        self.blocks: list[Block] = []
+        self.awake: dict[EntityKey, None] = {}
+        self.flats: dict[EntityKey, dict[str, Flat]] = {}
+        self._watched = False
         self._aliases: dict[EntityKey, list[Any]] = {}
         self._random: _random.Random | None = None
         self._uuids = 0
-        self._violation: ReadonlyViolation | None = None
+        self._doom: PenstockError | None = None
 
     def load(self, kind: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
@@ -133,15 +141,35 @@ class Transaction:
                 raise self._stranger(kind)
             data = before[key] = self._read(key)
         else:
-            data = None if key in self._deleted else before[key]
+            data = None if key in self.deleted else before[key]
         if data is None:
             raise NoSuchEntity(f"{kind.name} {key[len(kind.prefix) :]!r} does not exist")
         _set(instance, "__dict__", kind.decode(name, data))
         _set(instance, "__class__", kind.cls)
+        if self._watched:
+            self._note(key)
+
+    def wake(self, kind: EntityType, instance: Any) -> None:
+        """Make an entity that fell asleep a plain object again, and let the open block copy it."""
+        key = kind.key_of(instance)
+        if self.blocks:
+            images = self.blocks[-1].images
+            if key not in images:
+                images[key] = copied(_get(instance, "__dict__"), {}, {})
+        _set(instance, "__class__", kind.cls)
+        self.awake[key] = None
+
+    def _note(self, key: EntityKey) -> None:
+        """Remember that an entity has become live, and was not when the open block began."""
+        self.awake[key] = None
+        if self.blocks:
+            self.blocks[-1].images.setdefault(key, None)
 
     def _join(self, kind: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
         """Make a reference that outlived another transaction share the attributes of this one's."""
-        if type(held) is not kind.cls:
+        if type(held) is kind.asleep:
+            self.wake(kind, held)
+        elif type(held) is not kind.cls:
             self.load(kind, held)
         _set(instance, "__dict__", held.__dict__)
         _set(instance, "__class__", kind.cls)
@@ -149,13 +177,18 @@ class Transaction:
 
     def exists(self, kind: EntityType, key: EntityKey) -> bool:
         """Say whether an entity exists now."""
-        if type(self.instances.get(key)) is kind.cls:
+        if self.is_live(kind, self.instances.get(key)):
             return True
         if key not in self.before:
             if self._kinds.get(kind.name) is not kind:
                 raise self._stranger(kind)
             self.before[key] = self._read(key)
-        return key not in self._deleted and self.before[key] is not None
+        return key not in self.deleted and self.before[key] is not None
+
+    @staticmethod
+    def is_live(kind: EntityType, instance: Any) -> bool:
+        """Say whether an instance is an entity now, awake or asleep."""
+        return type(instance) is kind.cls or type(instance) is kind.asleep
 
     @staticmethod
     def _stranger(kind: EntityType) -> UserError:
@@ -168,13 +201,15 @@ class Transaction:
             AlreadyExists: The key is taken; the instance is a plain reference to that entity.
         """
         if self.exists(kind, key):
-            self._unload(kind, key, instance)
+            self.unload(kind, key, instance)
             raise AlreadyExists(f"{kind.name} {key[len(kind.prefix) :]!r} exists already")
         held = self.instances.setdefault(key, instance)
         if held is not instance:
             _set(held, "__dict__", instance.__dict__)
             _set(held, "__class__", kind.cls)
             self._aliases.setdefault(key, []).append(instance)
+        if self._watched:
+            self._note(key)
         return held
 
     def delete(self, kind: EntityType, instance: Any) -> None:
@@ -187,28 +222,46 @@ class Transaction:
         held = self.instances.get(key)
         if held is None or held.__dict__ is not instance.__dict__:
             raise Unencodable(f"the key of an entity was changed to {key}")
-        self._unload(kind, key, held)
-        for alias in self._aliases.pop(key, ()):
-            self._unload(kind, key, alias)
-        self._deleted.add(key)
+        self.unload(kind, key, held)
+        self.part(kind, key)
+        self.deleted.setdefault(key, len(self.deleted))
+
+    def doom(self, error: PenstockError) -> None:
+        """Let the transaction fail with an error at its end, even where the handler catches it."""
+        self._doom = self._doom or error
+
+    def leave_open(self) -> None:
+        """Let the transaction fail because of a block that did not end where it should."""
+        self.doom(
+            UserError(
+                "a savepoint or a @readonly block was still open when what it lies in had ended: a "
+                "generator was suspended inside it and dropped; take the `yield` out of the block"
+            )
+        )
+
+    def conclude(self) -> dict[EntityKey, bytes | None]:
+        """Return the changes of a handler that has returned; see `changes`."""
+        if self.blocks:
+            self.leave_open()
+        return self.changes()
 
     def changes(self) -> dict[EntityKey, bytes | None]:
         """Return every entity that is not what it was, with its new attributes (None: deleted).
 
         Raises:
-            ReadonlyViolation: A `@readonly` method changed something, even where that was caught.
+            UserError: What doomed it: a `@readonly` method that changed something, for one.
             Unencodable: An attribute does not fit its annotation or cannot be stored.
         """
-        if self._violation is not None:
-            raise self._violation
+        if self._doom is not None:
+            raise self._doom
         found: dict[EntityKey, bytes | None] = {}
         instances = self.instances
         for key, before in self.before.items():
             instance = instances.get(key)
             if instance is not None:
                 kind: EntityType = type(instance).__reference__
-                if type(instance) is kind.cls:
-                    values = instance.__dict__
+                if type(instance) is kind.cls or type(instance) is kind.asleep:
+                    values = _get(instance, "__dict__")
                     after = kind.encode_change(values, before)
                     name = values[kind.key_name]
                     text = name if type(name) is str else kind.key_text(name)
@@ -217,7 +270,7 @@ class Transaction:
                     if after is not None:
                         found[key] = after
                     continue
-            if before is not None and key in self._deleted:
+            if before is not None and key in self.deleted:
                 found[key] = None
         return found
 
@@ -233,77 +286,46 @@ class Transaction:
             instance = instances.pop(key)
             if getrefcount(instance) > _ALONE:
                 kind: EntityType = type(instance).__reference__
-                if type(instance) is kind.cls:
-                    self._unload(kind, key, instance)
-        self._release_aliases()
-
-    def _release_aliases(self) -> None:
-        for key, instances in self._aliases.items():
-            for instance in instances:
-                self._unload(type(instance).__reference__, key, instance)
+                if self.is_live(kind, instance):
+                    self.unload(kind, key, instance)
+        for key, aliases in self._aliases.items():
+            for alias in aliases:
+                self.unload(type(alias).__reference__, key, alias)
         self._aliases.clear()
+        self.blocks.clear()
+
+    def part(self, kind: EntityType, key: EntityKey) -> None:
+        """Make plain references of all other instances that share an entity's attributes."""
+        for alias in self._aliases.pop(key, ()):
+            self.unload(kind, key, alias)
 
     @staticmethod
-    def _unload(kind: EntityType, key: EntityKey, instance: Any) -> None:
+    def unload(kind: EntityType, key: EntityKey, instance: Any) -> None:
         """Make a plain reference of an entity, whatever was done to its attributes."""
         text = key[len(kind.prefix) :]
         value = text if kind.key_is_text else kind.key_at(text)
         _set(instance, "__dict__", {kind.key_name: value})
         _set(instance, "__class__", kind.unloaded)
 
-    def _live(self) -> Iterator[tuple[EntityKey, EntityType, Any]]:
-        for key, instance in self.instances.items():
-            kind: EntityType = type(instance).__reference__
-            if type(instance) is kind.cls:
-                yield key, kind, instance
+    def touched(self) -> list[EntityKey]:
+        """Return the references that may have been touched since a block was opened."""
+        if not self._watched:
+            self._watched = True
+            return list(self.instances)
+        return list(self.awake)
 
-    def remember(self) -> Memory:
-        """Copy what all live entities are now.
-
-        Raises:
-            Unencodable: An attribute holds what cannot be copied.
-        """
+    def is_alone(self, kind: EntityType, key: EntityKey, instance: Any) -> bool:
+        """Say whether an entity's key tells which it is, and no other instance shares attributes."""
+        aliases = self._aliases.get(key)
+        if aliases is not None:
+            aliases[:] = [one for one in aliases if getrefcount(one) > _ALONE + 1]
+            if aliases:
+                return False
+            del self._aliases[key]
         try:
-            live = deepcopy({key: one.__dict__ for key, _, one in self._live()})
-        except (TypeError, RecursionError) as error:
-            raise Unencodable(f"an attribute cannot be copied at a savepoint: {error}") from error
-        return live, frozenset(self._deleted)
-
-    def restore(self, memory: Memory) -> None:
-        """Make all entities be what they were at `remember`, which can be gone back to once.
-
-        Nested lists, dictionaries and sets are new objects afterwards.
-        """
-        live, deleted = memory
-        self._deleted = set(deleted)
-        for key, kind, instance in self._live():
-            self._unload(kind, key, instance)
-        self._release_aliases()
-        for key, values in live.items():
-            instance = self.instances[key]
-            _set(instance, "__dict__", values)
-            _set(instance, "__class__", type(instance).__reference__.cls)
-
-    def image(self) -> Image:
-        """Encode what all live entities are now."""
-        live = {key: kind.encode(one.__dict__) for key, kind, one in self._live()}
-        return live, frozenset(self._deleted)
-
-    def confirm(self, image: Image, name: str) -> None:
-        """Refuse changes since `image`: for good, so that catching the error saves nothing.
-
-        Raises:
-            ReadonlyViolation: An entity was changed, created or deleted.
-        """
-        now = self.image()
-        for key in self.before:
-            if self._at(image, key) != self._at(now, key):
-                self._violation = ReadonlyViolation(f"{name} is @readonly and changed {key}")
-                raise self._violation
-
-    def _at(self, image: Image, key: EntityKey) -> bytes | None:
-        live, deleted = image
-        return live.get(key, None if key in deleted else self.before[key])
+            return kind.key_of(instance) == key
+        except (Unencodable, KeyError):
+            return False
 
     def uuid(self) -> UUID:
         """Return the next of this request's ids: the same at every run of it."""
@@ -336,47 +358,3 @@ def uuid() -> UUID:
 def request_id() -> RequestId:
     """Return the id of the running request."""
     return current().request_id
-
-
-@contextmanager
-def savepoint() -> Iterator[None]:
-    """Undo what the block did to entities when it raises; the exception goes on.
-
-    Values that the block computed stay; lists, dictionaries and sets inside restored entities are
-    new objects, so read them again from the entity.
-    """
-    txn = current()
-    memory = txn.remember()
-    done = False
-    try:
-        yield
-        done = True
-    finally:
-        if not done:
-            txn.restore(memory)
-
-
-class Unchanged:
-    """A block that must not change entities: what `@readonly` promises.
-
-    Raises:
-        ReadonlyViolation: The block changed, created or deleted an entity; also when it raises.
-    """
-
-    __slots__ = ("_image", "_name", "_txn")
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._txn = current()
-
-    def __enter__(self) -> None:
-        self._image = self._txn.image()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or issubclass(kind, Exception):  # others end the transaction anyway
-            self._txn.confirm(self._image, self._name)
-
-
-def fresh(value: Any) -> Any:
-    """Return a copy of a default value that shares nothing with it."""
-    return deepcopy(value)

@@ -7,17 +7,22 @@ is a plain Python object: attributes and methods cost what they cost in Python, 
 
 import functools
 from collections.abc import Callable
-from types import FunctionType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar, cast
 
 from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
-from penstock.model.context import Unchanged, active, current, fresh
+from penstock.model.context import active, current
+from penstock.model.copies import fresh
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
+from penstock.model.savepoint import Unchanged
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
 """Types of defaults that need no copy, because nothing can change them."""
+
+_LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
+"""Types of results whose bodies have not run yet."""
 
 _new: Final = object.__new__
 _get: Final = object.__getattribute__
@@ -47,12 +52,18 @@ def transactional(function: F) -> F:
 
 
 def readonly(function: F) -> F:
-    """Promise that a method or function changes nothing; it aborts with an error when it does."""
+    """Promise that a method or function changes nothing; it aborts with an error when it does.
+
+    It returns no generator, whose body would run when nobody looks any more.
+    """
 
     @functools.wraps(function)
     def guarded(*arguments: Any, **named: Any) -> Any:
-        with Unchanged(function.__qualname__):
-            return function(*arguments, **named)
+        with Unchanged(function.__qualname__) as block:
+            result = function(*arguments, **named)
+            if type(result) in _LATER:
+                raise block.refused("returns a generator, which runs later; return a list")
+            return result
 
     guarded.__readonly__ = True  # type: ignore[attr-defined]
     return cast(F, guarded)
@@ -93,19 +104,18 @@ def entity(cls: T) -> T:
     for name in [declaration.key_name, *declaration.defaults]:
         if name in vars(cls):
             delattr(cls, name)  # an instance that lost its attribute must not find the default
-    kind.unloaded = type(
-        cls.__name__,
-        (cls,),
-        {
-            "__slots__": (),
-            "__module__": cls.__module__,
-            "__qualname__": cls.__qualname__,
-            "__getattribute__": _load_to_get,
-            "__setattr__": _load_to_set,
-            "__delattr__": _load_to_delete,
-        },
-    )
+    kind.unloaded = _hidden(cls, _load_to_get, _load_to_set, _load_to_delete)
+    kind.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls
+
+
+def _hidden(
+    cls: type, get: Callable[..., Any], put: Callable[..., None], delete: Callable[..., None]
+) -> type:
+    """Return a subclass that only differs in what happens at a touch."""
+    behaviour = {"__getattribute__": get, "__setattr__": put, "__delattr__": delete}
+    names = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls.__name__, (cls,), {**names, **behaviour})
 
 
 def _own(function: Callable[..., Any], cls: type) -> FunctionType:
@@ -161,6 +171,24 @@ def _load_to_delete(instance: Any, name: str) -> None:
     delattr(instance, name)
 
 
+def _wake_to_get(instance: Any, name: str) -> Any:
+    kind: EntityType = type(instance).__reference__
+    if name == kind.key_name or (name[:2] == "__" and name != "__dict__"):
+        return _get(instance, name)
+    current().wake(kind, instance)
+    return getattr(instance, name)
+
+
+def _wake_to_set(instance: Any, name: str, value: Any) -> None:
+    current().wake(type(instance).__reference__, instance)
+    setattr(instance, name, value)
+
+
+def _wake_to_delete(instance: Any, name: str) -> None:
+    current().wake(type(instance).__reference__, instance)
+    delattr(instance, name)
+
+
 def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """Return the reference with a key: the one of the running transaction, if one runs."""
     kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
@@ -169,7 +197,7 @@ def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
             f"{kind.name}(key) refers to an entity; {kind.name}.create(…) makes a new one"
         )
     value = arguments[0]
-    if type(value) is kind.cls or type(value) is kind.unloaded:
+    if getattr(type(value), "__reference__", None) is kind:
         return value
     return _refer_text(kind, kind.key_text(value))
 
@@ -307,7 +335,7 @@ def _derived_key(kind: EntityType) -> Any:
 def _exists(cls: type, value: Any, /) -> bool:
     """Say whether an entity with this key, or the one that this reference names, exists."""
     kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
-    if type(value) is kind.cls or type(value) is kind.unloaded:
+    if getattr(type(value), "__reference__", None) is kind:
         return current().exists(kind, kind.key_of(value))
     return current().exists(kind, EntityKey(kind.prefix + kind.key_text(value)))
 
@@ -315,6 +343,8 @@ def _exists(cls: type, value: Any, /) -> bool:
 def _delete(instance: Any) -> None:
     """Delete this entity; using it afterwards raises `NoSuchEntity`."""
     kind: EntityType = type(instance).__reference__
-    if type(instance) is not kind.cls:
+    if type(instance) is kind.asleep:
+        current().wake(kind, instance)
+    elif type(instance) is not kind.cls:
         _load(instance)
     current().delete(kind, instance)

@@ -49,6 +49,8 @@ class EntityType:
         name: The class's name, unique in an application.
         cls: The user's class; instances of it are loaded entities.
         unloaded: Its subclass whose instances are references that have not been read yet.
+        asleep: Its subclass whose instances are entities that nobody has touched since a block was
+            opened (`savepoint`).
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Known once bound.
@@ -61,6 +63,7 @@ class EntityType:
         self.name = cls.__name__
         self.cls = cls
         self.unloaded: type = cls
+        self.asleep: type = cls
         self.key_name = key_name
         self.where = where
         self.prefix = f"{cls.__name__}/"
@@ -225,7 +228,7 @@ class EntityType:
             Unencodable: `value` is something else.
         """
         kind = type(value)
-        if kind is not self.cls and kind is not self.unloaded:
+        if kind is not self.cls and kind is not self.unloaded and kind is not self.asleep:
             raise Unencodable(f"expected a reference to {self.name}, got {value!r}")
         key = _values_of(value, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made
