@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import xxhash
@@ -27,9 +27,6 @@ from penstock.errors import (
 )
 from penstock.model.copies import Flat, copied
 from penstock.model.entity_type import EntityType
-
-if TYPE_CHECKING:
-    from penstock.model.savepoint import Block
 
 Read = Callable[[EntityKey], bytes | None]
 """Gives the committed attributes of an entity, or None where it does not exist."""
@@ -79,7 +76,7 @@ class Transaction:
         instances: Every reference that exists in it, loaded or not, one for each entity.
         before: Encoded attributes of every entity that was read (None: it did not exist).
         deleted: The deleted entities, numbered in the order in which they were first deleted.
-        blocks: The open blocks, outermost first (`savepoint`).
+        blocks: The open blocks (`savepoint.Block`), outermost first.
         flats: Of entities that were copied awake, what spares looking at their values again.
         awake: Once a block was opened: the live entities that do not sleep.
     """
@@ -113,7 +110,7 @@ class Transaction:
         self.before: dict[EntityKey, bytes | None] = {}
         self._read = read
         self.deleted: dict[EntityKey, int] = {}
-        self.blocks: list[Block] = []
+        self.blocks: list[Any] = []
         self.awake: dict[EntityKey, None] = {}
         self.flats: dict[EntityKey, dict[str, Flat]] = {}
         self._watched = False
