@@ -7,6 +7,7 @@ so that what is bound to a thread stays in it.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.engine.execute import Limits
@@ -52,8 +53,9 @@ class Inline:
         reports: What listeners were told, each with the epoch that the journal was at.
     """
 
-    def __init__(self, folder: Path, partitions: int) -> None:
-        self.config = Config(data=folder, cores=1, partitions=partitions, small_epoch=0)
+    def __init__(self, folder: Path, partitions: int, **settings: Any) -> None:
+        chosen = {"cores": 1, "small_epoch": 0, **settings}
+        self.config = Config(data=folder, partitions=partitions, **chosen)
         self.log = SqliteLog(folder / "log.sqlite")
         self.journal = DeltaJournal(folder / "journal", "machine")
         self.reports: list[tuple[EpochReport, Epoch]] = []

@@ -3,8 +3,8 @@
 Pure: who calls it reads the journal, supplies the state before an epoch, and holds handlers to their
 limits. What is compared is bytes; values are decoded only for people, once something differs.
 
-A transaction that was undone for exceeding a limit is not run again: time and memory depend on the
-machine. It is taken as recorded, and counted.
+A transaction that was undone for exceeding a limit, or set aside, is not run again: time and memory
+depend on the machine. It is taken as recorded, and counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,8 @@ import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, entity_key, split_entity_key
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.errors import LimitExceeded, RequestError
+from penstock.engine.failure import DECIDED
+from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request
 
@@ -116,7 +117,7 @@ class Replayer:
         execute, written = self.executor.run, self.written
         outcomes: list[Outcome | None] = []
         for row in rows:
-            if row.error == LimitExceeded.code:
+            if row.error in DECIDED:
                 outcomes.append(None)
                 continue
             outcome = execute(row.request_id, row.body, row.time_us)

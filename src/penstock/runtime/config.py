@@ -40,6 +40,8 @@ class Config:
         master: Spark master URL; empty means `local[cores+1,4]`.
         epoch_records_max: Admission limit: records that one epoch takes.
         epoch_bytes_max: Admission limit: body bytes that one epoch takes.
+        epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
+            of its requests are the next one's.
         small_epoch: An epoch of at most so many records runs in one task.
         poll_ms: How long Spark's source waits for records before it looks again.
         limits: What one transaction may use.
@@ -62,6 +64,7 @@ class Config:
     master: str = ""
     epoch_records_max: int = 10_000
     epoch_bytes_max: int = 64 << 20
+    epoch_output_bytes_max: int = 64 << 20
     small_epoch: int = 1_500
     poll_ms: int = 50
     limits: Limits = field(default_factory=Limits)
@@ -294,6 +297,7 @@ _RANGES: Final = {
     "partitions": (0, 1_024),  # a partition owns at least one bucket
     "epoch_records_max": (1, _HUGE),
     "epoch_bytes_max": (1, _HUGE),
+    "epoch_output_bytes_max": (64, _HUGE),
     "small_epoch": (0, _HUGE),
     "poll_ms": (1, 60_000),
     "record_bytes_max": (1_024, 1 << 30),

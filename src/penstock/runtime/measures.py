@@ -108,6 +108,11 @@ class DriverMeasures:
             "Transactions that were undone because their handler raised.",
             registry=registry,
         )
+        self._incidents = Counter(
+            "penstock_incidents_total",
+            "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",
+            registry=registry,
+        )
 
     def take(self, report: EpochReport) -> None:
         """Count a committed epoch."""
@@ -120,3 +125,4 @@ class DriverMeasures:
         self._rounds.observe(report.rounds)
         self._reran.inc(report.reran)
         self._aborts.inc(report.aborts)
+        self._incidents.inc(report.incidents)

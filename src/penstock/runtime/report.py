@@ -26,6 +26,7 @@ class EpochReport:
             epoch before), `round1`, `validate`, `round2` …, `write`, `commit`.
         calls: How often who called whom, `Order.checkout>Item.subtract`; nothing stands before the
             `>` where the call came from outside.
+        incidents: Requests that stopped their epoch and were set aside (`runtime.incidents`).
     """
 
     epoch: Epoch
@@ -36,6 +37,7 @@ class EpochReport:
     tasks: int
     phases_ms: dict[str, float]
     calls: Mapping[str, int] = field(default_factory=dict)
+    incidents: int = 0
 
 
 def took_ms(phases_ms: Mapping[str, float]) -> float:

@@ -42,6 +42,7 @@ class StoredReport(msgspec.Struct, frozen=True):
     tasks: int
     phases_ms: dict[str, float]
     calls: dict[str, int] = {}
+    incidents: int = 0
 
 
 class ReportWriter:
@@ -65,6 +66,7 @@ class ReportWriter:
             tasks=report.tasks,
             phases_ms={name: round(value, 3) for name, value in report.phases_ms.items()},
             calls=dict(report.calls),
+            incidents=report.incidents,
         )
         try:
             self._append(msgspec.json.encode(stored))

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.execute import Limits, Outcome
+from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
     Recorded,
     Replayer,
@@ -23,7 +24,7 @@ from penstock.engine.replay import (
 )
 from penstock.engine.tracing import Call, Traced
 from penstock.engine.tracing import trace as traced_run
-from penstock.errors import LimitExceeded, NoSuchEntity
+from penstock.errors import NoSuchEntity
 from penstock.model.application import App
 from penstock.runtime.guard import Guard
 from penstock.runtime.history.past import Past, place_in
@@ -106,7 +107,7 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
     position = place_in(recorded, request_id)
     row = recorded.rows[position]
     replayer = Replayer(app, past.state_before(number), limits)
-    skipped = row.error == LimitExceeded.code
+    skipped = row.error in DECIDED
     with Guard(replayer.executor, limits) as guard:
         replayer.run_all(guard.each(recorded.rows[:position]))
         before = _Before(replayer)

@@ -9,22 +9,49 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample, estimate
+from penstock.engine.failure import internal
 from penstock.engine.order import spread
 from penstock.engine.step import EpochRun
-from penstock.errors import Diverged, OperationalError, PenstockError, Truncated
+from penstock.errors import (
+    Diverged,
+    EpochFailed,
+    Fenced,
+    OperationalError,
+    PenstockError,
+    Truncated,
+)
 from penstock.journal.api import Commit, Journal, Part, PartKind
 from penstock.log.api import Log
+from penstock.model.request import encode_failure
 from penstock.runtime.config import Config
 from penstock.runtime.fault import Fault
+from penstock.runtime.incidents import IncidentLog, incident_of
 from penstock.runtime.report import EpochReport
+from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.orders import Apply, Draft, Execute, Range, Report, pack_positions
+from penstock.runtime.spark.orders import (
+    Apply,
+    Draft,
+    Execute,
+    Range,
+    Report,
+    begin_of,
+    count_of,
+    pack_positions,
+)
 from penstock.runtime.spark.pacing import Pacing
+from penstock.runtime.spark.stopwatch import Stopwatch
 
 _log = logging.getLogger(__name__)
+
+ATTEMPT: Final = "attempt.json"
+"""Where the newest attempt at an epoch is noted, in the data directory."""
 
 
 class EpochDriver:
@@ -46,10 +73,11 @@ class EpochDriver:
         self._jobs = jobs
         self._fault = Fault(config.fault)
         self._pacing = Pacing(config.partitions, config.small_epoch)
+        self._incidents = IncidentLog(config.data)
+        self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
         self._scratch = scratch
-        self._failures = 0
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -60,6 +88,7 @@ class EpochDriver:
         }
         if last is not None:
             self._positions.update(last.positions)
+        self._division.recall(self._epoch, scratch.parent)
 
     def recover(self) -> Future[None]:
         """Begin to bring all stores to the newest epoch, side by side; the first epoch waits for that.
@@ -84,23 +113,79 @@ class EpochDriver:
         """Process the log from what is committed up to `upto`, in as many epochs as limits ask.
 
         What the journal has committed already is skipped: a batch that Spark offers again. An epoch
-        that failed is tried again with a quarter of the records, so that one which was too large for
-        memory or disk gets through in pieces.
+        that fails is tried again in halves. So one that was too large for memory or disk gets
+        through in pieces, and a request that stops every epoch that holds it comes to stand alone.
+        It is then recorded as failed, with the code `internal`, and everything else goes on.
 
         Raises:
             Fenced: Another driver has committed this epoch.
             Truncated: The log no longer holds what is still to be processed.
+            PenstockError: The surroundings fail: disk, log, journal, state, Spark.
         """
         self.failure = None
         try:
             while ranges := self._ranges(upto):
                 self._fault.reached("offsets-planned")
-                self._failures += 1  # until the commit says otherwise
-                self._run(Epoch(self._epoch + 1), ranges)
-                self._failures = 0
+                if self._division.deaths >= DEATHS_MAX:
+                    self._set_aside(ranges, EpochFailed("each driver died that ran it alone"))
+                else:
+                    self._attempt(ranges)
         except PenstockError as error:
             self.failure = error  # Spark would hand on its text only
             raise type(error)(str(error)[:500]) from None
+
+    def _attempt(self, ranges: list[Range]) -> None:
+        """Run an epoch; where it fails, see to it that the next attempt is a smaller one.
+
+        Raises:
+            PenstockError: The surroundings fail.
+        """
+        try:
+            self._run(ranges)
+        except Fenced:
+            raise
+        except _Overflow:  # nothing is lost: the same range runs again, in one task
+            self._pacing.overflowed()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, a smaller epoch may get through
+            self._division.failed(count := count_of(ranges))
+            extra = {"epoch": self._epoch + 1, "records": count, "cause": str(error)[:500]}
+            _log.warning("an epoch failed and is divided", extra=extra)
+            if count == 1:
+                self._judge(ranges, error)
+
+    def _judge(self, ranges: list[Range], error: Exception) -> None:
+        """Set aside a request that fails alone, if it is the request that makes it fail.
+
+        What a handler does to its process (it closes files, it replaces functions) may look like a
+        disk that fails, and a disk that fails like a handler. So the same epoch is run without the
+        handler: where that works, and the handler fails once more, the surroundings are well.
+
+        Raises:
+            Exception: The surroundings fail.
+        """
+        self._jobs.run([self._alone(ranges, encode_failure(internal("")))])
+        try:
+            self._run(ranges)
+        except Fenced:
+            raise
+        except Exception as again:  # noqa: BLE001 -- now it is known whose fault it is
+            _log.warning("a request fails alone", extra={"cause": str(again)[:500]})
+            self._set_aside(ranges, error)
+
+    def _set_aside(self, ranges: list[Range], error: Exception) -> None:
+        """Record that a request failed, without running it, and tell whom it concerns."""
+        (record,) = self._log.read(ranges[0].start, ranges[0].end, ranges[0].partition)
+        incident = incident_of(Epoch(self._epoch + 1), record, error)
+        _log.error("a request is set aside", extra=msgspec.structs.asdict(incident))
+        self._run(ranges, encode_failure(internal(incident.incident)))
+        self._incidents.add(incident)
+
+    def _alone(self, ranges: list[Range], failure: bytes) -> Execute:
+        """Return the order for an epoch of one request that does not run, but is recorded."""
+        return Execute(
+            Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
+            drafts=[], output_bytes_max=len(failure), decided={0: failure},
+        )  # fmt: skip
 
     def before_spark_commit(self) -> None:
         """Mark the step between our commit and Spark's, for fault injection."""
@@ -121,27 +206,35 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            records = max(1, config.epoch_records_max >> (2 * self._failures))
-            limit = self._log.limit(start, records, config.epoch_bytes_max)
+            limit = self._log.limit(start, self._division.width, config.epoch_bytes_max)
             if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
                 found.append(Range(partition, start, end))
-        return found
+        return found[:1] if self._division.suspects else found
 
-    def _run(self, epoch: Epoch, ranges: list[Range]) -> None:
-        clock = _Stopwatch(self._idle_since)
-        count = sum(one.end - one.start for one in ranges)
-        tasks = self._pacing.tasks(count)
+    def _run(self, ranges: list[Range], failure: bytes = b"") -> None:
+        """Run an epoch to its commit; with a `failure`, its only request is recorded as failed."""
+        epoch = Epoch(self._epoch + 1)
+        clock = Stopwatch(self._idle_since)
+        count = count_of(ranges)
+        tasks = 1 if failure else self._pacing.tasks(count)
         run = self._plan(ranges, count, tasks)
         clock.lap("read")
         self._wait_applied()
         clock.lap("apply")
         self._fault.reached("log-read")
+        self._division.begin(epoch, count)
         samples: list[Mapping[str, Sample]] = []
         reports: list[Report] = []
-        for reports in self._rounds(epoch, ranges, run, tasks, clock):
-            samples += [report.samples for report in reports]
+        if failure:
+            reports = self._jobs.run([self._alone(ranges, failure)])
+        else:
+            for reports in self._rounds(epoch, ranges, run, tasks, clock):
+                samples += [report.samples for report in reports]
+        if (cut := _first_cut(reports)) is not None:
+            ranges, count = begin_of(ranges, cut), cut
         self._commit(epoch, ranges, count, reports)
         clock.lap("commit")
+        self._division.committed(count)
         self._pacing.learn(count, tasks, run.reran)
         self._apply_beside(epoch, count)
         self._tell(
@@ -153,7 +246,8 @@ class EpochDriver:
                 run.reran,
                 tasks,
                 clock.phases_ms,
-                estimate([report.roots for report in reports], samples),
+                _calls_of([report.roots for report in reports], samples),
+                incidents=1 if failure else 0,
             )
         )
         self._idle_since = time.perf_counter()
@@ -173,7 +267,7 @@ class EpochDriver:
         return EpochRun(count, spread([blob for _, _, blob in order], tasks))
 
     def _rounds(
-        self, epoch: Epoch, ranges: list[Range], run: EpochRun, tasks: int, clock: "_Stopwatch"
+        self, epoch: Epoch, ranges: list[Range], run: EpochRun, tasks: int, clock: Stopwatch
     ) -> Iterator[list[Report]]:
         """Run rounds until all is finished; the last reports yielded name the parts that stand."""
         drafts: list[tuple[int, int, str]] = []  # round, task, path
@@ -191,10 +285,13 @@ class EpochDriver:
                         keep=tasks > 1,
                         publish=publish,
                         drafts=_standing(drafts, task, run) if publish else [],
+                        output_bytes_max=self._config.epoch_output_bytes_max // tasks,
                     )
                     for task, positions in enumerate(now.tasks)
                 ]
             )
+            if tasks > 1 and _first_cut(reports) is not None:
+                raise _Overflow
             clock.lap(f"round{now.number}", write_ms=_slowest(reports) if publish else 0.0)
             self._fault.reached("after-round")
             run.absorb([report.finding() for report in reports])
@@ -208,7 +305,7 @@ class EpochDriver:
                 [
                     Execute(
                         epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
-                        drafts=_standing(drafts, task, run),
+                        drafts=_standing(drafts, task, run), output_bytes_max=0,
                     )
                     for task in range(tasks)
                 ]
@@ -265,7 +362,29 @@ class EpochDriver:
 
     def _tell(self, report: EpochReport) -> None:
         for listener in self.on_epoch:
-            listener(report)
+            try:
+                listener(report)
+            except Exception:  # noqa: BLE001 -- the epoch is committed, whatever a listener does
+                _log.exception("a listener of epochs failed", extra={"epoch": report.epoch})
+
+
+class _Overflow(Exception):
+    """The outputs of an epoch's tasks are larger than an epoch may have."""
+
+
+def _first_cut(reports: list[Report]) -> int | None:
+    return min((one.cut for one in reports if one.cut is not None), default=None)
+
+
+def _calls_of(
+    roots: list[dict[str, int]], samples: list[Mapping[str, Sample]]
+) -> Mapping[str, int]:
+    """Return who called whom; nothing where that fails, since statistics stop no epoch."""
+    try:
+        return estimate(roots, samples)
+    except Exception:  # noqa: BLE001 -- the epoch is committed already
+        _log.exception("statistics of calls are dropped")
+        return {}
 
 
 def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[Draft]:
@@ -279,20 +398,3 @@ def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> l
 
 def _slowest(reports: list[Report]) -> float:
     return max(report.phases_ms.get("files", 0.0) for report in reports)
-
-
-class _Stopwatch:
-    """Splits an epoch into phases; what lies before it is `rest`."""
-
-    def __init__(self, before: float) -> None:
-        self._at = time.perf_counter()
-        self.phases_ms = {"rest": (self._at - before) * 1e3}
-
-    def lap(self, phase: str, write_ms: float = 0.0) -> None:
-        """End a phase; `write_ms` of it count as the phase `write`."""
-        now = time.perf_counter()
-        spent = (now - self._at) * 1e3
-        self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + spent - write_ms
-        if write_ms:
-            self.phases_ms["write"] = self.phases_ms.get("write", 0.0) + write_ms
-        self._at = now

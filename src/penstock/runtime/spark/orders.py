@@ -4,6 +4,8 @@ Requests and states never travel here; tasks read the log and the stores themsel
 back is hashes, counts and file names.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +23,20 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     partition: LogPartition
     start: Lsn
     end: Lsn
+
+
+def count_of(ranges: Sequence[Range]) -> int:
+    """Return how many records some ranges hold."""
+    return sum(one.end - one.start for one in ranges)
+
+
+def begin_of(ranges: Sequence[Range], count: int) -> list[Range]:
+    """Return the ranges of an epoch's first `count` requests, in its order: (LSN, partition)."""
+    order = sorted((lsn, one.partition) for one in ranges for lsn in range(one.start, one.end))
+    taken = Counter(partition for _, partition in order[:count])
+    return [
+        Range(one.partition, one.start, Lsn(one.start + taken[one.partition])) for one in ranges
+    ]
 
 
 class Draft(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +58,8 @@ class Execute(msgspec.Struct, frozen=True, array_like=True, tag=True):
     keep: bool  # leave a draft
     publish: bool  # write part files: the drafts' rows that stand, and this run's
     drafts: list[Draft]
+    output_bytes_max: int  # replies and changes after which the run is cut short
+    decided: dict[int, bytes] = {}  # position: the failure that is recorded; it does not run
 
 
 class Apply(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -88,6 +106,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}
+    cut: int | None = None  # the first of its positions that did not run
     upkeep: bytes = b""  # what was done, as `history.upkeep` says it
     failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
 

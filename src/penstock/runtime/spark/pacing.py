@@ -32,6 +32,11 @@ class Pacing:
             return 1
         return self._partitions
 
+    def overflowed(self) -> None:
+        """Take note that outputs were too large: one task can be cut short without loss."""
+        self._repeated = 1.0
+        self._alone = 0
+
     def learn(self, count: int, tasks: int, reran: int) -> None:
         """Take note of how an epoch went."""
         if tasks > 1:

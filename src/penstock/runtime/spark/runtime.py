@@ -132,7 +132,6 @@ class SparkRuntime:
         """
         self._ownership.take()
         self._check_log()
-        shutil.rmtree(self._scratch.parent, ignore_errors=True)
         self._scratch.mkdir(parents=True)
         self._session = start_session(self.app.name, self._config, self._scratch)
         self._session.dataSource.register(LogSource)
@@ -143,6 +142,7 @@ class SparkRuntime:
         self._jobs = Jobs(self._session, self._settings())
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
+        self._clear_scratch()
         recovered = self._driver.recover()  # while Spark plans the query
         self._keeper = Keeper(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
@@ -249,6 +249,12 @@ class SparkRuntime:
             config.log_format,
             config.log_level,
         )
+
+    def _clear_scratch(self) -> None:
+        """Drop what earlier runs left, after the driver has read what they were doing."""
+        for left in self._scratch.parent.iterdir():
+            if left != self._scratch:
+                shutil.rmtree(left, ignore_errors=True)
 
     def _stores(self) -> Stores:
         return open_stores(self._config.data, self.journal, self._config.partitions)

@@ -6,8 +6,10 @@ names that no other attempt uses, and only what the commit lists exists.
 """
 
 import gc
+import logging
 import os
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -18,16 +20,25 @@ import numpy as np
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
-from penstock.engine.calls import CallSampler, members_of
+from penstock.engine.calls import CallSampler, Sample, members_of
 from penstock.engine.execute import Outcome
+from penstock.engine.failure import exceeded
 from penstock.engine.task import Task
 from penstock.engine.touches import Finding, Positions, Touches
-from penstock.errors import Corrupt, LimitExceeded, PenstockError, StateUnavailable
+from penstock.errors import (
+    Corrupt,
+    EpochFailed,
+    IntegrityError,
+    Internal,
+    OperationalError,
+    PenstockError,
+    StateUnavailable,
+)
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
-from penstock.model.request import Failure, encode_failure
+from penstock.model.request import decode_failure, encode_failure
 from penstock.runtime import logs
 from penstock.runtime.fault import Fault
 from penstock.runtime.guard import Guard
@@ -48,20 +59,16 @@ from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
 from penstock.runtime.stores import open_stores
 
+_log = logging.getLogger(__name__)
+
 _PHASES: Final = ("log", "state", "run", "files")
 _ATTEMPTS: Final = 3  # a store found damaged is rebuilt, and the task tried again
-_POISONED: Final = Outcome(
-    LimitExceeded.code,
-    encode_failure(
-        Failure(
-            LimitExceeded.code,
-            "LimitExceeded",
-            "quarantined: its worker process died twice while it ran",
-        )
-    ),
-    (),
-    {},
+_POISONED: Final = encode_failure(
+    exceeded("quarantined: its worker process died twice while it ran")
 )
+_TRACE_MAX: Final = 8_000
+"""Characters of a traceback that a report carries."""
+
 _GARBAGE: Final = 50_000
 """Objects between two collections; transactions leave few cycles, and Spark collects anyway."""
 
@@ -69,16 +76,45 @@ _WORKERS: dict[bytes, "Worker"] = {}
 
 
 def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """Run the orders of a Spark partition; the function of every job."""
+    """Run the orders of a Spark partition; the function of every job.
+
+    A worker that has failed may be the work of a handler, which has closed its files or replaced its
+    functions. Nothing of it is trusted again: it leaves its input undrained, and Spark ends a worker
+    that does so.
+    """
     for payload in payloads:  # drained to the end, else Spark would not use this process again
-        order = orders.decode_order(bytes(payload))
-        try:
-            report = _worker(settings).perform(order)
-        except PenstockError as error:  # Spark would try again at once, and hand on its text only
-            report = Report(failure=(error.code, type(error).__name__, str(error)))
-        except OSError as error:  # of drafts and notes; handlers' own never come this far
-            report = Report(failure=(StateUnavailable.code, "StateUnavailable", str(error)))
+        report = _perform(settings, bytes(payload))
         yield orders.encode(report)
+        if report.failure is not None:
+            return
+
+
+def _perform(settings: bytes, payload: bytes) -> Report:
+    """Run one order; whatever goes wrong is the report, because Spark would hand on a text only."""
+    loaded = False
+    try:
+        worker = _worker(settings)
+        loaded = True
+        return worker.perform(orders.decode_order(payload))
+    except (OperationalError, IntegrityError) as error:
+        return _failed(type(error), str(error))
+    except OSError as error:  # of drafts and notes; handlers' own never come this far
+        return _failed(StateUnavailable, str(error))
+    except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
+        if loaded:
+            return _failed(Internal, _trace_of(error))
+        return _failed(EpochFailed, f"a worker cannot load the application: {_trace_of(error)}")
+
+
+def _failed(kind: type[PenstockError], why: str) -> Report:
+    return Report(failure=(kind.code, kind.__name__, why))
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-_TRACE_MAX:]
+    except BaseException as another:  # noqa: BLE001 -- its text is user code
+        return f"{type(error).__qualname__}, whose traceback raised {type(another).__qualname__}"
 
 
 def _worker(settings: bytes) -> "Worker":
@@ -143,6 +179,7 @@ class Worker:
         clock.append(time.perf_counter())
         name = f"e{order.epoch}-r{order.round}-t{order.task}"
         own: Tables | None = None
+        cut: int | None = None
         sampler = CallSampler(self._members, self._heavy)
         finding = Finding(Touches.none(), np.empty(0, np.uint32))
         if positions:
@@ -152,7 +189,7 @@ class Worker:
                 task = Task(self._app, stores.get, self._settings.limits, tracked=order.tracked)
                 task.executor.sampler = sampler
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
-                    self._run(task, records, positions, quarantine, rows)
+                    cut = self._run(task, order, records, positions, quarantine, rows)
             own = rows.tables(task.written)
             finding = task.finding()
         else:
@@ -172,7 +209,8 @@ class Worker:
             wrote=finding.touches.wrote.tobytes(),
             escaped=finding.escaped.tobytes(),
             draft=draft,
-            samples=sampler.samples(),
+            cut=cut,
+            samples=_samples_of(sampler),
             phases_ms={
                 phase: (end - begin) * 1e3
                 for phase, begin, end in zip(_PHASES, clock, clock[1:], strict=False)
@@ -200,27 +238,37 @@ class Worker:
     def _run(
         self,
         task: Task,
+        order: Execute,
         records: list[tuple[LogPartition, Record]],
         positions: Sequence[int],
         quarantine: Quarantine,
         rows: Rows,
-    ) -> None:
-        """Execute transactions in order, each noted before it runs."""
-        now, poisoned = quarantine.now, quarantine.poisoned
-        middle = positions[len(positions) // 2]
+    ) -> int | None:
+        """Execute transactions in order, each noted before it runs.
+
+        Returns:
+            The first position that did not run, because the outputs of those before it take more
+            than `output_bytes_max`; None where all ran.
+        """
+        now, middle = quarantine.now, positions[len(positions) // 2]
+        decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **order.decided}
+        left = order.output_bytes_max
         with Guard(task.executor, self._settings.limits) as guard:
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
                 partition, record = records[position]
+                if left < 0:
+                    return position
                 now[0] = position
-                outcome = (
-                    _POISONED
-                    if position in poisoned
-                    else task.run(position, record.request_id, record.body, record.time_us)
-                )
+                if (failure := decided.get(position)) is not None:
+                    outcome: Outcome | None = Outcome(decode_failure(failure).code, failure, (), {})
+                else:
+                    outcome = task.run(position, record.request_id, record.body, record.time_us)
                 if outcome is not None:
                     rows.add(position, partition, record, outcome, task.executor.root)
+                    left -= _size_of(outcome)
+        return None
 
     def _publish(self, order: Execute, own: Tables | None, name: str) -> Report:
         """Write the parts of what stands: of earlier drafts, and of this run; report of them."""
@@ -241,6 +289,24 @@ class Worker:
                 self._fault.reached("between-parts")
         aborts = len(errors) - errors.null_count
         return Report(parts=parts, aborts=aborts, roots=roots_of(several))
+
+
+def _size_of(outcome: Outcome) -> int:
+    """Return the bytes of a reply and of what its transaction wrote."""
+    size = len(outcome.reply)
+    for data in outcome.writes.values():
+        if data is not None:
+            size += len(data)
+    return size
+
+
+def _samples_of(sampler: CallSampler) -> dict[str, Sample]:
+    """Return what was seen of calls; nothing where that fails, since statistics stop no epoch."""
+    try:
+        return sampler.samples()
+    except Exception:  # noqa: BLE001 -- the epoch goes on
+        _log.exception("statistics of calls are dropped")
+        return {}
 
 
 def _positions(packed: bytes) -> Positions:

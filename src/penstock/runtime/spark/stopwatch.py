@@ -1,0 +1,20 @@
+"""Stopwatch: where the time of an epoch goes, phase by phase."""
+
+import time
+
+
+class Stopwatch:
+    """Splits an epoch into phases; what lies before it is `rest`."""
+
+    def __init__(self, before: float) -> None:
+        self._at = time.perf_counter()
+        self.phases_ms = {"rest": (self._at - before) * 1e3}
+
+    def lap(self, phase: str, write_ms: float = 0.0) -> None:
+        """End a phase; `write_ms` of it count as the phase `write`."""
+        now = time.perf_counter()
+        spent = (now - self._at) * 1e3
+        self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + spent - write_ms
+        if write_ms:
+            self.phases_ms["write"] = self.phases_ms.get("write", 0.0) + write_ms
+        self._at = now
