@@ -146,8 +146,6 @@ class Executor:
         """Return the failure that an exception is; its class and its text are user code."""
         if self.keeps_raised:
             self.raised = raised
-        if type(raised) is Escape and self.escaped is None:
-            self.escaped = raised.key
         return failure_of(raised, self._limits.memory_bytes, self._limits.depth)
 
     def _end(self, txn: Transaction) -> None:

@@ -1,10 +1,14 @@
 """What a runtime says of each epoch: for progress displays, benchmarks and tests."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.base.ids import Epoch
+from penstock.engine.calls import Sample, estimate
+
+_log = logging.getLogger(__name__)
 
 REST: Final = "rest"
 """The time between two epochs, which is no phase of the one that it is told with."""
@@ -38,6 +42,17 @@ class EpochReport:
     phases_ms: dict[str, float]
     calls: Mapping[str, int] = field(default_factory=dict)
     incidents: int = 0
+
+
+def calls_of(
+    roots: Sequence[Mapping[str, int]], samples: Sequence[Mapping[str, Sample]]
+) -> Mapping[str, int]:
+    """Return who called whom (`estimate`); nothing where that fails: statistics stop no epoch."""
+    try:
+        return estimate(roots, samples)
+    except Exception:  # noqa: BLE001 -- the epoch is committed already
+        _log.exception("statistics of calls are dropped")
+        return {}
 
 
 def took_ms(phases_ms: Mapping[str, float]) -> float:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
-from penstock.engine.calls import Sample, estimate
+from penstock.engine.calls import Sample
 from penstock.engine.failure import internal
 from penstock.engine.order import spread
 from penstock.engine.step import EpochRun
@@ -32,7 +32,7 @@ from penstock.model.request import encode_failure
 from penstock.runtime.config import Config
 from penstock.runtime.fault import Fault
 from penstock.runtime.incidents import IncidentLog, incident_of
-from penstock.runtime.report import EpochReport
+from penstock.runtime.report import EpochReport, calls_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import (
@@ -43,9 +43,11 @@ from penstock.runtime.spark.orders import (
     Report,
     begin_of,
     count_of,
+    first_cut,
     pack_positions,
 )
 from penstock.runtime.spark.pacing import Pacing
+from penstock.runtime.spark.quarantine import condemned_in
 from penstock.runtime.spark.stopwatch import Stopwatch
 
 _log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class EpochDriver:
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
         self._scratch = scratch
+        self._condemned = 0  # by the notes of the epoch that runs
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -147,6 +150,9 @@ class EpochDriver:
         except _Overflow:  # nothing is lost: the same range runs again, in one task
             self._pacing.overflowed()
         except Exception as error:  # noqa: BLE001 -- whatever it is, a smaller epoch may get through
+            if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
+                self._condemned = condemned  # the quarantine gets on with this epoch as it is
+                return
             self._division.failed(count := count_of(ranges))
             extra = {"epoch": self._epoch + 1, "records": count, "cause": str(error)[:500]}
             _log.warning("an epoch failed and is divided", extra=extra)
@@ -230,11 +236,12 @@ class EpochDriver:
         else:
             for reports in self._rounds(epoch, ranges, run, tasks, clock):
                 samples += [report.samples for report in reports]
-        if (cut := _first_cut(reports)) is not None:
+        if (cut := first_cut(reports)) is not None:
             ranges, count = begin_of(ranges, cut), cut
         self._commit(epoch, ranges, count, reports)
         clock.lap("commit")
         self._division.committed(count)
+        self._condemned = 0
         self._pacing.learn(count, tasks, run.reran)
         self._apply_beside(epoch, count)
         self._tell(
@@ -246,7 +253,7 @@ class EpochDriver:
                 run.reran,
                 tasks,
                 clock.phases_ms,
-                _calls_of([report.roots for report in reports], samples),
+                calls_of([report.roots for report in reports], samples),
                 incidents=1 if failure else 0,
             )
         )
@@ -290,7 +297,7 @@ class EpochDriver:
                     for task, positions in enumerate(now.tasks)
                 ]
             )
-            if tasks > 1 and _first_cut(reports) is not None:
+            if tasks > 1 and first_cut(reports) is not None:
                 raise _Overflow
             clock.lap(f"round{now.number}", write_ms=_slowest(reports) if publish else 0.0)
             self._fault.reached("after-round")
@@ -370,21 +377,6 @@ class EpochDriver:
 
 class _Overflow(Exception):
     """The outputs of an epoch's tasks are larger than an epoch may have."""
-
-
-def _first_cut(reports: list[Report]) -> int | None:
-    return min((one.cut for one in reports if one.cut is not None), default=None)
-
-
-def _calls_of(
-    roots: list[dict[str, int]], samples: list[Mapping[str, Sample]]
-) -> Mapping[str, int]:
-    """Return who called whom; nothing where that fails, since statistics stop no epoch."""
-    try:
-        return estimate(roots, samples)
-    except Exception:  # noqa: BLE001 -- the epoch is committed already
-        _log.exception("statistics of calls are dropped")
-        return {}
 
 
 def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[Draft]:

@@ -137,6 +137,11 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     log_level: str = "info"
 
 
+def first_cut(reports: Sequence[Report]) -> int | None:
+    """Return the first position that did not run; None where all did."""
+    return min((one.cut for one in reports if one.cut is not None), default=None)
+
+
 def pack_positions(positions: Positions) -> bytes:
     """Return positions as bytes."""
     return positions.astype(np.uint32, copy=False).tobytes()

@@ -39,6 +39,23 @@ def read_note(path: Path) -> Note | None:
     return None if position == _IDLE else Note(position, pid)
 
 
+def condemned_in(scratch: Path, epoch: int) -> int:
+    """Return how many positions of an epoch are set aside by the notes in a directory."""
+    return sum(len(_poisoned(path)) for path in scratch.glob(f"e{epoch}-*.deaths"))
+
+
+def _suspects(deaths: Path) -> list[int]:
+    """Return what was running at each death; nothing where there was none."""
+    try:
+        return [int(word) for word in deaths.read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _poisoned(deaths: Path) -> frozenset[int]:
+    return frozenset(one for one, times in Counter(_suspects(deaths)).items() if times >= DEATHS)
+
+
 def deaths_noted(scratch: Path) -> int:
     """Return a number that grows with each death that was noted in a directory."""
     return sum(path.stat().st_size for path in scratch.glob("*.deaths"))
@@ -55,13 +72,11 @@ class Quarantine:
 
     def __enter__(self) -> Self:
         """Read what earlier attempts have left; `now[0] = position` notes what runs."""
-        suspects = self._suspects()
         left = read_note(self._path)
         if left is not None:
-            suspects.append(left.position)
+            suspects = [*_suspects(self._deaths), left.position]
             self._deaths.write_text(" ".join(map(str, suspects)))
-        counts = Counter(suspects)
-        self.poisoned = frozenset(one for one, deaths in counts.items() if deaths >= DEATHS)
+        self.poisoned = _poisoned(self._deaths)
         self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid()))
         with self._path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _NOTE.size)
@@ -79,8 +94,3 @@ class Quarantine:
         self._map.close()
         if kind is None:
             self._path.unlink(missing_ok=True)
-
-    def _suspects(self) -> list[int]:
-        if not self._deaths.exists():
-            return []
-        return [int(word) for word in self._deaths.read_text().split()]
