@@ -52,3 +52,55 @@ BEGIN
     RETURN true;
 END
 $$;
+
+-- Checkouts of many orders in one statement and one transaction, as sets: the best that we know how
+-- to write. What the orders want in all is taken at once; where that does not work, each is tried by
+-- itself, in order, and the answer says which were done. Batches come one after the other, because
+-- two at once would wait for each other's rows, or deadlock.
+CREATE FUNCTION checkout_all(which integer[]) RETURNS boolean[] LANGUAGE plpgsql AS $$
+DECLARE
+    one integer;
+    done boolean[] := '{}';
+    refused boolean;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1);
+    BEGIN
+        WITH asked AS MATERIALIZED (
+            SELECT order_id, count(*) AS times FROM unnest(which) AS order_id GROUP BY order_id
+        ), bought AS (
+            UPDATE orders SET paid = true, checkouts = checkouts + times
+            FROM asked WHERE orders.order_id = asked.order_id
+            RETURNING user_id, items, quantities, total_cost, times
+        ), wanted AS (
+            SELECT line.item_id, sum(line.quantity * times) AS quantity
+            FROM bought, unnest(items, quantities) AS line (item_id, quantity)
+            GROUP BY line.item_id
+        ), taken AS (
+            UPDATE items SET stock = stock - quantity
+            FROM wanted WHERE items.item_id = wanted.item_id AND stock >= quantity RETURNING 1
+        ), owed AS (
+            SELECT user_id, sum(total_cost * times) AS cost FROM bought GROUP BY user_id
+        ), paid AS (
+            UPDATE users SET credit = credit - cost
+            FROM owed WHERE users.user_id = owed.user_id AND credit >= cost RETURNING 1
+        )
+        SELECT (SELECT count(*) FROM bought) < (SELECT count(*) FROM asked)
+            OR (SELECT count(*) FROM taken) < (SELECT count(*) FROM wanted)
+            OR (SELECT count(*) FROM paid) < (SELECT count(*) FROM owed)
+        INTO refused;
+        IF refused THEN
+            RAISE EXCEPTION 'not all at once' USING ERRCODE = 'SHOP1';
+        END IF;
+        RETURN array_fill(true, ARRAY[cardinality(which)]);
+    EXCEPTION WHEN SQLSTATE 'SHOP1' THEN
+        FOREACH one IN ARRAY which LOOP
+            BEGIN
+                done := done || checkout(one);
+            EXCEPTION WHEN raise_exception OR no_data_found THEN
+                done := done || false;
+            END;
+        END LOOP;
+        RETURN done;
+    END;
+END
+$$;

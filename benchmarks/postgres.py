@@ -1,49 +1,71 @@
 """Measure the checkout of `penstock bench` on PostgreSQL: the same users, items, orders, baskets.
 
-    python -m benchmarks.postgres [--seconds 20] [--connections 8,16]
+    python -m benchmarks.postgres [--seconds 10] [--clients 100,1000]
 
-Three ways to call it, each closed-loop with one transaction at a time on each connection:
+Every order is checked out again and again, as `Order.reorder` does. Three kinds of load:
 
-statements
-    What a service does: `BEGIN`, three `SELECT … FOR UPDATE` (order; items in key order; user), the
-    rules in Python, three `UPDATE`, `COMMIT`. A process for each connection, psycopg 3, prepared.
-function
-    The same as one PL/pgSQL function, one round trip, from the same Python processes.
-function by pgbench
-    The same function, called by PostgreSQL's own load generator, which is written in C and leaves
-    the machine's cores to the server: the most that PostgreSQL can do here.
+bulk
+    One client sends the numbers of many orders in one statement, which is one transaction: as a set
+    (`checkout_all` of checkout.sql), and as one call of the function `checkout` for each. The next
+    statement is sent when all replies of the last are decoded.
+over HTTP
+    Clients with one request under way each, sent by Penstock's own load generator to a service in
+    Python (`shop_service.py`), with the rules in Python or in the function `checkout`.
+pgbench
+    The function called by PostgreSQL's own load generator, in C and without HTTP: the most that one
+    transaction for each checkout can do here.
 
-Row locks and unconditional `synchronous_commit`; orders are drawn uniformly. Each run follows a
-`CHECKPOINT` and two seconds of warm-up. Afterwards SQL must find that stock, credit and the
-orders' own counters agree with each other, and that the counters are the acknowledged commits.
-Prints one JSON object as its last line; the exit code is 1 when something does not agree.
+`synchronous_commit` and `fsync` are on. Each run follows a `CHECKPOINT` and two seconds of warm-up.
+Afterwards SQL must find that stock, credit and the orders' own counters agree with each other, and
+that the counters are the acknowledged commits. Prints one JSON object as its last line; the exit
+code is 1 when something does not agree.
 """
 
 import argparse
 import json
-import multiprocessing
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import psutil
 import psycopg
-from numpy.typing import NDArray
 
-from benchmarks.buyer import WAYS, Connection, client
 from benchmarks.cluster import Cluster, running_cluster
 from penstock.cli.bench import shop
+from penstock.cli.bench.answers import succeeded
+from penstock.cli.bench.http import HOST
 from penstock.cli.bench.options import Options
 from penstock.cli.bench.workload import workload_of
+from penstock.gateway.serving import free_port
+from penstock.testing.load import Load, Request
+
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA: Final = Path(__file__).with_name("checkout.sql")
 WARM_UP_S: Final = 2.0
-START_S: Final = 60.0
+BULK: Final = {
+    "set-based statement": (5_000, "SELECT checkout_all(%s)"),
+    "one function call each": (
+        1_000,
+        "SELECT array_agg(checkout(one)) FROM unnest(%s::integer[]) AS one",
+    ),
+}
+"""How many checkouts a statement has (the best of 100, 1,000, 5,000 and 10,000), and the statement."""
+
+WAYS: Final = ("function", "statements")
+POOL: Final = 8
+"""Connections of the service; 4 and 16 gave less."""
+
+PGBENCH_CLIENTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +73,38 @@ class Result:
     """One run.
 
     Attributes:
-        way: How the checkout was called; see the module.
-        connections: At once.
-        checkouts_per_s: Commits acknowledged in the measured seconds.
-        latency_ms: Of a checkout, from before `BEGIN` to after `COMMIT`: `p50` and `p99`.
-        checked: Whether SQL found everything to agree.
+        id: A name for the page: kind, way and clients.
+        kind: `bulk`, `http` or `pgbench`; `way` says how the checkout was called.
+        clients: How many wait for an answer; `in_flight` the checkouts that they wait for.
+        committed: In all, with those of the warm-up; what was lost is not among them.
+        seconds: Measured.
+        took_ms: Of every measured checkout, from sending it to having decoded its reply.
+        service_us: Processor time of the HTTP service for each request.
     """
 
+    id: str
+    kind: str
     way: str
-    connections: int
-    checkouts_per_s: float
-    latency_ms: dict[str, float]
-    checked: bool
+    clients: int
+    in_flight: int
+    committed: int
+    seconds: float
+    took_ms: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+    service_us: float | None = None
+
+    def as_json(self, *, checked: bool) -> dict[str, Any]:
+        """Return what is printed."""
+        found = asdict(self)
+        del found["took_ms"], found["committed"]
+        return {
+            **found,
+            "seconds": round(self.seconds, 2),
+            "checkouts_per_s": round(len(self.took_ms) / self.seconds, 1),
+            "latency_ms": {
+                f"p{one}": round(float(np.percentile(self.took_ms, one)), 2) for one in (50, 99)
+            },
+            "checked": checked,
+        }
 
 
 def baskets_of(options: Options) -> Iterator[tuple[int, int, list[int]]]:
@@ -100,41 +142,86 @@ def load(cluster: Cluster, options: Options) -> None:
         connection.execute("VACUUM ANALYZE")
 
 
-def by_processes(
-    cluster: Cluster, way: str, connections: int, options: Options
-) -> tuple[int, NDArray[np.float64]]:
-    """Run a process for each connection; return all commits, and the measured latencies."""
-    context = multiprocessing.get_context("spawn")
-    found, meeting = context.Queue(), context.Barrier(connections)
-    seconds = (WARM_UP_S, options.seconds)
-    clients = [
-        context.Process(
-            target=client,
-            args=(cluster.address, way, options.orders, seed, seconds, meeting, found),
-            daemon=True,
-        )
-        for seed in range(connections)
-    ]
-    for one in clients:
-        one.start()
-    answers = [found.get(timeout=sum(seconds) + START_S) for _ in clients]
-    for one in clients:
-        one.join()
-    return sum(count for count, _ in answers), np.concatenate([some for _, some in answers])
+def in_bulk(cluster: Cluster, way: str, options: Options) -> Result:
+    """Send statements of many checkouts, one after the other."""
+    size, statement = BULK[way]
+    draw = np.random.default_rng(options.seed)
+    batches = [draw.integers(0, options.orders, size).tolist() for _ in range(100)]
+    committed, took_ms = 0, []
+    with (
+        psycopg.connect(cluster.address, autocommit=True, prepare_threshold=0) as connection,
+        connection.cursor(binary=True) as cursor,
+    ):
+        begins = time.monotonic() + WARM_UP_S
+        ends = begins + options.seconds
+        for batch in cycle(batches):
+            began = time.monotonic()
+            row = cursor.execute(statement, (batch,)).fetchone()
+            if row is None or row[0] != [True] * size:
+                raise RuntimeError(f"{statement} refused some of {size} checkouts")
+            now = time.monotonic()
+            committed += size
+            if began >= begins:
+                took_ms.append((now - began) * 1_000)
+            else:
+                begins, ends = now, now + options.seconds
+            if now >= ends:
+                break
+    return Result(
+        f"bulk {way}", "bulk", way, 1, size, committed, now - begins, np.repeat(took_ms, size)
+    )
 
 
-def by_pgbench(
-    cluster: Cluster, connections: int, options: Options
-) -> tuple[int, NDArray[np.float64]]:
-    """Run PostgreSQL's load generator; return all commits, and the measured latencies."""
+@contextmanager
+def running_service(cluster: Cluster, way: str) -> Iterator[tuple[int, psutil.Process]]:
+    """Give the port and the process of the shop over HTTP."""
+    port = free_port(HOST)
+    command = [sys.executable, "-m", "benchmarks.shop_service", str(port), cluster.address]
+    with subprocess.Popen([*command, way, str(POOL)]) as process:
+        try:
+            yield port, psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+def over_http(cluster: Cluster, way: str, clients: int, options: Options) -> Result:
+    """Send one request for each checkout."""
+    numbers = np.random.default_rng(options.seed).permutation(options.orders).tolist()
+    requests = (Request("POST", f"/orders/checkout/{number}") for number in cycle(numbers))
+    with running_service(cluster, way) as (port, service):
+        generator = Load(HOST, port, clients)
+        warm = generator.run(requests, WARM_UP_S)  # it tries until the service listens
+        before = service.cpu_times()
+        answers = generator.run(requests, options.seconds)
+        after = service.cpu_times()
+    good = [one for one in answers if succeeded(one)]
+    ended = max(one.sent_s + one.took_s for one in answers)
+    spent_s = after.user + after.system - before.user - before.system
+    return Result(
+        f"http {way} {clients}",
+        "http",
+        way,
+        clients,
+        clients,
+        len(good) + sum(map(succeeded, warm)),
+        ended - min(one.sent_s for one in answers),
+        np.array([one.took_s for one in good]) * 1_000,
+        round(spent_s / len(answers) * 1e6, 1),
+    )
+
+
+def by_pgbench(cluster: Cluster, options: Options) -> Result:
+    """Run PostgreSQL's load generator, which stops where a reply is not true."""
     with TemporaryDirectory(dir=cluster.socket) as name:
         script = Path(name, "checkout.sql")
         script.write_text(
-            f"\\set which random(0, {options.orders - 1})\nSELECT checkout(:which);\n"
+            f"\\set which random(0, {options.orders - 1})\n"
+            "SELECT checkout(:which) AS done \\gset\n"
+            "\\if :done\n\\else\nSELECT 1 / 0;\n\\endif\n"
         )
         command: list[str | Path] = [
             *(cluster.programs / "pgbench", "--no-vacuum", "--protocol=prepared", "--log"),
-            *(f"--log-prefix={name}/log", f"--file={script}", f"--client={connections}"),
+            *(f"--log-prefix={name}/log", f"--file={script}", f"--client={PGBENCH_CLIENTS}"),
             *(f"--time={WARM_UP_S + options.seconds:.0f}", "--jobs=1"),
             *("--host", cluster.socket, "--username", "benchmark", "postgres"),
         ]
@@ -147,7 +234,12 @@ def by_pgbench(
     began = ended - rows[:, 0] / 1e6
     begins = began.min() + WARM_UP_S
     inside = (began >= begins) & (ended <= begins + options.seconds)
-    return len(rows), rows[inside, 0] / 1_000
+    clients = PGBENCH_CLIENTS
+    took_ms = rows[inside, 0] / 1_000
+    name = "pgbench function"
+    return Result(
+        name, "pgbench", "function", clients, clients, len(rows), options.seconds, took_ms
+    )
 
 
 def agrees(connection: Connection, committed: int) -> bool:
@@ -172,28 +264,24 @@ def agrees(connection: Connection, committed: int) -> bool:
     return (checkouts, cost, ordered, wrong) == (committed, spent, taken, 0)
 
 
-def run(cluster: Cluster, options: Options, connections: list[int]) -> Iterator[Result]:
-    """Run every way with every number of connections."""
+def run(cluster: Cluster, options: Options, crowds: list[int]) -> Iterator[dict[str, Any]]:
+    """Run everything, one after the other."""
+    runs: list[Callable[[], Result]] = [
+        *(lambda way=way: in_bulk(cluster, way, options) for way in BULK),
+        *(
+            lambda way=way, clients=clients: over_http(cluster, way, clients, options)
+            for way in WAYS
+            for clients in crowds
+        ),
+        lambda: by_pgbench(cluster, options),
+    ]
     committed = 0
     with psycopg.connect(cluster.address, autocommit=True) as connection:
-        for way in (*WAYS, "function by pgbench"):
-            for count in connections:
-                connection.execute("CHECKPOINT")
-                if way in WAYS:
-                    commits, latencies = by_processes(cluster, way, count, options)
-                else:
-                    commits, latencies = by_pgbench(cluster, count, options)
-                committed += commits
-                yield Result(
-                    way=way,
-                    connections=count,
-                    checkouts_per_s=round(len(latencies) / options.seconds, 1),
-                    latency_ms={
-                        f"p{one}": round(float(np.percentile(latencies, one)), 2)
-                        for one in (50, 99)
-                    },
-                    checked=agrees(connection, committed),
-                )
+        for one in runs:
+            connection.execute("CHECKPOINT")
+            result = one()
+            committed += result.committed
+            yield result.as_json(checked=agrees(connection, committed))
 
 
 def main() -> None:
@@ -201,8 +289,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--connections", default="8,16", metavar="N,…")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--clients", default="100,1000", metavar="N,…", help="over HTTP")
     parser.add_argument("--entities", type=int, default=100_000, help="of each of the three kinds")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
     chosen = parser.parse_args()
@@ -211,12 +299,12 @@ def main() -> None:
     results = []
     with running_cluster(chosen.directory) as cluster:
         load(cluster, options)
-        for result in run(cluster, options, [int(one) for one in chosen.connections.split(",")]):
+        for result in run(cluster, options, [int(one) for one in chosen.clients.split(",")]):
             print(result, file=sys.stderr, flush=True)
             results.append(result)
         version = cluster.version
-    print(json.dumps({"version": version, "runs": [asdict(one) for one in results]}))
-    sys.exit(not all(one.checked for one in results))
+    print(json.dumps({"version": version, "runs": results}))
+    sys.exit(not all(one["checked"] for one in results))
 
 
 if __name__ == "__main__":

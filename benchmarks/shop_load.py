@@ -20,13 +20,13 @@ import numpy as np
 import psutil
 import uvloop
 
+from penstock.cli.bench.answers import succeeded
 from penstock.cli.bench.http import HOST, complaints_of, fill, running
 from penstock.runtime import presence
 from penstock.testing.load import Answer, Load, Request
 
 ORDERS: Final = 100_000
 PAUSE_S: Final = 1.0
-OK: Final = 200
 
 
 async def come(port: int, people: int, seconds: float, seed: int) -> list[Answer]:
@@ -66,7 +66,7 @@ def measure(people: int, seconds: float, seed: int, data: Path) -> dict[str, Any
         "seconds": seconds,
         "filled_s": round(filled_s, 2),
         "requests": len(answers),
-        "failures": sum(one.status != OK for one in answers),
+        "failures": sum(not succeeded(one) for one in answers),
         "latency_ms": {
             f"p{one}": round(float(np.percentile(took_ms, one)), 1) for one in (50, 90, 99, 100)
         },

@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 import typer
 
-from penstock.base.ids import EntityKey
+from penstock.base.ids import EntityKey, Lsn
 from penstock.cli.bench import shop, transfer
+from penstock.cli.bench.answers import succeeded
 from penstock.cli.bench.command import bench_run, paced
 from penstock.cli.bench.ledger import Ledger, Row, ShopLedger, TransferLedger
 from penstock.cli.bench.measure import Driver, Start
 from penstock.cli.bench.options import Options
 from penstock.cli.bench.workload import Drawing, loading_count, workload_of
 from penstock.cli.main import execute
+from penstock.engine.execute import Outcome
+from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.runtime.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.testing.load import Answer, Request
 from tests.serial_driver import SerialDriver
 
 SMALL = Options(users=600, items=600, orders=600, requests=3_000, check_oracle=True)
@@ -97,6 +101,43 @@ def test_damaged_history_is_not_conserved(
     assert "users have spent" in printed.err
     assert "has credit" in printed.err
     assert "the state differs from the serial oracle's" in printed.err
+
+
+class Mumbling(SerialDriver):
+    """Changes what it shall, and answers something else."""
+
+    def _commit(
+        self,
+        end: Lsn,
+        outcomes: list[tuple[Record, Outcome]],
+        changes: dict[EntityKey, bytes | None],
+    ) -> None:
+        said = msgspec.msgpack.encode("Checkout perhaps")
+        changed = [(record, outcome._replace(reply=said)) for record, outcome in outcomes]
+        super()._commit(end, changed, changes)
+
+
+def test_replies_that_are_no_success_do_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reply counts only after it was decoded and was the success of its request."""
+    options = replace(SMALL, check_oracle=False)
+    with pytest.raises(typer.Exit):
+        figures_of(options, tmp_path, capsys, start=Mumbling)
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["checkouts"] == 0
+    complaint = f"{loading_count(SMALL) + 6_000} replies are no success of a checkout, nor errors"
+    assert figures["complaints"] == [complaint]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b""), (200, b"Checkout perhaps"), (400, b"Checkout successful")]
+)
+def test_answer_over_http_is_read_before_it_counts(status: int, body: bytes) -> None:
+    """Only status 200 with the words of a checkout is a success."""
+    right = Answer(Request("POST", "/"), 200, b"Checkout successful", sent_s=0, took_s=0, tries=1)
+    assert succeeded(right)
+    assert not succeeded(replace(right, status=status, body=body))
 
 
 def test_bench_begins_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,9 @@ from penstock.runtime.config import Config
 
 BENCH_HELP: Final = """Measure Penstock on this machine: log, Spark, journal, replies.
 
-Every request counted was appended to the durable log and its reply was read from the journal by
-another process. Loading and warm-up come before the measured seconds. Afterwards the journal is
+checkout and transfer append requests in bulk, encoded beforehand; http sends each by itself. Every
+request counted was appended to the durable log, and another process has read its reply from the
+journal and decoded it to the success of that request. Loading and warm-up come before the measured seconds. Afterwards the journal is
 audited: money and stock at the end of every epoch, every acknowledged request exactly once,
 replies against state.
 
@@ -49,9 +50,10 @@ Examples:
   penstock bench http --json
 """
 
-CHECKOUT_HELP: Final = """Check out orders of the shop: order, one to three items, user.
+CHECKOUT_HELP: Final = """Order.reorder in bulk: an order, its one to three items, its user.
 
-Every request is Order.reorder, which reads and writes exactly what checkout of an unpaid order
+One process appends requests that were encoded beforehand, up to 2,500 at once; up to three epochs of
+them are under way. Every request is Order.reorder, which reads and writes exactly what checkout of an unpaid order
 does, so that each one moves stock and money (a second checkout of a paid order is free).
 --zipf draws the items and users of the orders when they are loaded, and the orders when they are
 checked out.
@@ -62,7 +64,7 @@ Examples:
   penstock bench checkout --rate 1000 --zipf 0.999
 """
 
-TRANSFER_HELP: Final = """Transfer money between two of --users accounts, as in YCSB-T.
+TRANSFER_HELP: Final = """Transfer money in bulk between two of --users accounts, as in YCSB-T.
 
 \b
 Examples:
@@ -72,8 +74,8 @@ Examples:
 
 DEMO_HELP: Final = """Run the shop on Spark for some seconds, and prove that nothing got lost.
 
-Starts Spark, loads 100,000 users, items and orders, sends checkouts through the durable log, and
-prints how many a second came out, how long they took, and whether the journal conserves money and
+Starts Spark, loads 100,000 users, items and orders, appends checkouts (Order.reorder, encoded
+beforehand) to the durable log in bulk, and prints how many a second came out, how long they took, and whether the journal conserves money and
 stock. The exit code is 1 when anything is off.
 
 \b

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
+from penstock.cli.bench.answers import succeeded
 from penstock.cli.samples import sample_path
 from penstock.cli.settings import DIRECTORY
 from penstock.errors import OperationalError
@@ -38,7 +39,8 @@ from penstock.testing.load import Answer, Load, Request
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
 Every checkout is of another order, so that each one moves stock and money. The seconds end early
-where the orders do. The exit code is 1 when an answer is not 200, or money or stock is missing.
+where the orders do. The exit code is 1 when an answer is not 200 with `Checkout successful`, or
+money or stock is missing.
 
 \b
 Examples:
@@ -76,7 +78,7 @@ class HttpFigures:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints. Keys are stable."""
-        failed = [one for one in self.answers if one.status != _OK]
+        failed = [one for one in self.answers if not succeeded(one)]
         took_ms = np.array([one.took_s for one in self.answers]) * 1_000
         return {
             "requests_per_s": round((len(self.answers) - len(failed)) / self.seconds, 1),
@@ -224,7 +226,7 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
         return sum(int(values[at]) for (name, _), values in state.items() if name == entity)
 
     count = sum(entity == "Item" for entity, _ in state)
-    told = sum(one.status == _OK for one in answers)
+    told = sum(map(succeeded, answers))
     facts = {
         "orders are paid": total("Order", "paid"),
         "pairs of items are missing from stock": (count * AMOUNT - total("Item", "stock")) / 2,

@@ -75,12 +75,14 @@ class Measured:
     """Everything that a run has found.
 
     Attributes:
-        rows: For each epoch: number, readable at (ns), log position after it, replies, errors.
+        rows: For each epoch: number, decoded at (ns), log position after it, replies, errors, and
+            replies that are neither an error nor the success of their request.
         opens, closes: Index into `rows` of the epochs at whose ends the window begins and ends.
         latencies_ms: Of every request of the window, in log order.
         epochs: The driver's reports of the window's epochs.
         findings: Of the audit, with the oracle's differences where those were asked for.
         serial_per_s: Requests a second of the serial oracle.
+        counting_us: Processor time for each reply that reading and decoding it took.
     """
 
     rows: NDArray[np.int64]
@@ -90,6 +92,7 @@ class Measured:
     epochs: list[EpochReport]
     findings: Findings
     serial_per_s: float
+    counting_us: float
 
     @property
     def window_s(self) -> float:
@@ -98,9 +101,9 @@ class Measured:
 
     @property
     def succeeded(self) -> int:
-        """Requests of the window whose reply is no error."""
+        """Requests of the window whose reply was decoded and is their success."""
         inside = self.rows[self.opens + 1 : self.closes + 1]
-        return int((inside[:, 3] - inside[:, 4]).sum())
+        return int((inside[:, 3] - inside[:, 4] - inside[:, 5]).sum())
 
     @property
     def aborted(self) -> int:
@@ -113,6 +116,7 @@ class _Clocked:
     """What the three processes have clocked: see `Measured.rows` and `feed`."""
 
     rows: NDArray[np.int64]
+    counting_s: float
     sent_ns: NDArray[np.int64]
     reports: list[EpochReport]
 
@@ -147,7 +151,8 @@ def measure(options: Options, config: Config, start: Start, watcher: Watcher) ->
             tailing.join()
         finally:
             driver.stop()
-    clocked = _Clocked(np.load(rows)["rows"], np.load(times)["times_ns"], reports)
+    with np.load(rows) as counted, np.load(times) as sent:
+        clocked = _Clocked(counted["rows"], float(counted["cpu_s"]), sent["times_ns"], reports)
     return _conclude(options, config.data, clocked, watcher)
 
 
@@ -249,6 +254,10 @@ def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher)
         window_opens=Epoch(int(rows[opens, 0])),
         told=watcher.at,
     )
+    if wrong := int(rows[:, 5].sum()):
+        findings.complaints.append(
+            f"{wrong} replies are no success of a {options.kind}, nor errors"
+        )
     watcher.stage("the same requests, one by one in memory", 0)
     serial_per_s = serial_rate(options, findings)
     if options.check_oracle:
@@ -266,6 +275,7 @@ def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher)
         epochs=[one for one in clocked.reports if one.epoch in inside],
         findings=findings,
         serial_per_s=serial_per_s,
+        counting_us=clocked.counting_s / max(int(rows[:, 3].sum()), 1) * 1e6,
     )
 
 

@@ -1,7 +1,8 @@
 """The tailing process: follows the journal as any other process would, and takes the time.
 
-A reply counts from when this process has read its row. Reading two columns of each epoch is cheap
-on purpose: the process shares the machine with what it measures.
+A reply counts from when this process has read and decoded it and found that it is the success of its
+request. The process shares the machine with what it measures, so it reads three columns of each
+epoch and nothing else; `measure` tells what it used of the processor.
 """
 
 import signal
@@ -12,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from penstock.base.ids import BEFORE_FIRST, LogPartition
+from penstock.cli.bench.answers import count
 from penstock.cli.bench.board import Board
-from penstock.cli.bench.options import Options
+from penstock.cli.bench.options import Kind, Options
 from penstock.cli.bench.workload import application_of
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -22,19 +24,23 @@ POLL_S: Final = 0.02
 WAIT_MS: Final = 200
 ONLY: Final = LogPartition(0)
 
+Row = tuple[int, int, int, int, int, int]
+
 
 def tail(options: Options, data: Path, board: Board, outcome: Path) -> None:
     """Run the whole process; leaves a row for each epoch in `outcome` (an npz file).
 
-    A row: epoch, when it was readable in monotonic nanoseconds, the log position after it, how
-    many replies it had and how many of them were errors.
+    A row: epoch, when its replies were decoded in monotonic nanoseconds, the log position after it,
+    how many replies it had, how many of them were errors, and how many were wrong. `cpu_s` is the
+    processor time that this took in all.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not board["go"] and not board.orphaned:
         time.sleep(POLL_S)
     app, _ = application_of(options)
     journal = DeltaJournal(data / "journal", app.name)
-    rows: list[tuple[int, int, int, int, int]] = []
+    rows: list[Row] = []
+    spent_s = 0.0
     epoch = BEFORE_FIRST
     window = _Window(options, board)
     while not board.orphaned:
@@ -44,21 +50,24 @@ def tail(options: Options, data: Path, board: Board, outcome: Path) -> None:
                 break
             continue
         epoch = commit.epoch
-        row = _look(journal, commit)
+        began_s = time.thread_time()
+        row = _look(journal, commit, options.kind, board["loading"])
+        spent_s += time.thread_time() - began_s
         rows.append(row)
         window.pass_by(row)
     journal.close()
-    np.savez(outcome, rows=np.array(rows, np.int64).reshape(-1, 5))
+    np.savez(outcome, rows=np.array(rows, np.int64).reshape(-1, 6), cpu_s=spent_s)
 
 
-def _look(journal: DeltaJournal, commit: Commit) -> tuple[int, int, int, int, int]:
-    replies = failures = 0
+def _look(journal: DeltaJournal, commit: Commit, kind: Kind, loading: int) -> Row:
+    replies = failures = wrong = 0
     for part in commit.parts_of(PartKind.TRANSACTIONS):
-        rows = journal.read(part, ("lsn", "error"))
-        replies += rows.num_rows
-        failures += rows.num_rows - rows.column("error").null_count
-    readable_ns = time.monotonic_ns()
-    return commit.epoch, readable_ns, commit.positions[ONLY], replies, failures
+        found = count(journal.read(part, ("lsn", "error", "reply")), kind, loading)
+        replies += found.replies
+        failures += found.failures
+        wrong += found.wrong
+    decoded_ns = time.monotonic_ns()
+    return commit.epoch, decoded_ns, commit.positions[ONLY], replies, failures, wrong
 
 
 class _Window:
@@ -68,9 +77,9 @@ class _Window:
         self._options = options
         self._board = board
 
-    def pass_by(self, row: tuple[int, int, int, int, int]) -> None:
+    def pass_by(self, row: Row) -> None:
         """Look at an epoch and tell the others."""
-        _, now_ns, end, _, failures = row
+        _, now_ns, end, _, failures, _ = row
         board, options = self._board, self._options
         board["failed"] = board["failed"] + failures
         if board["began_ns"] == 0:
