@@ -13,10 +13,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import psutil
+
 TOP: Final = Path(__file__).parent.parent
 TIMEOUT_S: Final = 900
 SYNCS: Final = 200
 BLOCK: Final = bytes(4_096)
+LOOK_S: Final = 2.0
+BUSY_PERCENT: Final = 10
 
 
 def machine(directory: Path) -> dict[str, Any]:
@@ -30,8 +34,26 @@ def machine(directory: Path) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "fdatasync_ms": round(_fdatasync_ms(directory), 3),
-        "load_before": round(os.getloadavg()[0], 2),
+        "busy_percent": busy_percent(),
     }
+
+
+def busy_percent() -> float:
+    """Return how much of the processors is in use during this call."""
+    return float(psutil.cpu_percent(interval=LOOK_S))
+
+
+def require_idle() -> None:
+    """Refuse to measure figures for docs on a machine that does something else.
+
+    Raises:
+        SystemExit: It does; the message says how much.
+    """
+    if (busy := busy_percent()) > BUSY_PERCENT:
+        raise SystemExit(
+            f"other programs use {busy:.0f} % of the processors; figures for docs are measured "
+            f"where they use at most {BUSY_PERCENT} %. Stop them, or leave out --update-docs"
+        )
 
 
 def figures_of(command: Sequence[str | Path], messages: Path) -> dict[str, Any]:

@@ -1,19 +1,26 @@
-"""The generated parts of docs/PERFORMANCE.md: tables between markers, made from committed JSON.
+"""The measured parts of the pages, made from committed JSON: tables, and figures in sentences.
 
-It reads and writes text only, with the standard library, so that a test can compare the page with
-JSON beside it wherever the project is installed. `python -m benchmarks.page` writes the page anew
-from that JSON, measuring nothing.
+A table of docs/PERFORMANCE.md stands between two markers that name its JSON file. A figure in a
+sentence of any page stands between `<!--=checkouts.rows.penstock-checkout.per_s-->` and `<!--/-->`:
+the JSON file, then the way to the number, where an element of a list goes by its `id`. So two
+sentences about one thing can't tell two figures.
+
+It reads and writes text only, with the standard library, so that a test can compare the pages with
+their JSON wherever the project is installed. `python -m benchmarks.page` writes all pages from that
+JSON and measures nothing.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-DOCS: Final = Path(__file__).parent.parent / "docs"
+TOP: Final = Path(__file__).parent.parent
+DOCS: Final = TOP / "docs"
 PAGE: Final = DOCS / "PERFORMANCE.md"
-BUSY: Final = 0.5
-"""Load average for each core from which a machine is not one that does nothing else."""
+PAGES: Final = (TOP / "README.md", *sorted(DOCS.glob("*.md")))
+FIGURE: Final = re.compile(r"<!--=(\S+)-->(.*?)<!--/-->")
 
 Figures = Mapping[str, Any]
 
@@ -41,11 +48,55 @@ def filled(text: str, part: str, content: str) -> str:
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
+def quoted(text: str, measured: Figures) -> str:
+    """Return a page with every figure in its sentences as it was measured."""
+    return FIGURE.sub(
+        lambda found: f"<!--={found[1]}-->{number(figure_of(measured, found[1]))}<!--/-->", text
+    )
+
+
+def figure_of(measured: Figures, path: str) -> float:
+    """Return the number at the end of a path through the JSON files.
+
+    Raises:
+        ValueError: The JSON does not have it.
+    """
+    found: Any = measured
+    for name in path.split("."):
+        if isinstance(found, list):
+            found = {one["id"]: one for one in found}
+        if not isinstance(found, Mapping) or name not in found:
+            raise ValueError(f"{path}: the JSON does not have {name}")
+        found = found[name]
+    if not isinstance(found, int | float):
+        raise ValueError(f"{path}: that is not a number")
+    return found
+
+
+def measured() -> Figures:
+    """Return the committed figures of all programs."""
+    return {part: json.loads((DOCS / f"{part}.json").read_text()) for part in CONTENTS}
+
+
 def update(part: str, figures: Figures) -> None:
-    """Write figures to docs, as JSON and into the page."""
+    """Write figures to docs, as JSON, into the pages and, for checkouts, as the plot."""
     text = json.dumps(figures, indent=2, ensure_ascii=False)
     (DOCS / f"{part}.json").write_text(f"{text}\n")
     PAGE.write_text(filled(PAGE.read_text(), part, CONTENTS[part](figures)))
+    quote()
+    if part == "checkouts":
+        from benchmarks import plot  # noqa: PLC0415 -- needs matplotlib, which a test has not
+
+        plot.draw(figures, [DOCS / "checkouts.svg"])
+
+
+def quote() -> None:
+    """Write the measured figures into the sentences of all pages."""
+    all_of_them = measured()
+    for path in PAGES:
+        text = path.read_text()
+        if (new := quoted(text, all_of_them)) != text:
+            path.write_text(new)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -66,83 +117,85 @@ def number(value: float) -> str:
 
 def machine_text(machine: Figures) -> str:
     """Return a sentence about where the figures come from."""
-    busy = machine["load_before"] > BUSY * machine["cores"]
-    caution = " **Others used it too: do not quote these figures.**" if busy else ""
+    busy = machine.get("busy_percent")
     return (
         f"Measured on {machine['date']} at {machine['commit']}: {machine['cores']} cores of "
         f"{machine['processor']}, {machine['memory_gb']} GB of memory, {machine['system']}, "
         f"Python {machine['python']}. One `fdatasync` of 4 KB takes "
-        f"{number(machine['fdatasync_ms'])} ms (median). The machine's load average was "
-        f"{machine['load_before']:.1f} when the run began.{caution}"
+        f"{number(machine['fdatasync_ms'])} ms (median)."
+        + (f" Before, {busy:.0f} % of the processors were in use." if busy is not None else "")
     )
 
 
-def peers_content(figures: Figures) -> str:
-    """Return the table of `benchmarks.peers`."""
-    head = ("system", "load", "operations/s:", "keys/s:", "p50 ms:", "p99 ms:", "checked")
+def peers_text(figures: Figures) -> str:
+    """Return the sentences below a table of `benchmarks.peers`."""
+    versions = ", ".join(f"{name} {value}" for name, value in figures["versions"].items())
+    seconds = f"{figures['seconds']:g} measured seconds for each row."
+    return f"{machine_text(figures['machine'])} Versions: {versions}. {seconds}"
+
+
+def checkouts_content(figures: Figures) -> str:
+    """Return the table of `benchmarks.peers checkouts`."""
+    numbers = ("clients:", "in flight:", "checkouts/s:", "p50 ms:", "p99 ms:")
     rows = [
         (
+            row["what"],
             row["system"],
-            row["load"],
+            f"{row['clients']:,}",
+            f"{row['in_flight']:,}",
             number(row["per_s"]),
-            number(row["keys_per_s"]),
-            *(_milliseconds(row["latency_ms"].get(one)) for one in ("p50", "p99")),
-            "yes" if row["checked"] else "**no**",
+            *(number(row["latency_ms"][one]) for one in ("p50", "p99")),
+            row["durable"],
+            _verdict(row),
         )
         for row in figures["rows"]
     ]
-    versions = ", ".join(f"{name} {value}" for name, value in figures["versions"].items())
-    return "\n\n".join(
+    head = ("one checkout is asked for", "system", *numbers, "durable", "checked")
+    return f"{table(head, rows)}\n\n{peers_text(figures)}"
+
+
+def keys_content(figures: Figures) -> str:
+    """Return the table of `benchmarks.peers keys`."""
+    rows = [
         (
-            table(head, rows),
-            f"{machine_text(figures['machine'])} Versions: {versions}. "
-            f"{figures['seconds']:g} measured seconds for each row.",
+            row["what"],
+            row["system"],
+            f"{row['in_flight']:,}",
+            number(row["per_s"]),
+            number(row["figures"]["keys_per_s"]),
+            row["durable"],
+            _verdict(row),
         )
-    )
+        for row in figures["rows"]
+    ]
+    numbers = ("in flight:", "operations/s:", "keys/s:")
+    head = ("one operation", "system", *numbers, "durable", "checked")
+    return f"{table(head, rows)}\n\n{peers_text(figures)}"
 
 
 def parts_content(figures: Figures) -> str:
-    """Return the table of `benchmarks.parts`."""
+    """Return the table of `benchmarks.parts` or `benchmarks.history`."""
     rows = [(row["part"], row["what"], row["value"]) for row in figures["rows"]]
     return f"{table(('part', 'what', 'figure:'), rows)}\n\n{machine_text(figures['machine'])}"
 
 
-def over_http_content(figures: Figures) -> str:
-    """Return the table of `benchmarks.over_http`."""
-    costs = ("gateway, µs a request:", "empty route, µs:")
-    head = ("clients", "checkouts/s:", "p50 ms:", "p99 ms:", "errors:", *costs, "conserved")
-    rows = [
-        (
-            f"{row['connections']:,}",
-            number(row["requests_per_s"]),
-            *(_milliseconds(row["latency_ms"][one]) for one in ("p50", "p99")),
-            str(row["errors"]),
-            number(row["gateway_us_per_request"]),
-            number(row["empty_route_us_per_request"]),
-            "yes" if row["conserved"] else "**no**",
-        )
-        for row in figures["rows"]
-    ]
-    return f"{table(head, rows)}\n\n{machine_text(figures['machine'])}"
-
-
 CONTENTS: Final = {
-    "peers": peers_content,
+    "checkouts": checkouts_content,
+    "keys": keys_content,
     "parts": parts_content,
-    "over_http": over_http_content,
     "history": parts_content,
 }
-"""What makes each generated part from its figures."""
+"""The function that makes each generated part from its figures."""
 
 
-def _milliseconds(value: float | None) -> str:
-    return "" if value is None else number(value)
+def _verdict(row: Figures) -> str:
+    return "yes" if row["checked"] else "**no**"
 
 
 def main() -> None:
     """Write every generated part from its committed figures."""
-    for part in CONTENTS:
-        update(part, json.loads((DOCS / f"{part}.json").read_text()))
+    for part, figures in measured().items():
+        update(part, figures)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import page
-from benchmarks.machine import figures_of, machine, module
+from benchmarks.machine import figures_of, machine, module, require_idle
 
 EPOCHS: Final = 10_000
 """Of the journal's longest history; its own program goes to 100,000."""
@@ -97,6 +97,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
     parser.add_argument("--update-docs", action="store_true")
     chosen = parser.parse_args()
+    if chosen.update_docs:
+        require_idle()
     directory = Path(tempfile.mkdtemp(dir=chosen.directory, prefix="penstock-parts-"))
     try:
         figures = measure(directory)

@@ -1,15 +1,17 @@
 """Measure Penstock and its peers, one after the other, in one run on one disk.
 
-    python -m benchmarks.peers [--seconds 20] [--update-docs]
+    python -m benchmarks.peers checkouts [--seconds 10] [--update-docs]
+    python -m benchmarks.peers keys [--seconds 10] [--update-docs]
 
-Ours: `penstock bench checkout` as fast as possible and at 1,000 a second, and `penstock bench
-transfer`. Peers: the same checkout on PostgreSQL (`benchmarks.postgres`), and counters on Spark's
-own `transformWithState` (`benchmarks.transform_with_state`). Every program runs by itself: nothing
-else of this run is alive while it measures.
+`checkouts`: the shop's checkout in bulk and over HTTP, on Penstock (`penstock bench checkout`,
+`penstock bench http`) and on PostgreSQL (`benchmarks.postgres`); four minutes. `keys`: updates of
+one or two keys, `penstock bench transfer` and Spark's own `transformWithState`
+(`benchmarks.transform_with_state`); two minutes. Every program runs by itself: nothing else of this
+run is alive while it measures.
 
-Prints a Markdown table, then one JSON object as the last line. `--output DIR` also gets peers.json,
-peers.svg and peers.png; `--update-docs` writes peers.json, peers.svg and the page of docs. The exit
-code is 1 when any system's own check of its results failed.
+Prints a Markdown table, then one JSON object as the last line. `--update-docs` writes the JSON, the
+plot and the page of docs, and wants a machine that does nothing else. The exit code is 1 when any
+system's own check of its results failed.
 """
 
 import argparse
@@ -17,53 +19,57 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import page, plot
-from benchmarks.machine import figures_of, machine, module
+from benchmarks import page
+from benchmarks.machine import figures_of, machine, module, require_idle
 
-RATE: Final = 1_000
-KEYS_OF_CHECKOUT: Final = 4
-"""An order, one to three items (two on average), a user; all of them change."""
-
+CROWDS: Final = (100, 1_000)
 KEYS_OF_TRANSFER: Final = 2
-CONNECTIONS: Final = "8,16"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table.
+    """One line of a table.
 
     Attributes:
-        system: What ran; `load` says how it was driven.
-        per_s: Operations a second; `keys_per_s` the keys that they changed.
-        latency_ms: Of an operation, `p50` and `p99`; empty where operations have none of their own.
+        id: Its name in the JSON, for prose that quotes it.
+        what: The operation, and how clients ask for it.
+        system: The system that answers.
+        clients: How many ask; `in_flight` how many operations they wait for at most.
+        per_s: Operations a second.
+        latency_ms: `p50` and `p99` of an operation; empty if it has no reply of its own.
+        durable: The data that are on disk and synced when an operation counts.
         checked: Whether the system's own check of its results held.
         figures: All that its program printed.
     """
 
+    id: str
+    what: str
     system: str
-    load: str
+    clients: int
+    in_flight: int
     per_s: float
-    keys_per_s: float
     latency_ms: dict[str, float]
+    durable: str
     checked: bool
     figures: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How everything is measured: so many seconds and cores, in one directory."""
+    """How everything is measured: so many seconds and entities, in one directory."""
 
     seconds: float
-    cores: int
+    entities: int
     directory: Path
 
-    def figures(self, command: list[str | Path]) -> dict[str, Any]:
-        """Run a program and return what it printed.
+    def figures(self, *command: str | Path) -> dict[str, Any]:
+        """Run a program and return its figures.
 
         Raises:
             RuntimeError: It printed no figures.
@@ -71,52 +77,78 @@ class Setup:
         print("running", *command, file=sys.stderr, flush=True)
         return figures_of(command, self.directory / "messages.txt")
 
-    def module(self, name: str, *arguments: str) -> list[str | Path]:
-        """Return the command of a program of this directory."""
+    def penstock(self, *arguments: str) -> dict[str, Any]:
+        """Run `penstock bench`."""
+        shared = ("--seconds", str(self.seconds), "--json")
+        return self.figures(sys.executable, "-m", "penstock", "bench", *arguments, *shared)
+
+    def module(self, name: str, *arguments: str) -> dict[str, Any]:
+        """Run a program of this directory."""
         shared = ("--seconds", str(self.seconds), "--directory", self.directory)
-        return module(name, *shared, *arguments)
+        return self.figures(*module(name, *shared, *arguments))
+
+    def bulk(self, kind: str, what: str, *flags: str) -> Row:
+        """Append requests of `penstock bench` as fast as they are answered."""
+        data = Path(tempfile.mkdtemp(dir=self.directory, prefix="penstock-"))
+        try:
+            found = self.penstock(kind, "--max", *flags, "--data", str(data))
+        finally:
+            shutil.rmtree(data)
+        return Row(
+            id=f"penstock-{kind}",
+            what=what,
+            system="Penstock",
+            clients=1,
+            in_flight=found["in_flight"],
+            per_s=found[f"{kind}s_per_s"],
+            latency_ms=found["latency_ms"],
+            durable="request, change, reply",
+            checked=found["conserved"],
+            figures=found,
+        )
 
 
-def ours(setup: Setup, kind: str, keys: int, load: str, *flags: str) -> Row:
-    """Run `penstock bench`."""
-    program = Path(sys.executable).with_name("penstock")
-    cores = str(setup.cores)
-    data = Path(tempfile.mkdtemp(dir=setup.directory, prefix="penstock-"))
-    command: list[str | Path] = [
-        program,
-        "bench",
-        kind,
-        *flags,
-        "--seconds",
-        str(setup.seconds),
-        "--json",
-    ]
-    command += ["--cores", cores, "--partitions", cores, "--data", data]
-    try:
-        found = setup.figures(command)
-    finally:
-        shutil.rmtree(data)
+IN_BULK: Final = "bulk append of pre-encoded requests (`Order.reorder`)"
+OVER_HTTP: Final = "over HTTP, one request each"
+POSTGRES: Final = {
+    "bulk": "bulk, {in_flight:,} checkouts a statement",
+    "http": OVER_HTTP,
+    "pgbench": "one call each, without HTTP (`pgbench`)",
+}
+
+
+def over_http(setup: Setup, clients: int) -> Row:
+    """Check out over HTTP through a gateway."""
+    orders = ("--orders", str(setup.entities))
+    found = setup.penstock("http", "--connections", str(clients), *orders)
     return Row(
-        system=f"Penstock, {kind}",
-        load=load,
-        per_s=found[f"{kind}s_per_s"],
-        keys_per_s=round(found[f"{kind}s_per_s"] * keys, 1),
+        id=f"penstock-http-{clients}",
+        what=OVER_HTTP,
+        system="Penstock",
+        clients=clients,
+        in_flight=clients,
+        per_s=found["requests_per_s"],
         latency_ms=found["latency_ms"],
-        checked=found["conserved"],
+        durable="request, change, reply",
+        checked=found["conserved"] and not found["errors"],
         figures=found,
     )
 
 
 def postgres(setup: Setup) -> tuple[str, list[Row]]:
     """Run the checkout on PostgreSQL, every way; return its version and the rows."""
-    found = setup.figures(setup.module("postgres", "--connections", CONNECTIONS))
+    crowds = ",".join(map(str, CROWDS))
+    found = setup.module("postgres", "--clients", crowds, "--entities", str(setup.entities))
     rows = [
         Row(
+            id=f"postgres-{one['id'].replace(' ', '-')}",
+            what=POSTGRES[one["kind"]].format_map(one),
             system=f"PostgreSQL, {one['way']}",
-            load=f"{one['connections']} connections",
+            clients=one["clients"],
+            in_flight=one["in_flight"],
             per_s=one["checkouts_per_s"],
-            keys_per_s=round(one["checkouts_per_s"] * KEYS_OF_CHECKOUT, 1),
             latency_ms=one["latency_ms"],
+            durable="change",
             checked=one["checked"],
             figures=one,
         )
@@ -125,64 +157,72 @@ def postgres(setup: Setup) -> tuple[str, list[Row]]:
     return found["version"].split()[2], rows
 
 
-def transform_with_state(setup: Setup) -> Row:
-    """Run counters on Spark's own stateful operator."""
-    found = setup.figures(setup.module("transform_with_state", "--cores", str(setup.cores)))
-    return Row(
-        system="Spark transformWithState, counter",
-        load=f"batches of {found['records']:,}",
+def checkouts(setup: Setup) -> dict[str, Any]:
+    """Measure checkouts in bulk and over HTTP; return the content of checkouts.json."""
+    entities = [f"--{name}={setup.entities}" for name in ("users", "items", "orders")]
+    rows = [setup.bulk("checkout", IN_BULK, *entities)]
+    rows += [over_http(setup, clients) for clients in CROWDS]
+    server, theirs = postgres(setup)
+    rows = sorted([*rows, *theirs], key=lambda row: (_group(row), row.clients))
+    return {"versions": {"psycopg": version("psycopg"), "postgresql": server}, "rows": rows}
+
+
+def _group(row: Row) -> int:
+    """Return the place of a kind of load in the table: bulk, HTTP, the rest."""
+    return 0 if "bulk" in row.what else 1 if row.what == OVER_HTTP else 2
+
+
+def keys(setup: Setup) -> dict[str, Any]:
+    """Measure updates of one or two keys; return the content of keys.json."""
+    users = f"--users={setup.entities}"
+    transfer = setup.bulk("transfer", "bulk append of pre-encoded transfers, two keys each", users)
+    found = setup.module("transform_with_state", "--keys", str(setup.entities))
+    counter = Row(
+        id="transform-with-state",
+        what="records generated inside Spark, one counter each",
+        system="Spark transformWithState",
+        clients=0,
+        in_flight=found["records"],
         per_s=found["records_per_s"],
-        keys_per_s=found["keys_per_s"],
         latency_ms={},
+        durable="nothing is synced",
         checked=found["checked"],
         figures=found,
     )
+    transfer.figures["keys_per_s"] = round(transfer.per_s * KEYS_OF_TRANSFER, 1)
+    return {"versions": {}, "rows": [transfer, counter]}
 
 
-def measure(setup: Setup) -> dict[str, Any]:
-    """Run everything; return what peers.json holds."""
-    about = machine(setup.directory)
-    fast, steady = "as fast as possible", f"{RATE:,} a second"
-    rows = [
-        ours(setup, "checkout", KEYS_OF_CHECKOUT, fast, "--max"),
-        ours(setup, "checkout", KEYS_OF_CHECKOUT, steady, "--rate", str(RATE)),
-        ours(setup, "transfer", KEYS_OF_TRANSFER, fast, "--max"),
-    ]
-    server, checkouts = postgres(setup)
-    rows += [*checkouts, transform_with_state(setup)]
-    packages = {one: version(one) for one in ("penstock", "pyspark", "psycopg")}
-    return {
-        "machine": about,
-        "versions": {**packages, "postgresql": server},
-        "seconds": setup.seconds,
-        "rows": [asdict(row) for row in rows],
-    }
+TABLES: Final[dict[str, Callable[[Setup], dict[str, Any]]]] = {"checkouts": checkouts, "keys": keys}
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the docs if asked to."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=20.0, help="to measure each row")
-    parser.add_argument("--cores", type=int, default=2, help="of Spark; its partitions are as many")
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--seconds", type=float, default=10.0, help="measured, for each row")
+    parser.add_argument("--entities", type=int, default=100_000, help="of each kind")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
-    parser.add_argument("--output", type=Path, help="an existing directory")
-    parser.add_argument("--update-docs", action="store_true")
+    parser.add_argument("--update-docs", action="store_true", help="write docs/")
     chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(dir=chosen.directory, prefix="penstock-peers-"))
-    directory.chmod(0o755)  # PostgreSQL runs as a user of its own when root runs this
-    try:
-        figures = measure(Setup(chosen.seconds, chosen.cores, directory))
-    finally:
-        shutil.rmtree(directory)
-    if chosen.output is not None:
-        (chosen.output / "peers.json").write_text(json.dumps(figures, indent=2))
-        plot.draw(figures, [chosen.output / "peers.svg", chosen.output / "peers.png"])
     if chosen.update_docs:
-        plot.draw(figures, [page.DOCS / "peers.svg"])
-        page.update("peers", figures)
-    print(page.peers_content(figures))
+        require_idle()
+    with tempfile.TemporaryDirectory(dir=chosen.directory, prefix="penstock-peers-") as name:
+        Path(name).chmod(0o755)  # PostgreSQL's own user passes through it
+        about = machine(Path(name))
+        found = TABLES[chosen.table](Setup(chosen.seconds, chosen.entities, Path(name)))
+    versions = {one: version(one) for one in ("penstock", "pyspark")}
+    figures = {
+        "machine": about,
+        "seconds": chosen.seconds,
+        "versions": versions | found["versions"],
+        "rows": [asdict(row) for row in found["rows"]],
+    }
+    if chosen.update_docs:
+        page.update(chosen.table, figures)
+    print(page.CONTENTS[chosen.table](figures))
     print(json.dumps(figures))
     sys.exit(not all(row["checked"] for row in figures["rows"]))
 

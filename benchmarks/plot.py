@@ -1,7 +1,7 @@
-"""The plot of `benchmarks.peers`: checkouts a second, and keys updated a second.
+"""The plot of `benchmarks.peers checkouts`: checkouts a second, in bulk and over HTTP.
 
 The same figures give the same SVG, byte for byte, so that a new plot in a diff means new figures.
-`python -m benchmarks.plot` draws docs/peers.svg anew from docs/peers.json, measuring nothing.
+`python -m benchmarks.plot` draws docs/checkouts.svg from docs/checkouts.json and measures nothing.
 """
 
 import json
@@ -33,20 +33,17 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
-    """Draw the figures of peers.json to files, whose names say the format."""
-    rows = [row for row in figures["rows"] if not row["load"].endswith("a second")]
-    checkouts = [row for row in rows if is_checkout(row)]
-    keys = [row for row in rows if not row["system"].startswith("PostgreSQL")]
-    keys.append(max((row for row in checkouts if row not in keys), key=lambda row: row["per_s"]))
-    keys.sort(key=lambda row: -row["keys_per_s"])
+    """Draw the figures of checkouts.json to files, whose names say the format."""
+    bulk = [row for row in figures["rows"] if row["clients"] == 1]
+    crowd = max(row["clients"] for row in figures["rows"])
+    http = [row for row in figures["rows"] if row["clients"] == crowd]
     machine = figures["machine"]
     with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
-        figure = Figure(figsize=(9.6, 6.8), layout=layout, facecolor="white")
-        heights = [len(checkouts), len(keys)]
-        above, below = figure.subplots(2, 1, height_ratios=heights)
-        bars(above, checkouts, "per_s", "Shop checkouts per second (4 keys in one transaction)")
-        bars(below, keys, "keys_per_s", "Keys updated per second")
+        figure = Figure(figsize=(9.6, 5.2), layout=layout, facecolor="white")
+        above, below = figure.subplots(2, 1, height_ratios=[len(bulk), len(http)])
+        bars(above, bulk, "Checkouts per second, in bulk: many pre-encoded requests at once")
+        bars(below, http, f"Checkouts per second over HTTP: {crowd:,} clients, one request each")
         figure.supxlabel(
             f"{machine['cores']} cores for everything, clients included; {machine['processor']}; "
             f"{machine['date']}",
@@ -59,24 +56,12 @@ def draw(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
             figure.savefig(path, dpi=150, metadata=metadata)
 
 
-def is_checkout(row: Mapping[str, Any]) -> bool:
-    """Say whether an operation of a row is a checkout of the shop."""
-    system: str = row["system"]
-    return system.startswith("PostgreSQL") or system.endswith("checkout")
-
-
-def label_of(row: Mapping[str, Any]) -> str:
-    """Return what a bar is."""
-    if row["system"].startswith("PostgreSQL"):
-        return f"{row['system']}\n{row['load']}"
-    return str(row["system"]).replace(", ", "\n")
-
-
-def bars(axes: Axes, rows: Rows, column: str, title: str) -> None:
+def bars(axes: Axes, rows: Rows, title: str) -> None:
     """Draw horizontal bars, the first row on top, each with its figure at its end."""
-    values = [row[column] for row in rows]
+    values = [row["per_s"] for row in rows]
+    labels = [row["system"].replace(", ", "\n") for row in rows]
     colours = [OURS if row["system"].startswith("Penstock") else THEIRS for row in rows]
-    drawn = axes.barh([label_of(row) for row in rows], values, color=colours, height=0.68)
+    drawn = axes.barh(labels, values, color=colours, height=0.68)
     axes.bar_label(drawn, [number(value) for value in values], padding=4)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.invert_yaxis()
@@ -89,7 +74,7 @@ def bars(axes: Axes, rows: Rows, column: str, title: str) -> None:
 
 def main() -> None:
     """Draw the committed figures."""
-    draw(json.loads((DOCS / "peers.json").read_text()), [DOCS / "peers.svg"])
+    draw(json.loads((DOCS / "checkouts.json").read_text()), [DOCS / "checkouts.svg"])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ over HTTP
     Clients with one request under way each, sent by Penstock's own load generator to a service in
     Python (`shop_service.py`), with the rules in Python or in the function `checkout`.
 pgbench
-    The function called by PostgreSQL's own load generator, in C and without HTTP: the most that one
+    The function called by PostgreSQL's own load generator, in C and without HTTP: the most that a
     transaction for each checkout can do here.
 
 `synchronous_commit` and `fsync` are on. Each run follows a `CHECKPOINT` and two seconds of warm-up.
@@ -76,9 +76,9 @@ class Result:
         id: A name for the page: kind, way and clients.
         kind: `bulk`, `http` or `pgbench`; `way` says how the checkout was called.
         clients: How many wait for an answer; `in_flight` the checkouts that they wait for.
-        committed: In all, with those of the warm-up; what was lost is not among them.
+        committed: How many checkouts succeeded in all, with those of the warm-up.
         seconds: Measured.
-        took_ms: Of every measured checkout, from sending it to having decoded its reply.
+        took_ms: How long each measured checkout took, from sending it to having decoded its reply.
         service_us: Processor time of the HTTP service for each request.
     """
 
@@ -93,7 +93,7 @@ class Result:
     service_us: float | None = None
 
     def as_json(self, *, checked: bool) -> dict[str, Any]:
-        """Return what is printed."""
+        """Return the figures as they are printed."""
         found = asdict(self)
         del found["took_ms"], found["committed"]
         return {
@@ -118,7 +118,7 @@ def baskets_of(options: Options) -> Iterator[tuple[int, int, list[int]]]:
 
 
 def price_of(item: int) -> int:
-    """Return what `shop.load_items` asks for an item."""
+    """Return the price that `shop.load_items` sets for an item."""
     return 1 + item % shop.PRICES
 
 
@@ -152,8 +152,8 @@ def in_bulk(cluster: Cluster, way: str, options: Options) -> Result:
         psycopg.connect(cluster.address, autocommit=True, prepare_threshold=0) as connection,
         connection.cursor(binary=True) as cursor,
     ):
-        begins = time.monotonic() + WARM_UP_S
-        ends = begins + options.seconds
+        warm_until = time.monotonic() + WARM_UP_S
+        begins = now = 0.0
         for batch in cycle(batches):
             began = time.monotonic()
             row = cursor.execute(statement, (batch,)).fetchone()
@@ -161,11 +161,11 @@ def in_bulk(cluster: Cluster, way: str, options: Options) -> Result:
                 raise RuntimeError(f"{statement} refused some of {size} checkouts")
             now = time.monotonic()
             committed += size
-            if began >= begins:
-                took_ms.append((now - began) * 1_000)
-            else:
-                begins, ends = now, now + options.seconds
-            if now >= ends:
+            if began < warm_until:
+                begins = now
+                continue
+            took_ms.append((now - began) * 1_000)
+            if now >= begins + options.seconds:
                 break
     return Result(
         f"bulk {way}", "bulk", way, 1, size, committed, now - begins, np.repeat(took_ms, size)

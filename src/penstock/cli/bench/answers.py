@@ -1,7 +1,7 @@
-"""What a request of a benchmark must answer: nothing counts that was not decoded and is that.
+"""The right answers of a benchmark: a reply counts only after it was decoded and is one of these.
 
-A checkout says `Checkout successful`, a transfer what is left, and a request that loads entities
-nothing. An error is no success and is counted by itself.
+A checkout says `Checkout successful`, a transfer tells the balance that is left, and a request that
+loads entities returns None. Errors are counted by themselves.
 """
 
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ class Counts:
 
 
 def count(rows: pa.Table, kind: Kind, loading: int) -> Counts:
-    """Decode every reply of an epoch and say what they are.
+    """Decode every reply of an epoch and count its kinds.
 
     Args:
         rows: `lsn`, `error` and `reply` of its transactions.
-        kind: What is measured.
+        kind: The measured workload.
         loading: Position of the first request that does not load entities.
     """
     decoders = {True: _NOTHING.decode, False: _SUCCESSES[kind].decode}

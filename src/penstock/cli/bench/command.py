@@ -53,8 +53,8 @@ Examples:
 CHECKOUT_HELP: Final = """Order.reorder in bulk: an order, its one to three items, its user.
 
 One process appends requests that were encoded beforehand, up to 2,500 at once; up to three epochs of
-them are under way. Every request is Order.reorder, which reads and writes exactly what checkout of an unpaid order
-does, so that each one moves stock and money (a second checkout of a paid order is free).
+them are under way. Every request is Order.reorder, which reads and writes the same as checkout of an
+unpaid order, so that each one moves stock and money (a second checkout of a paid order is free).
 --zipf draws the items and users of the orders when they are loaded, and the orders when they are
 checked out.
 

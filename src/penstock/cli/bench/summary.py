@@ -59,6 +59,7 @@ def figures_of(options: Options, config: Config, measured: Measured) -> dict[str
         "state_hash": findings.state_hash,
         "oracle_checked": options.check_oracle,
         "rate": options.rate or None,
+        "in_flight": None if options.rate else options.backlog,
         "zipf": options.zipf,
         "users": options.users,
         **({"items": options.items, "orders": options.orders} if _is_shop(options) else {}),
