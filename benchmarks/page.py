@@ -79,15 +79,11 @@ def measured() -> Figures:
 
 
 def update(part: str, figures: Figures) -> None:
-    """Write figures to docs, as JSON, into the pages and, for checkouts, as the plot."""
+    """Write figures to docs, as JSON and into the pages."""
     text = json.dumps(figures, indent=2, ensure_ascii=False)
     (DOCS / f"{part}.json").write_text(f"{text}\n")
     PAGE.write_text(filled(PAGE.read_text(), part, CONTENTS[part](figures)))
     quote()
-    if part == "checkouts":
-        from benchmarks import plot  # noqa: PLC0415 -- needs matplotlib, which a test has not
-
-        plot.draw(figures, [DOCS / "checkouts.svg"])
 
 
 def quote() -> None:

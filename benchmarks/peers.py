@@ -25,7 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import page
+from benchmarks import page, plot
 from benchmarks.machine import figures_of, machine, module, require_idle
 
 CROWDS: Final = (100, 1_000)
@@ -222,6 +222,8 @@ def main() -> None:
     }
     if chosen.update_docs:
         page.update(chosen.table, figures)
+        if chosen.table == "checkouts":
+            plot.draw(figures, [page.DOCS / "checkouts.svg"])
     print(page.CONTENTS[chosen.table](figures))
     print(json.dumps(figures))
     sys.exit(not all(row["checked"] for row in figures["rows"]))
