@@ -16,6 +16,7 @@ import pytest
 
 from penstock.runtime import presence
 from tests.faults.driver_process import wait_for
+from tests.private_files import open_to_others
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -113,7 +114,10 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
-    """What was asked before and while the driver is dead is answered; SIGTERM ends all with 0."""
+    """What was asked before and while the driver is dead is answered; SIGTERM ends all with 0.
+
+    Whatever was written meanwhile, by Java too, is for its owner only.
+    """
     item = json.loads(running.ask("/stock/item/create/3", "a"))["item_id"]
     before = running.status()
     roles = {one["role"] for one in before["processes"]}
@@ -128,6 +132,8 @@ def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> 
         assert answer == f"Item: {item} stock updated to: 5"
     assert running.driver_other_than(killed)
     assert "driver ended with SIGKILL" in running.output.read_text()
+    assert {"scratch", "checkpoint", "state"} <= {one.name for one in running.data.iterdir()}
+    assert open_to_others(running.data) == []
 
     running.note_below()
     running.process.send_signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
-from penstock.runtime import presence
+from penstock.runtime import data_directory, presence
 from penstock.runtime.api import Reply
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
@@ -69,7 +69,7 @@ def call(
     body, touches = request_of(application, words)
     chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
-    settings.data.mkdir(parents=True, exist_ok=True)
+    data_directory.create(settings.data)
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
     lsn = _append(settings, entry)
     if not any(presence.find(settings.data, role) for role in presence.SINGLE):

@@ -8,6 +8,7 @@ import typer
 from penstock.cli import failure
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
+from penstock.runtime.data_directory import keep_private
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
 
@@ -38,11 +39,14 @@ application: Final = typer.Typer(
 
 @application.callback()
 def options(
+    context: typer.Context,
     debug: Annotated[  # noqa: FBT002 -- a flag; `main` has looked for it already
         bool, typer.Option(DEBUG, help="Show the traceback of an error; anywhere before --.")
     ] = False,
 ) -> None:
-    """Take what is for every command."""
+    """Take what is for every command. What commands write is their user's alone, but for a project."""
+    if context.invoked_subcommand != "new":
+        keep_private()
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.route import VERBS
-from penstock.runtime import presence
+from penstock.runtime import data_directory, presence
 from penstock.runtime.config import Config
 
 _DRIVER: Final = "driver"
@@ -99,7 +99,7 @@ async def assemble(
         OperationalError: They cannot be opened.
     """
     data = config.data
-    data.mkdir(parents=True, exist_ok=True)
+    data_directory.create(data)
     metrics = Metrics(data)
     log = SqliteLog(
         data / "log.sqlite",

@@ -113,6 +113,8 @@ class History:
         """Run a command in its turn, and answer what it printed."""
         if self._turns >= RUNNING_MAX:
             raise Overloaded(f"{RUNNING_MAX} of these run already; each takes some seconds")
+        if any("\0" in one for one in what):
+            raise RequestError("a NUL character cannot be asked about here, but in SQL")
         self._turns += 1  # before the first pause, so that no other exchange comes between
         try:
             data = str(self._config.data)

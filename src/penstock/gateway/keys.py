@@ -28,6 +28,7 @@ import msgspec
 from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
 from penstock.gateway.principal import Principal, Scope
 from penstock.journal.durable import sync_directory, temporary_of
+from penstock.runtime import data_directory
 
 FILE: Final = "keys.json"
 LOCK: Final = "keys.lock"
@@ -153,7 +154,7 @@ class KeyStore:
     def _changing(self) -> Iterator[None]:
         """Keep other writers out, and translate a failure of the disk."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            data_directory.create(self.path.parent)
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -4,7 +4,6 @@ Segments are split before they are decoded, so that a key may hold a slash (`%2F
 segments win over names. Costs one dictionary look-up for each segment, however many routes.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +17,6 @@ from penstock.gateway.exchange import Exchange
 Handler = Callable[[Exchange], Awaitable[Response]]
 
 PATH_BYTES_MAX: Final = 8_192
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(slots=True)
@@ -57,8 +55,7 @@ class Routing:
         """Return what serves a path, with what its names stand for; None where nothing does.
 
         Raises:
-            Refused: The path is too long, is no UTF-8, holds control characters, or is served with
-                other verbs.
+            Refused: The path is too long, is no UTF-8, or is served with other verbs.
         """
         if len(raw_path) > PATH_BYTES_MAX:
             raise Refused(414, "path-too-long", f"a path takes at most {PATH_BYTES_MAX} bytes")
@@ -78,8 +75,6 @@ class Routing:
             texts = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
             raise Refused(400, "request", "the path is no UTF-8") from None
-        if any(_CONTROL.search(text) for text in texts):
-            raise Refused(400, "request", "a path holds no control characters")
         return handler, dict(zip(names, texts, strict=True)), kind
 
 

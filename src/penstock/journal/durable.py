@@ -36,7 +36,7 @@ def create(path: Path, data: bytes | memoryview) -> None:
     Raises:
         FileExistsError: The name is taken.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _write_all(descriptor, memoryview(data))
         os.fsync(descriptor)

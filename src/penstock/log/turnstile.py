@@ -44,7 +44,7 @@ class Turnstile:
             OSError: The lock's file cannot be opened.
         """
         # Opened anew each time, so that a forked child does not share the lock for long.
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._acquire(file)
             yield Mark(file)

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 
 from penstock.errors import ConfigError
+from penstock.runtime import data_directory
 
 FOLDER: Final = "run"
 ROLES: Final = ("supervisor", "driver", "view", "gateway")
@@ -83,7 +84,8 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
     """
     refuse_second(data, role)
     folder = data / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    data_directory.create(data)
+    folder.mkdir(exist_ok=True)
     _remove_dead(folder)
     mine = Presence(os.getpid(), role, app, psutil.Process().create_time(), details)
     path = folder / f"{role}-{mine.pid}.json"

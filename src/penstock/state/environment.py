@@ -60,7 +60,7 @@ class Environment:
         self.process = os.getpid()
         self._readers = 0
         self._lock = threading.Lock()
-        self._presence = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._presence = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._presence, fcntl.LOCK_SH)
         try:
             self._lmdb = _open(path, map_size)
@@ -173,6 +173,7 @@ def _open(path: Path, map_size: int) -> lmdb.Environment:
         writemap=False,  # a stray write of this process could reach the file otherwise
         meminit=False,
         readahead=False,  # access is random, and the store may exceed memory
+        mode=0o600,
         max_readers=MAX_READERS,
         max_spare_txns=0,  # a forked child that drops a spare one would free the parent's slot
     )
@@ -260,7 +261,9 @@ def file_identity(path: Path) -> FileIdentity | None:
 @contextmanager
 def _gate(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    gate = os.open(path.with_name(path.name + ".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    gate = os.open(
+        path.with_name(path.name + ".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(gate, fcntl.LOCK_EX)
         yield

@@ -36,7 +36,7 @@ from starlette.routing import Route
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
-from penstock.runtime import presence
+from penstock.runtime import data_directory, presence
 from penstock.runtime.config import Config, ViewConfig
 from penstock.views.format import encode, format_of
 from penstock.views.question import Question
@@ -137,6 +137,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         ConfigError: Another process has the view open.
         PenstockError: The journal or the view cannot be opened.
     """
+    data_directory.create(config.data)
     with closing(DeltaJournal(config.data / "journal", app.name)) as journal:
         view = View(config.data, app, journal, config.view)
         with closing(view), _socket(config.data) as socket:

@@ -29,6 +29,7 @@ from penstock.journal.api import Reached, ignored
 from penstock.journal.parquet import checksum_of
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
+from penstock.runtime import data_directory
 from penstock.runtime.history import copying
 from penstock.runtime.history.copying import storing
 from penstock.runtime.history.holds import holding
@@ -217,8 +218,8 @@ class Backups:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        data_directory.create(self.directory)
+        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _take(lock, self.directory)
             yield

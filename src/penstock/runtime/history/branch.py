@@ -25,6 +25,7 @@ from penstock.journal.api import Commit, Journal, PartKind, Reached
 from penstock.journal.delta import DeltaJournal
 from penstock.log import cut as logs
 from penstock.log.sqlite import SqliteLog
+from penstock.runtime import data_directory
 from penstock.runtime.history import copying, savepoints
 from penstock.runtime.history.copying import storing
 from penstock.runtime.history.truth import JOURNAL, LOG
@@ -187,7 +188,7 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
 @contextmanager
 def _alone(beside: Path) -> Iterator[None]:
     """Create a directory, or empty the one that a crash has left, and keep others from it."""
-    beside.mkdir(parents=True, exist_ok=True)
+    data_directory.create(beside)
     lock = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -44,7 +44,7 @@ def copy(source: Path, target: Path, file: File) -> None:
     temporary = durable.temporary_of(target)
     try:
         with _opened(source, file) as reading, temporary.open("xb") as writing:
-            os.fchmod(writing.fileno(), os.fstat(reading).st_mode & 0o777)  # API keys are private
+            os.fchmod(writing.fileno(), 0o600)  # also of what an older version wrote for all
             hasher, size = xxhash.xxh3_128(), 0
             while chunk := os.read(reading, _CHUNK):
                 hasher.update(chunk)

@@ -14,6 +14,8 @@ import gc
 import os
 from typing import Final
 
+from penstock.runtime.data_directory import keep_private
+
 _ONE_THREAD: Final = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -22,6 +24,7 @@ _ONE_THREAD: Final = {
 
 def main() -> None:
     """Load, then do what PySpark's daemon does: fork a worker whenever Spark asks for one."""
+    keep_private()
     preload()
     from pyspark.daemon import manager  # noqa: PLC0415 -- after the environment is set
 

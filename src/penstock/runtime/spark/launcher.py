@@ -50,5 +50,5 @@ def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8", errors="surrogateescape")
-    draft.chmod(0o755)
+    draft.chmod(0o700)
     draft.replace(path)

@@ -29,6 +29,7 @@ from penstock.errors import (
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from penstock.runtime import data_directory
 from penstock.runtime.api import Caller, Reply
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
@@ -89,7 +90,7 @@ class SparkRuntime:
         self._spec = spec
         self._config = config
         self.app = load_app(spec)
-        config.data.mkdir(parents=True, exist_ok=True)
+        data_directory.create(config.data)
         self.log = SqliteLog(
             config.data / "log.sqlite",
             record_bytes_max=config.record_bytes_max,
