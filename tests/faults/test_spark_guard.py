@@ -94,6 +94,28 @@ def test_note_outlives_its_process_and_two_deaths_accuse(tmp_path: Path) -> None
     assert deaths_noted(tmp_path) > 0
 
 
+@pytest.mark.parametrize(("kills_a_death", "accused"), [(1, 7), (0, 9)])
+def test_a_death_for_want_of_memory_accuses_what_grew(
+    tmp_path: Path, kills_a_death: int, accused: int
+) -> None:
+    """The system kills a large process while something small runs in it; that one is innocent."""
+    path = tmp_path / "e1-r1-t0.running"
+    kills, held = [0], []
+    for _ in range(2 + kills_a_death):
+        quarantine = Quarantine(path, lambda: sum(kills)).__enter__()
+        assert quarantine.poisoned == frozenset()
+        for position in (6, 7, 8):
+            quarantine.now[0] = position
+            if position == 7:
+                held.append(b"x" * (128 << 20))
+            if quarantine.careful:
+                quarantine.measured(position)
+        quarantine.now[0] = 9  # where it dies
+        kills.append(kills_a_death)
+    with Quarantine(path, lambda: sum(kills)) as quarantine:
+        assert quarantine.poisoned == {accused}
+
+
 def test_watchdog_names_and_then_ends_what_hangs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,7 +139,8 @@ def test_watchdog_spares_strangers(tmp_path: Path, caplog: pytest.LogCaptureFixt
     path = tmp_path / "e0-r1-t0.running"
     with Quarantine(path) as quarantine:
         quarantine.now[0] = 3
-        path.write_bytes(path.read_bytes()[:8] + stranger.pid.to_bytes(8, sys.byteorder))
+        note = path.read_bytes()
+        path.write_bytes(note[:8] + stranger.pid.to_bytes(8, sys.byteorder) + note[16:])
         watchdog = Watchdog(tmp_path, stuck_s=0.1)
         watchdog.start()
         wait_for(lambda: caplog.records, "a warning")

@@ -11,6 +11,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,9 @@ _ATTEMPTS: Final = 3  # a store found damaged is rebuilt, and the task tried aga
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
 )
+_EXPENDABLE: Final = "500"
+"""Of 1,000, how much of the machine's memory a worker seems to hold on top of what it does hold."""
+
 _TRACE_MAX: Final = 8_000
 """Characters of a traceback that a report carries."""
 
@@ -122,11 +126,18 @@ def _worker(settings: bytes) -> "Worker":
     if worker is None:
         decoded = orders.decode_settings(settings)
         logs.configure("worker", decoded.log_format, decoded.log_level)
+        _offer_to_memory_killer()
         worker = _WORKERS[settings] = Worker(decoded)
         gc.collect()
         gc.freeze()  # Spark collects after every task; what lives on need not be walked
         gc.set_threshold(_GARBAGE)
     return worker
+
+
+def _offer_to_memory_killer() -> None:
+    """Let the system end a worker first where memory runs out: Spark starts another one."""
+    with suppress(OSError):  # not Linux, or not allowed
+        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE)
 
 
 class Worker:
@@ -265,6 +276,8 @@ class Worker:
                     outcome: Outcome | None = Outcome(decode_failure(failure).code, failure, (), {})
                 else:
                     outcome = task.run(position, record.request_id, record.body, record.time_us)
+                if quarantine.careful:
+                    quarantine.measured(position)
                 if outcome is not None:
                     rows.add(position, partition, record, outcome, task.executor.root)
                     left -= _size_of(outcome)
