@@ -15,6 +15,20 @@ PURE = {"errors", "base", "model", "plan", "compiler", "engine"}
 BOUNDARIES = {"cli", "gateway", "runtime"}  # the only places that may catch everything
 USER_CODE_ENDS = {"engine/execute.py", "engine/failure.py"}  # where a handler's errors are recorded
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
+SETS = {"set", "frozenset"}
+ORDERLESS = {*SETS, "sorted", "sum", "any", "all", "len", "min", "max"}
+ORDERING = {
+    "list",
+    "tuple",
+    "join",
+    "enumerate",
+    "map",
+    "zip",
+    "iter",
+    "next",
+    "fromkeys",
+    "extend",
+}
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 
@@ -66,12 +80,97 @@ def unstable(node: ast.AST) -> list[str]:
     match node:
         case ast.Call(func=ast.Name(id=name)) if name in UNSTABLE:
             return [f"line {node.lineno}: {name}() differs between two runs"]
-        case ast.For(iter=ast.Set() | ast.SetComp() as order):
-            return [f"line {order.lineno}: the order of a set differs between two runs"]
-        case ast.comprehension(iter=ast.Set() | ast.SetComp() as order):
-            return [f"line {order.lineno}: the order of a set differs between two runs"]
         case _:
             return []
+
+
+def is_set(node: ast.AST | None, names: set[str]) -> bool:
+    """Say whether an expression or an annotation is of a set, as far as that is written there."""
+    match node:
+        case ast.Set() | ast.SetComp():
+            found = True
+        case ast.Subscript(value=ast.Name(id="Final"), slice=inner):
+            found = is_set(inner, names)
+        case ast.Call(func=ast.Name(id=name) | ast.Subscript(value=ast.Name(id=name))):
+            found = name in SETS
+        case ast.Subscript(value=ast.Name(id=name)):
+            found = name in SETS
+        case ast.BinOp(left=left, right=right, op=ast.BitAnd() | ast.BitOr() | ast.Sub()):
+            found = any(is_set(one, names) or is_keys(one) for one in (left, right))
+        case ast.IfExp(body=body, orelse=other):
+            found = is_set(body, names) or is_set(other, names)
+        case ast.Name() | ast.Attribute():
+            found = ast.unparse(node) in names
+        case _:
+            found = False
+    return found
+
+
+def is_keys(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".keys")
+
+
+def sets_in(tree: ast.AST) -> set[str]:
+    """Return the names that are given a set, or declared to be one."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
+                if is_set(value, found):
+                    found.add(ast.unparse(target))
+            case ast.AnnAssign(target=target, annotation=kind, value=value):
+                if is_set(kind, found) or is_set(value, found):
+                    found.add(ast.unparse(target))
+            case ast.arg(arg=name, annotation=kind) if is_set(kind, found):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+def iterated(tree: ast.AST) -> list[ast.expr]:
+    """Return the expressions whose order may reach a result."""
+    free = orderless_parts(tree)
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.For(iter=order):
+                found.append(order)
+            case ast.comprehension(iter=order) | ast.Starred(value=order) if node not in free:
+                found.append(order)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if (
+                name in ORDERING and node not in free
+            ):
+                found += node.args[:1] if name == "fromkeys" else node.args
+            case _:
+                pass
+    return found
+
+
+def orderless_parts(tree: ast.AST) -> set[ast.AST]:
+    """Return the parts of a tree from which sets are made, or something without an order."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.SetComp() | ast.Set():
+                found.update(ast.walk(node))
+            case ast.Call(func=ast.Name(id=name)) if name in ORDERLESS:
+                for one in node.args:
+                    found.update((one, *ast.iter_child_nodes(one)))
+            case _:
+                pass
+    return found
+
+
+SHARED_SETS = {
+    target
+    for path in FILES
+    for one in ast.parse(path.read_text()).body
+    if isinstance(one, ast.AnnAssign) and is_set(one.value, set())
+    for target in [ast.unparse(one.target)]
+    if not target.startswith("_")
+}
+"""Module-level sets that other modules may import."""
 
 
 @pytest.mark.parametrize("path", [*FILES, *PROGRAMS], ids=name_of)
@@ -103,6 +202,15 @@ def test_core_is_stable(path: Path) -> None:
     """Nothing in the core differs between two runs of the same program."""
     nodes = ast.walk(ast.parse(path.read_text()))
     assert [complaint for node in nodes for complaint in unstable(node)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_no_order_of_a_set_is_relied_on(path: Path) -> None:
+    """Code that iterates over a set sorts it, or gives the same for any order."""
+    tree = ast.parse(path.read_text())
+    names = sets_in(tree) | SHARED_SETS
+    found = [one for one in iterated(tree) if is_set(one, names)]
+    assert [f"line {one.lineno}: {ast.unparse(one)}" for one in found] == []
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ FRUITS = {"apple", "pear", "plum", "quince", "cherry", "medlar"}
 WAYWARD = str(Path(__file__).parent / "wayward.py")
 
 
-def verdict_on(method: str, data: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def verdict_on(
+    method: str, data: Path, capsys: pytest.CaptureFixture[str], arguments: str = ""
+) -> Any:
     code = execute(["replay", WAYWARD, "--data", str(data), "--json"])
     found = msgspec.json.decode(capsys.readouterr().out)["divergence"]
-    assert (code, found["call"]) == (1, f"Clerk/a.{method}()")
+    assert (code, found["call"]) == (1, f"Clerk/a.{method}({arguments})")
     return found["verdict"]
 
 
@@ -72,3 +74,22 @@ def test_order_of_a_set_is_named(tmp_path: Path) -> None:
             break
     assert "cause: set order or hash()" in told
     assert "the order of the set" in told
+
+
+def test_request_for_a_method_that_is_gone_differs_by_its_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a method was renamed, replay says that it is not there, and that the code is the cause."""
+    old = tmp_path / "formerly_wayward.py"
+    old.write_text(Path(WAYWARD).read_text().replace("def honest", "def truthful"))
+    journal_of(
+        str(old),
+        tmp_path / "data",
+        [[("Clerk", "a", "create", ()), ("Clerk", "a", "truthful", (2,))]],
+    )
+    verdict = verdict_on("truthful", tmp_path / "data", capsys, "2")
+    assert verdict["causes"] == ["code"]
+    assert verdict["lines"] == [
+        "there is no method of Clerk 'truthful'; there are by_chance, by_clock, by_date, "
+        "by_environment, by_globals, by_set, honest, create, delete, exists, upsert"
+    ]

@@ -9,12 +9,14 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from penstock.cli.trace import show_outside
 from penstock.engine.what_if import (
     SHOWN_MAX,
     EntityDifference,
     Found,
     ReplyDifference,
 )
+from penstock.runtime.history.rerun import plain_of
 from penstock.runtime.history.what_if import WhatIf
 from penstock.state.column import json_text
 from penstock.views.differing import AnswerDifference, Row, pairs_of
@@ -81,6 +83,7 @@ def show(told: Told, console: Console) -> None:
         console.print(
             f"{_requests(found.skipped)} had exceeded a limit; taken as recorded", style="yellow"
         )
+    show_outside(plain_of(found.refused), console)
     replies = found.replies
     _show_replies("replies that differ", replies.differing, console)
     _show_replies("requests left out", replies.left_out, console)
@@ -160,6 +163,7 @@ def json_of(told: Told) -> str:
         "requests": found.requests,
         "skipped": found.skipped,
         "spent_s": found.spent_s,
+        "outside": plain_of(found.refused),
         "replies": _plain_replies(replies.differing),
         "left_out": _plain_replies(replies.left_out),
         "inserted": _plain_replies(replies.inserted),

@@ -20,7 +20,7 @@ from penstock.cli.settings import (
     config_of,
     default_data,
 )
-from penstock.cli.trace import moment, text_of
+from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.trace import history, json_of_history
@@ -62,8 +62,8 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
     # What handlers print is no part of the answer.
     with Past(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
-        changes, more = history(past, application, name, span, most, settings.limits)
-    found = json_of_history(name, changes, more=more)
+        changes = history(past, application, name, span, most, settings.limits)
+    found = json_of_history(name, changes)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
     else:
@@ -83,6 +83,7 @@ def show(found: dict[str, Any], console: Console) -> None:
             table.add_row(*map(escape, (*told, one["name"], before, after)))
         table.add_section()
     console.print(table)
+    show_outside(found["outside"], console)
     if found["more"]:
         console.print("there are older changes; --last shows more")
 

@@ -9,6 +9,7 @@ from penstock.cli import failure
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
 from penstock.runtime.data_directory import keep_private
+from penstock.runtime.history.hook import take_process
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
 
@@ -51,6 +52,7 @@ def options(
 
 def main() -> None:
     """Run the command that the process was started with, and exit."""
+    take_process()
     sys.exit(execute(sys.argv[1:]))
 
 

@@ -32,8 +32,9 @@ HELP: Final = """Run the journal's requests again in this process, and compare.
 
 Every reply and every entity that an epoch changed must be, byte for byte, what the journal has. The
 first difference is shown with its request and code line, and its cause is looked for: code that
-was changed, or a handler that uses a clock, chance, the order of a set, the environment or global
-variables. Nothing is written; the application may run meanwhile.
+was changed, or a handler that reaches outside, or uses a clock, chance, the order of a set, the
+environment or global variables. Connections, processes and files that a handler wants are refused.
+Nothing is written; the application may run meanwhile.
 
 With --break, it stops in pdb inside the handler of one request, with the state of that moment.
 
@@ -142,7 +143,8 @@ def _show_divergence(one: Divergence, console: Console) -> None:
     console.print(f"epoch {one.epoch} differs from the journal", style="bold red")
     console.print(f"  request  {one.request_id} (position {one.lsn} of the log)", markup=False)
     console.print(f"  call     {one.call}", markup=False)
-    console.print(f"  handler  {one.handler}", markup=False)
+    if one.handler:
+        console.print(f"  handler  {one.handler}", markup=False)
     table = Table("where", "attribute", "recorded", "replayed")
     for finding in one.findings:
         place, attribute, recorded, replayed = finding

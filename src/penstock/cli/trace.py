@@ -27,7 +27,8 @@ from penstock.runtime.loading import load_app
 HELP: Final = """Show what one request did: its calls, what it read and changed, its reply.
 
 Nothing of this is recorded while the application runs: the request is run again, over the state
-before it, in this process, and nothing is written. What came out is compared with the journal.
+before it, in this process, and nothing is written. Connections, processes and files that a handler
+wants are refused, and told of. What came out is compared with the journal.
 
 Shown are its place in the order, the tree of calls with the time that each took in this run, every
 entity before and after, what a savepoint or an abort has undone, and the request that changed each
@@ -77,7 +78,10 @@ def show(found: dict[str, Any], console: Console) -> None:
     )
     console.print(_rounds(found))
     _show_reply(found["reply"], console)
-    if not found["as_recorded"]:
+    show_outside(found["outside"], console)
+    if not found["as_recorded"] and all(
+        one["request_id"] != found["request_id"] for one in found["outside"]
+    ):
         console.print(
             "It came out otherwise this time: its code has changed or is not deterministic. "
             "penstock replay finds out which.",
@@ -89,6 +93,18 @@ def show(found: dict[str, Any], console: Console) -> None:
         console.print(_tree(found["root"]))
     if found["entities"]:
         console.print(_entities(found["entities"]))
+
+
+def show_outside(calls: list[dict[str, str]], console: Console) -> None:
+    """Print which requests were refused a call to the outside."""
+    for one in calls:
+        where = f" ({one['where']})" if one["where"] else ""
+        console.print(
+            f"request {one['request_id']}: the handler {one['what']}{where}; looking back refuses "
+            "that, and it is what makes the request non-deterministic",
+            style="bold red",
+            markup=False,
+        )
 
 
 def moment(time_us: int) -> str:

@@ -66,7 +66,7 @@ def describe(app: App, sources: Sources) -> Application:
         app,
         sources,
         {name: kind.cls for name, kind in app.entities.items()},
-        frozenset(name for kind in kinds for name in functions_of(kind.cls)) | RESERVED,
+        frozenset(name for kind in kinds for name in functions_of(kind.cls)).union(RESERVED),
         frozenset(name for kind in kinds for name in kind.attributes),
     )
 

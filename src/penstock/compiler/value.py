@@ -180,7 +180,7 @@ def last_origin(origins: Iterable[Origin]) -> Origin:
 
 def origin_of(value: Value) -> Origin:
     """Return where a value comes from: of all its parts, the one known last."""
-    return last_origin(_origin(atom) for atom in value)
+    return last_origin({_origin(atom) for atom in value})
 
 
 def _origin(atom: Atom) -> Origin:

@@ -195,7 +195,7 @@ def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]
     helpers = _helpers(members, ahead)
     shares = _shares(helpers, ahead, total)
     found: dict[str, float] = {}
-    for site in ahead.keys() & members.keys():
+    for site in [one for one in ahead if one in members]:
         source = members[site].source
         made = {target: float(calls) for target, calls in ahead[site].items()}
         for index, helper in enumerate(helpers):

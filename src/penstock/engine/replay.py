@@ -75,7 +75,8 @@ class Difference:
     Attributes:
         position: Of the request in its epoch, from 0.
         findings: What differs of its reply, and of the entities that it was the last to change.
-        suspects: Positions of all requests that may be the cause: those that wrote what differs.
+        suspects: Positions of all requests that may be the cause: those that wrote what differs,
+            and the first one whose reply differs.
     """
 
     position: int
@@ -150,29 +151,30 @@ def first_difference(
 ) -> Difference | None:
     """Compare an epoch that was run, and is not finished, with what was recorded of it."""
     keys = _differing_entities(replayer, recorded)
-    wrong = next(
-        (
-            position
-            for position, (row, outcome) in enumerate(zip(recorded.rows, outcomes, strict=True))
-            if outcome is not None and (outcome.reply != row.reply or outcome.error != row.error)
-        ),
-        None,
-    )
+    wrong = first_wrong_reply(recorded, outcomes)
     if wrong is None and not keys:
         return None
     last = {key: _last_at(outcomes, key) for key in keys}
     position = min([*last.values(), *([] if wrong is None else [wrong])])
     findings: list[Finding] = []
     if position == wrong:
-        findings.append(_reply_finding(recorded.rows[position], outcomes[position]))
+        findings.append(reply_finding(recorded.rows[position], outcomes[position]))
     mine = [key for key in keys if last[key] == position]
     for key in mine:
         before = recorded.changes.get(key, replayer.state.get(key))
         findings += compare(replayer.app, key, before, replayer.read(key))
-    suspects = {position}
+    suspects = {position, *([] if wrong is None else [wrong])}
     for key in mine:
         suspects.update(at for at, one in enumerate(outcomes) if one and key in one.writes)
     return Difference(position, tuple(findings), tuple(sorted(suspects)))
+
+
+def first_wrong_reply(recorded: Recorded, outcomes: Sequence[Outcome | None]) -> int | None:
+    """Return the position of the first request whose reply is not what was recorded."""
+    for position, (row, outcome) in enumerate(zip(recorded.rows, outcomes, strict=True)):
+        if outcome is not None and (outcome.reply != row.reply or outcome.error != row.error):
+            return position
+    return None
 
 
 def _differing_entities(replayer: Replayer, recorded: Recorded) -> list[EntityKey]:
@@ -197,7 +199,8 @@ def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:
     return len(outcomes) - 1
 
 
-def _reply_finding(row: Row, outcome: Outcome | None) -> Finding:
+def reply_finding(row: Row, outcome: Outcome | None) -> Finding:
+    """Return how the reply of a request that was run differs."""
     assert outcome is not None, "what is taken as recorded does not differ"
     now = reply_of(outcome.error, outcome.reply)
     return Finding(REPLY, "", reply_of(row.error, row.reply), now)
@@ -264,6 +267,16 @@ def call_text(body: bytes) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def misfit(app: App, body: bytes) -> str:
+    """Say why an application cannot take a request; empty where it can."""
+    try:
+        request = decode_request(body)
+        app.signature(request.entity, request.method).decode(request.positional, request.named)
+    except RequestError as error:
+        return str(error)
+    return ""
 
 
 def handler_line(app: App, body: bytes) -> str:

@@ -192,10 +192,10 @@ class Drift:
         """
         drift = self.recorded
         if written == changes:
-            for key in drift.keys() & changes.keys():
-                del drift[key]
+            for key in changes if drift else ():
+                drift.pop(key, None)
             return
-        for key in written.keys() | changes.keys():
+        for key in {**written, **changes}:
             now = before.get(key)
             was = drift.get(key, now)
             now, was = written.get(key, now), changes.get(key, was)

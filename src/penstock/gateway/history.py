@@ -103,7 +103,7 @@ class History:
 
     def close(self) -> None:
         """End what runs."""
-        for process in self._running:
+        for process in sorted(self._running, key=lambda one: one.pid):
             with suppress(ProcessLookupError):
                 process.kill()
 

@@ -15,6 +15,14 @@ from penstock.gateway.schema import Schema
 _EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
 _ANYTHING: Final[Schema] = {}
 _FLAG: Final[Schema] = {"type": "boolean"}
+_OUTSIDE: Final[Schema] = {
+    "type": "array",
+    "description": "Requests that wanted something outside, which looking back refuses.",
+    "items": {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("request_id", "what", "where")},
+    },
+}
 _COUNT: Final[Schema] = {"type": "integer"}
 _COUNT_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 _TEXT: Final[Schema] = {"type": "string"}
@@ -135,8 +143,11 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
             "taken_as_recorded": _FLAG,
             "root": {"oneOf": [{"$ref": "#/components/schemas/PenstockCall"}, {"type": "null"}]},
             "entities": {"type": "array", "items": {"type": "object"}},
+            "outside": _OUTSIDE,
         },
-        "required": ["request_id", "call", "epoch", "reply", "as_recorded", "root", "entities"],
+        "required": [
+            *("request_id", "call", "epoch", "reply", "as_recorded", "root", "entities", "outside"),
+        ],
     },
     "PenstockHistory": {
         "type": "object",
@@ -146,8 +157,9 @@ STANDING_SCHEMAS: Final[dict[str, Schema]] = {
             "key": _TEXT,
             "changes": {"type": "array", "items": {"type": "object"}},
             "more": _FLAG,
+            "outside": _OUTSIDE,
         },
-        "required": ["entity", "key", "changes", "more"],
+        "required": ["entity", "key", "changes", "more", "outside"],
     },
     "PenstockHealth": {
         "type": "object",

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-RESERVED: Final = frozenset({"create", "delete", "exists", "upsert"})
+RESERVED: Final = ("create", "delete", "exists", "upsert")
 CREATIONS: Final = ("create", "upsert")
 """What makes an entity: `upsert` replaces one that is there, `create` refuses to."""
 FORBIDDEN: Final = (
@@ -99,7 +99,7 @@ def _complain_of_names(found: Declaration, cls: type, owner: type, where: str) -
         forbidden.append("__slots__")
     for name in forbidden:
         found.complaints.append(f"{where}: {cls.__name__} must not define {name}")
-    for name in sorted(RESERVED & names.keys()):
+    for name in [one for one in RESERVED if one in names]:
         found.complaints.append(
             f"{where}: {cls.__name__}.{name} clashes with what every entity has"
         )

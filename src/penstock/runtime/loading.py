@@ -157,7 +157,7 @@ def _explain(location: Location, error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<frozen") and frame.filename not in _MACHINERY
     ]
-    own = [frame for frame in frames if _is_own(frame.filename)] or frames
+    own = [frame for frame in frames if is_own(frame.filename)] or frames
     if isinstance(error, SyntaxError) or not own:
         return f"{head}:\n  {what}"
     return f"{head}:\n  {own[-1].filename}:{own[-1].lineno}: {own[-1].line}\n  {what}"
@@ -167,7 +167,8 @@ _MACHINERY: Final = frozenset({__file__, importlib.__file__})
 _LIBRARIES: Final = ("site-packages", "dist-packages", str(Path(traceback.__file__).parent))
 
 
-def _is_own(filename: str) -> bool:
+def is_own(filename: str) -> bool:
+    """Say whether a file is neither a library's nor Python's."""
     return not any(part in filename for part in _LIBRARIES)
 
 

@@ -156,7 +156,7 @@ def _differences(
         for key, amount in amounts.items()
         if amount != loaded - gone.get(key, 0)
     ]
-    return found + [f"{noun} {key} does not exist" for key in gone.keys() - amounts.keys()]
+    return found + [f"{noun} {key} does not exist" for key in sorted(gone.keys() - amounts.keys())]
 
 
 def _first(complaints: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ import { changed, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment, plural } from "./format.js";
 import { live } from "./live.js";
-import { traceOf } from "./trace.js";
+import { refused, traceOf } from "./trace.js";
 import { button } from "./widgets.js";
 
 const FIRST = 20;
@@ -33,7 +33,7 @@ export function showHistory(place, entity, key) {
 const nothing = () =>
   empty("Nothing has changed it.", "No epoch that the journal has created or changed this entity.");
 
-function changes({ entity, changes: found, more }, values, older) {
+function changes({ entity, changes: found, more, outside }, values, older) {
   const groups = found
     .map((change) => ({
       id: change.request_id,
@@ -47,6 +47,7 @@ function changes({ entity, changes: found, more }, values, older) {
     .reverse();
   const titles = ["Epoch", "Committed", "Request", "Attribute", "Before", "After"];
   return [
+    refused(outside),
     marked("Changes, newest first", titles, groups),
     el("p", { class: "hint" }, `${plural(found.length, "change")}, newest first`),
     more ? button("Show older changes", older) : null,

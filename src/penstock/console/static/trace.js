@@ -79,13 +79,24 @@ function rounds({ rounds: number, tasks, reran }) {
   return `${plural(number, "round")} of ${plural(tasks, "task")}; ${again}`;
 }
 
-function warnings({ as_recorded: same, taken_as_recorded: skipped }) {
+function warnings({ request_id: id, as_recorded: same, taken_as_recorded: skipped, outside }) {
   const title = "It came out otherwise this time";
   const message = "Its code has changed, or is not deterministic. penstock replay finds out which.";
   return [
-    same ? null : problem({ title, message }),
+    refused(outside),
+    same || outside.some((one) => one.request_id === id) ? null : problem({ title, message }),
     skipped ? empty("It had exceeded a limit.", "Such a request is not run again.") : null,
   ];
+}
+
+/** Say which requests wanted something outside of the application, which is not done again. */
+export function refused(outside) {
+  return outside.map(({ request_id: id, what, where }) =>
+    problem({
+      title: `Request ${id} was not run again as it was`,
+      message: `The handler ${what}${where ? ` (${where})` : ""}. Looking back refuses that.`,
+    }),
+  );
 }
 
 function calls({ root }) {

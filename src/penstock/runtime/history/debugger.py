@@ -1,7 +1,7 @@
 """A debugger inside one request's handler, with the state of the moment when it ran.
 
 Requests before it in its epoch run as they ran; this one stops at the first line of its handler.
-Limits do not hold while a person looks.
+Limits do not hold while a person looks; what reaches outside is refused all the same.
 """
 
 import inspect
@@ -11,12 +11,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.replay import Replayer
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_request
-from penstock.runtime.guard import Guard
 from penstock.runtime.history.past import Past, place_in
+from penstock.runtime.history.rerun import Rerun
 
 
 def break_at(past: Past, app: App, request_id: str, limits: Limits) -> Outcome:
@@ -31,13 +30,12 @@ def break_at(past: Past, app: App, request_id: str, limits: Limits) -> Outcome:
     position = place_in(recorded, request_id)
     row = recorded.rows[position]
     code = code_of(app, row.body)
-    replayer = Replayer(app, past.state_before(epoch), limits)
-    with Guard(replayer.executor, limits) as guard:
-        replayer.run_all(guard.each(recorded.rows[:position]))
+    rerun = Rerun(app, past.state_before(epoch), limits)
+    rerun.run_all(recorded.rows[:position])
     stopper = _Stopper(code)
     sys.settrace(stopper)
     try:
-        return replayer.run(row)
+        return rerun.run_unlimited(row)
     finally:
         sys.settrace(None)
 

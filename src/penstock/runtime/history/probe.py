@@ -47,6 +47,7 @@ class Cause(StrEnum):
     ORDER = "set order or hash()"
     ENVIRONMENT = "environment"
     CLOCK = "clock"
+    OUTSIDE = "outside call"
     CODE = "code"
 
 
@@ -56,6 +57,7 @@ MEANING: Final = {
     Cause.ORDER: "it depends on the hash seed: the order of a set, or hash()",
     Cause.ENVIRONMENT: "it depends on environment variables",
     Cause.CLOCK: "it depends on the real clock, which is not penstock.now()",
+    Cause.OUTSIDE: "it depends on what is outside, which looking back does not reach",
     Cause.CODE: "it comes out the same however it runs: the code is not what it was then",
 }
 _WARNED: Final = {
@@ -64,6 +66,7 @@ _WARNED: Final = {
     Cause.ORDER: ("order of the set", "between processes"),
     Cause.ENVIRONMENT: ("surroundings",),
     Cause.CLOCK: ("real clock",),
+    Cause.OUTSIDE: ("reaches outside",),
     Cause.CODE: (),
 }
 """What the compiler's warnings of each cause say."""
@@ -163,13 +166,13 @@ def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[
     except RequestError:
         return ()
     plan = compile_app(app)
-    reached = {End(request.entity or request.method, request.method)}
-    pending = list(reached)
+    pending = [End(request.entity or request.method, request.method)]
+    reached = set(pending)
     while pending:
         source = pending.pop()
-        ahead = {edge.target for edge in plan.edges if edge.source == source} - reached
-        reached |= ahead
-        pending += ahead
+        ahead = [edge.target for edge in plan.edges if edge.source == source]
+        pending += [one for one in dict.fromkeys(ahead) if one not in reached]
+        reached.update(ahead)
     warned = [one for one in plan.warnings if one.source in reached]
     words = [word for cause in causes for word in _WARNED[cause]]
     fitting = [one for one in warned if any(word in one.message for word in words)]

@@ -1,12 +1,12 @@
 """Replaying the journal in this process: its requests again, up to the first difference.
 
 Promises that an epoch is compared whole (every reply, every entity that it changed, as bytes) before
-the next one begins. Nothing is written anywhere.
+the next one begins. Nothing is written anywhere, and no handler reaches outside.
 """
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,15 +17,17 @@ from penstock.engine.replay import (
     Finding,
     Recorded,
     Replayer,
-    Row,
     call_text,
     first_difference,
+    first_wrong_reply,
     handler_line,
+    misfit,
+    reply_finding,
 )
 from penstock.model.application import App
-from penstock.runtime.guard import Guard
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.probe import Cause, Verdict, probe, suspicious_lines
+from penstock.runtime.history.rerun import Rerun
 
 PROBED_MAX: Final = 3
 """Requests of one epoch that are run again to find out which is to blame."""
@@ -91,7 +93,8 @@ def replay(
         Corrupt: The journal is damaged.
     """
     first, last = span
-    replayer = Replayer(app, past.state_before(first), limits)
+    rerun = Rerun(app, past.state_before(first), limits)
+    replayer = rerun.replayer
     gc.collect()
     gc.freeze()  # a large state shall not be looked through again and again
     requests = skipped = 0
@@ -101,7 +104,7 @@ def replay(
         for recorded in past.epochs(first, last):
             if recorded.epoch == 0 and not recorded.rows:
                 replayer.take(recorded.changes)  # a state that history begins with: `scratch`
-            outcomes = run_all(replayer, recorded.rows, limits)
+            outcomes = rerun.run_all(recorded.rows)
             untouched = outcomes.count(None)
             requests += len(outcomes) - untouched
             skipped += untouched
@@ -109,7 +112,9 @@ def replay(
             difference = first_difference(replayer, recorded, outcomes)
             spent_s = time.perf_counter() - began
             if difference is not None:
-                divergence = _explain(replayer, spec, limits, recorded, outcomes, difference)
+                divergence = _certain(rerun, recorded, outcomes) or _explain(
+                    replayer, spec, limits, recorded, outcomes, difference
+                )
                 break
             replayer.finish()
             told(reached, requests)
@@ -118,10 +123,29 @@ def replay(
     return Replayed(first, reached, requests, skipped, spent_s, divergence)
 
 
-def run_all(replayer: Replayer, rows: Sequence[Row], limits: Limits) -> list[Outcome | None]:
-    """Run an epoch's requests, each held to its limits."""
-    with Guard(replayer.executor, limits) as guard:
-        return replayer.run_all(guard.each(rows))
+def _certain(rerun: Rerun, recorded: Recorded, outcomes: list[Outcome | None]) -> Divergence | None:
+    """Explain a difference whose cause nobody has to look for.
+
+    The first request whose reply differs was refused a call to the outside, or calls what the
+    application does not have.
+    """
+    position = first_wrong_reply(recorded, outcomes)
+    if position is None:
+        return None
+    row, app = recorded.rows[position], rerun.replayer.app
+    call, why = rerun.refused.get(row.request_id), misfit(app, row.body)
+    if call is None and not why:
+        return None
+    cause, line = (Cause.CODE, why) if call is None else (Cause.OUTSIDE, call.text)
+    return Divergence(
+        recorded.epoch,
+        row.lsn,
+        row.request_id,
+        call_text(row.body),
+        handler_line(app, row.body),
+        (reply_finding(row, outcomes[position]),),
+        Verdict(row.request_id, (cause,), (line,)),
+    )
 
 
 def _explain(

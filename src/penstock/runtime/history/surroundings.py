@@ -20,6 +20,8 @@ import msgspec
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.runtime.guard import Guard
+from penstock.runtime.history.hook import take_process
+from penstock.runtime.history.isolation import Isolation
 from penstock.runtime.loading import load_app
 
 
@@ -67,7 +69,8 @@ def main() -> None:
         stop_dates(sys.modules[name], experiment.clock_ns)
     executor = Executor(app, experiment.states.get, experiment.limits)
     results = []
-    with Guard(executor, experiment.limits):
+    take_process()
+    with Guard(executor, experiment.limits), Isolation(executor):
         for _ in range(experiment.runs):
             outcome = executor.run(
                 RequestId(experiment.request_id), experiment.body, experiment.time_us

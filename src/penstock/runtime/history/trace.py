@@ -6,28 +6,27 @@ otherwise than it was recorded. Reads only, and holds handlers to their limits.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
     Recorded,
-    Replayer,
     Row,
     attributes_of,
     call_text,
     reply_of,
 )
 from penstock.engine.tracing import Call, Traced
-from penstock.engine.tracing import trace as traced_run
 from penstock.errors import NoSuchEntity
 from penstock.model.application import App
-from penstock.runtime.guard import Guard
+from penstock.runtime.history.isolation import OutsideCall
 from penstock.runtime.history.past import Past, place_in
+from penstock.runtime.history.rerun import Rerun, plain_of
 from penstock.runtime.reports import ReportReader, StoredReport
 
 AHEAD_EPOCHS: Final = 1_000
@@ -72,6 +71,7 @@ class Trace:
         report: What was noted of its epoch, as long as that is kept.
         as_recorded: Whether it came out as it was recorded.
         taken_as_recorded: Whether it was not run, because it had exceeded a limit.
+        refused: By id, the requests that reached outside: this one, or others that ran for it.
     """
 
     row: Row
@@ -82,6 +82,7 @@ class Trace:
     taken_as_recorded: bool
     root: Call | None
     entities: tuple[Touched, ...]
+    refused: Mapping[RequestId, OutsideCall]
 
 
 class Change(NamedTuple):
@@ -92,6 +93,14 @@ class Change(NamedTuple):
     row: Row
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+
+
+class Changes(NamedTuple):
+    """Changes of an entity, in order; `more`: there are older ones; `refused` as in a trace."""
+
+    found: list[Change]
+    more: bool
+    refused: Mapping[RequestId, OutsideCall]
 
 
 def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
@@ -106,18 +115,17 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
     recorded = past.epoch(number)
     position = place_in(recorded, request_id)
     row = recorded.rows[position]
-    replayer = Replayer(app, past.state_before(number), limits)
+    rerun = Rerun(app, past.state_before(number), limits)
     skipped = row.error in DECIDED
-    with Guard(replayer.executor, limits) as guard:
-        replayer.run_all(guard.each(recorded.rows[:position]))
-        before = _Before(replayer)
-        if skipped:
-            traced = Traced(Outcome(row.error, row.reply, (), {}), None, {})
-        else:
-            traced = traced_run(app, replayer, row, time.perf_counter)
-        entities = _touched(app, before, traced)
-        later = replayer.run_all(guard.each(recorded.rows[position + 1 :]))
-    following = _Following(past, replayer, limits)
+    rerun.run_all(recorded.rows[:position])
+    before = _Before(rerun)
+    if skipped:
+        traced = Traced(Outcome(row.error, row.reply, (), {}), None, {})
+    else:
+        traced = rerun.trace(row, time.perf_counter)
+    entities = _touched(app, before, traced)
+    later = rerun.run_all(recorded.rows[position + 1 :])
+    following = _Following(past, rerun)
     nexts = following.after(recorded, position, later, [one.entity for one in entities])
     outcome = traced.outcome
     return Trace(
@@ -129,13 +137,14 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
         skipped,
         traced.root,
         tuple(_with_next(one, nexts.get(one.entity)) for one in entities),
+        rerun.refused,
     )
 
 
 def history(
     past: Past, app: App, key: EntityKey, span: tuple[Epoch, Epoch], most: int, limits: Limits
-) -> tuple[list[Change], bool]:
-    """Return the newest changes of an entity, in order, and whether there are older ones.
+) -> Changes:
+    """Return the newest changes of an entity.
 
     Raises:
         NoSuchEntity: Nothing in the span changed it.
@@ -147,29 +156,29 @@ def history(
     if not epochs:
         raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
     chosen = epochs[-most:]
-    replayer = Replayer(app, past.state_before(chosen[0]), limits)
+    rerun = Rerun(app, past.state_before(chosen[0]), limits)
     found: list[Change] = []
-    for recorded, outcomes in _again(past, replayer, Epoch(chosen[0] - 1), chosen, limits):
-        before = replayer.state.get(key)
+    for recorded, outcomes in _again(past, rerun, Epoch(chosen[0] - 1), chosen):
+        before = rerun.replayer.state.get(key)
         for row, outcome in zip(recorded.rows, outcomes, strict=True):
             if outcome is not None and key in outcome.writes:
                 after = outcome.writes[key]
                 states = attributes_of(app, key, before), attributes_of(app, key, after)
                 found.append(Change(recorded.epoch, recorded.time_us, row, *states))
                 before = after
-    return found[-most:], len(epochs) > len(chosen) or len(found) > most
+    more = len(epochs) > len(chosen) or len(found) > most
+    return Changes(found[-most:], more, rerun.refused)
 
 
 def _again(
-    past: Past, replayer: Replayer, reached: Epoch, epochs: Sequence[Epoch], limits: Limits
+    past: Past, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
 ) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
     """Run some epochs again, each over the state before it, as the journal has it."""
     for epoch in epochs:
-        past.roll(replayer.state, reached, Epoch(epoch - 1))
+        past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
         recorded = past.epoch(epoch)
-        with Guard(replayer.executor, limits) as guard:
-            outcomes = replayer.run_all(guard.each(recorded.rows))
-        replayer.written.clear()
+        outcomes = rerun.run_all(recorded.rows)
+        rerun.replayer.written.clear()
         yield recorded, outcomes
         reached = Epoch(epoch - 1)
 
@@ -177,9 +186,9 @@ def _again(
 class _Before:
     """What entities are before a request, whatever it makes of them."""
 
-    def __init__(self, replayer: Replayer) -> None:
-        self._state = replayer.state
-        self._written = dict(replayer.written)
+    def __init__(self, rerun: Rerun) -> None:
+        self._state = rerun.replayer.state
+        self._written = dict(rerun.replayer.written)
 
     def get(self, key: EntityKey) -> bytes | None:
         return self._written[key] if key in self._written else self._state.get(key)
@@ -208,10 +217,9 @@ def _with_next(one: Touched, following: Next | None) -> Touched:
 class _Following:
     """Finds the requests that changed entities next."""
 
-    def __init__(self, past: Past, replayer: Replayer, limits: Limits) -> None:
+    def __init__(self, past: Past, rerun: Rerun) -> None:
         self._past = past
-        self._replayer = replayer
-        self._limits = limits
+        self._rerun = rerun
 
     def after(
         self,
@@ -230,10 +238,10 @@ class _Following:
             if key not in found and (epochs := self._past.changes_of(key, epoch, upto)):
                 found[key] = Next(None, None, epochs[0])
                 ahead.setdefault(epochs[0], []).append(key)
-        self._replayer.written.clear()
+        self._rerun.replayer.written.clear()
         chosen = sorted(ahead)[:_REPLAYED_MAX]
         before = Epoch(epoch - 1)
-        for one, outcomes in _again(self._past, self._replayer, before, chosen, self._limits):
+        for one, outcomes in _again(self._past, self._rerun, before, chosen):
             found.update(_writers(one.epoch, one.rows, outcomes, ahead[one.epoch]))
         return found
 
@@ -243,7 +251,8 @@ def _writers(
 ) -> dict[EntityKey, Next]:
     wanted, found = set(keys), dict[EntityKey, Next]()
     for row, outcome in zip(rows, outcomes, strict=True):
-        for key in wanted & outcome.writes.keys() if outcome is not None else ():
+        written = () if outcome is None else outcome.writes
+        for key in [one for one in written if one in wanted]:
             found[key] = Next(row.request_id, call_text(row.body), epoch)
             wanted.discard(key)
     return found
@@ -274,17 +283,19 @@ def json_of_trace(found: Trace) -> dict[str, Any]:
         "taken_as_recorded": found.taken_as_recorded,
         "root": None if found.root is None else _call_json(found.root),
         "entities": [_touched_json(one) for one in found.entities],
+        "outside": plain_of(found.refused),
     }
 
 
-def json_of_history(key: EntityKey, changes: list[Change], *, more: bool) -> dict[str, Any]:
-    """Return the changes of an entity as plain data; `more`: there are older ones."""
+def json_of_history(key: EntityKey, changes: Changes) -> dict[str, Any]:
+    """Return the changes of an entity as plain data."""
     entity, _, text = key.partition("/")
     return {
         "entity": entity,
         "key": text,
-        "changes": [_change_json(one) for one in changes],
-        "more": more,
+        "changes": [_change_json(one) for one in changes.found],
+        "more": changes.more,
+        "outside": plain_of(changes.refused),
     }
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.base.schema import name_of
 from penstock.engine.execute import Limits
-from penstock.engine.replay import Recorded, Replayer
+from penstock.engine.replay import Recorded
 from penstock.engine.what_if import (
     UNCHANGED,
     Changes,
@@ -31,8 +31,10 @@ from penstock.engine.what_if import (
 from penstock.errors import ConfigError
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.runtime.history.isolation import OutsideCall
 from penstock.runtime.history.past import Past
-from penstock.runtime.history.replay import Told, run_all
+from penstock.runtime.history.replay import Told
+from penstock.runtime.history.rerun import Rerun
 from penstock.runtime.history.scratch import Scratch
 from penstock.state.column import column_of
 
@@ -68,6 +70,7 @@ class WhatIf:
         requests: How many ran; `skipped` were taken as recorded, because they had exceeded a limit.
         spent_s: How long running, reading, comparing and writing took, without the state before.
         replies, entities: What differs.
+        refused: By id, the requests that reached outside, which nobody does again.
     """
 
     first: Epoch
@@ -77,6 +80,7 @@ class WhatIf:
     spent_s: float
     replies: Replies
     entities: Entities
+    refused: Mapping[RequestId, OutsideCall]
 
 
 def what_if(
@@ -105,7 +109,7 @@ def what_if(
     first, last = span
     state = past.state_before(first)
     check_layouts(alternative.recorded_by, alternative.app, state)
-    run = _Run(Replayer(alternative.app, state, limits), alternative, limits)
+    run = _Run(Rerun(alternative.app, state, limits), alternative)
     gc.collect()
     gc.freeze()  # a large state shall not be looked through again and again
     began = time.perf_counter()
@@ -122,16 +126,17 @@ def what_if(
         gc.unfreeze()
     spent_s = time.perf_counter() - began
     found = entities_of(run.drift, state, alternative.recorded_by, alternative.app)
-    return WhatIf(first, last, run.requests, run.skipped, spent_s, run.replies, found)
+    return WhatIf(
+        first, last, run.requests, run.skipped, spent_s, run.replies, found, run.rerun.refused
+    )
 
 
 class _Run:
     """What comes together while epochs run."""
 
-    def __init__(self, replayer: Replayer, alternative: Alternative, limits: Limits) -> None:
-        self._replayer = replayer
+    def __init__(self, rerun: Rerun, alternative: Alternative) -> None:
+        self.rerun = rerun
         self._alternative = alternative
-        self._limits = limits
         self.scratch: Scratch | None = None
         self.replies = Replies()
         self.drift = Drift()
@@ -139,12 +144,12 @@ class _Run:
 
     def epoch(self, recorded: Recorded) -> None:
         """Run an epoch, compare it and write it."""
-        replayer, changed = self._replayer, self._alternative
+        replayer, changed = self.rerun.replayer, self._alternative
         changes = changed.changes.get(recorded.epoch, UNCHANGED)
         course = course_of(recorded.rows, changes, other_code=changed.other_code)
         if recorded.epoch == 0 and not recorded.rows:
             replayer.take(recorded.changes)  # a state that history begins with: `scratch`
-        outcomes = run_all(replayer, course.rows, self._limits)
+        outcomes = self.rerun.run_all(course.rows)
         untouched = outcomes.count(None)
         self.requests += len(outcomes) - untouched
         self.skipped += untouched

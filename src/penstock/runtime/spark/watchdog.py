@@ -64,7 +64,7 @@ class Watchdog:
             for path in self._scratch.glob("e*.running")
             if (note := read_note(path)) is not None
         } | {(_STOPPED, Note(-1, pid)) for pid in _stopped()}
-        self._since = {one: self._since.get(one, now) for one in running}
+        self._since = {one: self._since.get(one, now) for one in sorted(running)}
         self._warned &= running
         for one, since in self._since.items():
             if now - since >= 2 * self._stuck_s:
