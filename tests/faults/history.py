@@ -94,16 +94,7 @@ class Watch:
     def _read(self) -> Iterator[EpochRows]:
         journal = DeltaJournal(self._data / "journal", self._app.name)
         try:
-            for commit in journal.commits(BEFORE_FIRST):
-                yield EpochRows(
-                    commit.epoch,
-                    commit.positions[ONLY],
-                    [_row(one) for one in _table(journal, commit, PartKind.TRANSACTIONS)],
-                    [
-                        (EntityKey(f"{one['entity']}/{one['key']}"), one["state"])
-                        for one in _table(journal, commit, PartKind.CHANGES)
-                    ],
-                )
+            yield from read_epochs(journal, BEFORE_FIRST)
         finally:
             journal.close()
 
@@ -166,6 +157,20 @@ class Watch:
         assert (reply.error, reply.data) == row.answer, (
             f"{row.record.request_id} at {row.record.lsn}: journal {row.answer}, "
             f"oracle {(reply.error, reply.data)}"
+        )
+
+
+def read_epochs(journal: DeltaJournal, after: Epoch) -> Iterator[EpochRows]:
+    """Yield what a journal holds of every epoch after one."""
+    for commit in journal.commits(after):
+        yield EpochRows(
+            commit.epoch,
+            commit.positions[ONLY],
+            [_row(one) for one in _table(journal, commit, PartKind.TRANSACTIONS)],
+            [
+                (EntityKey(f"{one['entity']}/{one['key']}"), one["state"])
+                for one in _table(journal, commit, PartKind.CHANGES)
+            ],
         )
 
 

@@ -136,20 +136,13 @@ def subclass(scene: Scene) -> Any:
     return type("Derived", (type(scene.toy),), {})(scene.toy.name).number
 
 
-def clear_transaction(_: Scene) -> None:
-    txn = current()
-    txn.instances.clear()
-    txn.before.clear()
-
-
 def spoil_transaction(_: Scene) -> None:
     txn = current()
     txn.instances = txn.before = None  # type: ignore[assignment]
 
 
-def spoil_instances(scene: Scene) -> None:
+def spoil_instances(_: Scene) -> None:
     txn: Any = current()
-    scene.toy.number = 1
     txn.instances[7] = 7
 
 
@@ -159,9 +152,8 @@ def nest_savepoints(scene: Scene) -> None:
             scene.toy.number += 1
 
 
-def leave_savepoint_open(scene: Scene) -> None:
+def leave_savepoint_open(_: Scene) -> None:
     savepoint().__enter__()
-    scene.toy.number += 1
 
 
 def restore_twice(scene: Scene) -> None:
@@ -215,7 +207,7 @@ def spoil_kind(scene: Scene) -> None:
 LASTING: Final[dict[str, Callable[[Scene], Any]]] = {
     one.__name__: one
     for one in (
-        clear_transaction, spoil_transaction, spoil_instances, leave_savepoint_open, count_all,
+        spoil_transaction, spoil_instances, leave_savepoint_open, count_all,
         keep_for_later, use_kept, spoil_class, spoil_kind,
     )
 }  # fmt: skip

@@ -215,6 +215,8 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "dataclass of refusal": lambda: Point(Items([1]), Pairs(x=1)),
     "dataclass without field": Lazy,
     "struct": Struct,
+    "struct of set": lambda: Struct({"a", "b", "c", "d"}),
+    "struct of raw": lambda: Struct([msgspec.Raw(b"\xc1")]),
     "struct of itself": lambda: setattr(made := Struct(), "x", made) or made,
     # Keys.
     "key none": lambda: {None: 1},
@@ -224,6 +226,7 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "key list": lambda: {frozenset([1, 2]): 1},
     "key lying": lambda: {Text("a"): 1},
     "set of sets": lambda: {frozenset([1]), frozenset()},
+    "set of texts": lambda: {"a", "b", "c", "d"},
     "set mixed": lambda: {1, "a", None, b"b", 2.5},
 }
 """Makers of values by name."""

@@ -13,9 +13,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -25,6 +26,8 @@ from penstock.errors import Unencodable
 Lower = Callable[[Any], Any]
 """Turns a value into one that msgspec encodes canonically."""
 
+_IN_ORDER: Final[dict[str, Any]] = {"order": "deterministic", "enc_hook": refuse}
+_NATIVE: Final = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 
 
@@ -93,6 +96,10 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = dataclasses.fields(value)
             return {field.name: lower(getattr(value, field.name)) for field in fields}
+        case msgspec.Raw():  # bytes that nobody has checked, and nobody might be able to read
+            return refuse(value)
+        case _ if isinstance(value, msgspec.Struct) or hasattr(type(value), "__attrs_attrs__"):
+            return lower(msgspec.to_builtins(value, builtin_types=_NATIVE, **_IN_ORDER))
         case _:
             return _lower_time(lower_instant(value))
 

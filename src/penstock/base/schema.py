@@ -100,6 +100,11 @@ def refuse(value: object) -> object:
     raise Unencodable(f"a value of type {type(value).__qualname__} cannot be stored or sent")
 
 
+def reason_of(error: Exception) -> str:
+    """Return what an error says of a value, without what depends on where in the stack it was."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     """Say why values of an annotation cannot be stored; empty when they can."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

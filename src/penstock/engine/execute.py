@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
-from penstock.base.schema import refuse
+from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
 from penstock.errors import LimitExceeded, ReadonlyViolation, RequestError, Unencodable
@@ -234,7 +234,7 @@ class Executor:
         try:
             data = _ENCODER.encode(result if type(result) in _SCALARS else lower_reply(result))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Unencodable(f"the result cannot be encoded: {error}") from error
+            raise Unencodable(f"the result cannot be encoded: {reason_of(error)}") from error
         if len(data) > self._limits.reply_bytes:
             raise LimitExceeded(
                 f"the result takes {len(data)} bytes, more than reply_bytes = "

@@ -22,6 +22,7 @@ from penstock.base.schema import (
     is_exact,
     name_of,
     place_of,
+    reason_of,
     refuse,
     wire_type,
 )
@@ -191,8 +192,8 @@ class EntityType:
                 lower = lowers.get(index)
                 _encode(lower(values[name]) if lower else values[name])
             except _UNENCODABLE as found:
-                return f"{self.name}.{name}: {found}"
-        return f"{self.name}: {error}"
+                return f"{self.name}.{name}: {reason_of(found)}"
+        return f"{self.name}: {reason_of(error)}"
 
     def key_text(self, key: object) -> str:
         """Return a key's text.
