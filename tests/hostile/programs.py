@@ -62,8 +62,7 @@ DEEDS: Final[dict[Danger, tuple[str, ...]]] = {
 """All deeds by their danger."""
 
 TRAPS: Final = tuple(
-    " ".join(words)
-    for words in product(BASES, (one for one in HOOKS if one != "__del__"), USES)
+    " ".join(words) for words in product(BASES, (one for one in HOOKS if one != "__del__"), USES)
 )
 LATE_TRAPS: Final = tuple(" ".join(words) for words in product(BASES, ["__del__"], USES))
 LATE: Final = (*LATE_PLACES, *LATE_TRAPS)

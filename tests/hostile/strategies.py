@@ -20,9 +20,7 @@ def acts(most: Danger) -> st.SearchStrategy[Call]:
     """Give acts that are at most so dangerous."""
     deeds = [deed for level in Danger if level <= most for deed in DEEDS[level]]
     return st.builds(
-        lambda pair, where, deed: Call(
-            "act", pair[0], friend=pair[1], places=where, deed=deed
-        ),
+        lambda pair, where, deed: Call("act", pair[0], friend=pair[1], places=where, deed=deed),
         pairs,
         places,
         st.sampled_from(deeds),

@@ -93,11 +93,9 @@ def check_answer(call: Call, error: str | None, data: bytes) -> None:
 layouts = st.builds(Layout, st.integers(1, 3))
 
 
-@settings(max_examples=150, phases=PHASES)
+@settings(max_examples=60, phases=PHASES)
 @given(strategies.histories(Danger.NONE), layouts)
-def test_engine_answers_hostile_handlers_like_one_thread(
-    calls: list[Call], layout: Layout
-) -> None:
+def test_engine_answers_hostile_handlers_like_one_thread(calls: list[Call], layout: Layout) -> None:
     """Whatever handlers do, replies and state are those of one thread, and others are served."""
     check_alike(calls, layout)
 
@@ -127,7 +125,8 @@ def test_kit_answers_like_the_local_runtime() -> None:
     """A test of an application sees the outcomes that are recorded everywhere."""
     chance = random.Random(2)
     kit, local = Kit(app, limits=LIMITS), LocalRuntime(app, limits=LIMITS)
-    calls = [*beginning(), *(act(chance, deed) for deed in DEEDS[Danger.NONE])]
+    deeds = [one for one in DEEDS[Danger.NONE] if one.startswith(("raise", "misuse"))]
+    calls = [*beginning(), *(act(chance, deed) for deed in deeds)]
     for number, call in enumerate(calls):
         body, _ = call.encode(app)
         entity, key, method, positional, _ = msgspec.msgpack.decode(body)

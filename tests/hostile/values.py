@@ -23,8 +23,8 @@ import msgspec
 from penstock.model.context import current
 from tests.hostile.exceptions import Text, refuse, refuse_for_good
 
-DEEP: Final = 100_000
-WIDE: Final = 100_000
+DEEP: Final = 50_000
+WIDE: Final = 20_000
 
 
 class Whole(int):
@@ -161,10 +161,10 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "deep dataclass": lambda: deep(Point),
     "rather deep list": lambda: deep(lambda inner: [inner], 200),
     "wide list": lambda: [0] * WIDE,
-    "wide text": lambda: "x" * 50 * WIDE,
-    "wide dict": lambda: dict.fromkeys(range(WIDE // 4)),
-    "wide set": lambda: set(range(WIDE // 4)),
-    "wide bytes": lambda: bytes(50 * WIDE),
+    "wide text": lambda: "x" * 5_000_000,
+    "wide dict": lambda: dict.fromkeys(range(WIDE)),
+    "wide set": lambda: set(range(WIDE)),
+    "wide bytes": lambda: bytes(5_000_000),
     # Numbers and texts.
     "nan": lambda: math.nan,
     "infinite": lambda: [math.inf, -math.inf, -0.0],

@@ -105,6 +105,15 @@ def reason_of(error: Exception) -> str:
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
+def shown(value: object) -> str:
+    """Return how a recorded message names a value: the same in every process, and no user code.
+
+    A set's text is in hash order, and that of another object is whatever its class says.
+    """
+    kind = type(value)
+    return repr(value) if kind in SCALARS else f"a value of type {kind.__qualname__}"
+
+
 def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     """Say why values of an annotation cannot be stored; empty when they can."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -211,7 +220,7 @@ def encode_key(value: object, annotation: Any) -> str:
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
         limit = " of 64 bits" if annotation is int else ""
         raise Unencodable(
-            f"{value!r} cannot be a key of type {name_of(annotation)}{limit}"
+            f"{shown(value)} cannot be a key of type {name_of(annotation)}{limit}"
         ) from error
     if not 0 < size <= KEY_BYTES_MAX:
         raise Unencodable(f"a key takes 1 to {KEY_BYTES_MAX} bytes as text, this one {size}")

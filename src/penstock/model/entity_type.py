@@ -24,6 +24,7 @@ from penstock.base.schema import (
     place_of,
     reason_of,
     refuse,
+    shown,
     wire_type,
 )
 from penstock.errors import Unencodable
@@ -136,12 +137,12 @@ class EntityType:
                 return after
             restored = self._decode(after)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unencodable(self._explain(str(error))) from error
+            raise Unencodable(self._explain(reason_of(error))) from error
         for name, value in zip(self._names, restored, strict=True):
             if not alike(values[name], value):
                 raise Unencodable(
                     f"{self.name}.{name} is {name_of(self.attributes[name])} "
-                    f"and cannot hold {values[name]!r}"
+                    f"and cannot hold {shown(values[name])}"
                 )
         after = _encode(self._lower(dict(zip(self._names, restored, strict=True)), self._width))
         return None if after == before else after
@@ -230,7 +231,7 @@ class EntityType:
         """
         kind = type(value)
         if kind is not self.cls and kind is not self.unloaded and kind is not self.asleep:
-            raise Unencodable(f"expected a reference to {self.name}, got {value!r}")
+            raise Unencodable(f"expected a reference to {self.name}, got {shown(value)}")
         key = _values_of(value, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made
             return key
