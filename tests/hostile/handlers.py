@@ -90,7 +90,7 @@ def survey() -> dict[str, Any]:
     facts: dict[str, Callable[[], Any]] = {
         "length": lambda: len([1, 2, 3]),
         "order": lambda: sorted([3, 1, 2]),
-        "instance": lambda: isinstance(True, int),
+        "instance": lambda: isinstance(7, int),
         "decimal": lambda: str(decimal.Decimal(1) / 3),
         "environment": lambda: [name in os.environ for name in ("PATH", "PENSTOCK_DATA")],
         "folder": lambda: os.path.isdir("tests"),  # noqa: PTH112 -- the folder is the question

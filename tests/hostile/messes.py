@@ -22,7 +22,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -106,7 +105,7 @@ def use_up_files() -> None:
     kept = vars(sys).setdefault("_kept", [])
     try:
         while True:
-            kept.append(Path("/dev/null").open())
+            kept.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
         return
 
@@ -226,7 +225,7 @@ MESSES: Final[dict[str, Mess]] = {
     "thread hook": lambda: threading.settrace(refuse),
     "fork and return": fork_and_return,
     "fork and stay": fork_and_stay,
-    "streams closed": lambda: [os.close(one) for one in (0, 1, 2)],
+    "streams closed": lambda: os.closerange(0, 3),
     "streams replaced": spoil_streams,
     "descriptors closed": lambda: os.closerange(3, 1_000),
     "shout": shout,
@@ -274,8 +273,7 @@ def read_nowhere() -> None:
 
 def overflow_stack() -> None:
     sys.setrecursionlimit(10**9)
-    made: Any = 1
-    made = __import__("re").sub("(?:a)", lambda _: overflow(0), "a")
+    overflow(0)
 
 
 def overflow(depth: int) -> Any:

@@ -156,14 +156,6 @@ def leave_savepoint_open(_: Scene) -> None:
     savepoint().__enter__()
 
 
-def restore_twice(scene: Scene) -> None:
-    txn = current()
-    scene.toy.number += 1
-    memory = txn.remember()
-    txn.restore(memory)
-    txn.restore(memory)
-
-
 def count_all(_: Scene) -> None:
     """Touch every object of the process."""
     for one in gc.get_objects():
@@ -178,7 +170,7 @@ PLAIN: Final[dict[str, Callable[[Scene], Any]]] = {
         change_key_below, replace_attributes, clear_attributes, clear_reference,
         name_attribute_by_number, share_attributes, add_attribute, delete_attribute, keep_itself,
         keep_unknown, use_unknown, refer_to_nothing, refer_at_length, refer_to_surrogate,
-        refer_with_slash, copy_itself, new_below, subclass, nest_savepoints, restore_twice,
+        refer_with_slash, copy_itself, new_below, subclass, nest_savepoints,
     )
 }  # fmt: skip
 """Misuse with one outcome, wherever it runs."""

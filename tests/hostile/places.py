@@ -10,6 +10,7 @@ import contextvars
 import functools
 import operator
 import threading
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -67,7 +68,7 @@ def in_except(_: Scene, deed: Deed) -> Any:
 
 def while_returning(_: Scene, deed: Deed) -> Any:
     try:
-        return 1
+        raise KeyError("lost")
     finally:
         return deed()  # noqa: B012 -- this is what is wrong with it
 
@@ -153,7 +154,7 @@ def at_exit(_: Scene, deed: Deed) -> Any:
 def at_swallowing_exit(_: Scene, deed: Deed) -> Any:
     with Block(deed, swallows=True):
         raise KeyError("inside")
-    return 1  # type: ignore[unreachable]
+    return 1
 
 
 def in_property(_: Scene, deed: Deed) -> Any:
@@ -170,10 +171,7 @@ def in_descriptor(_: Scene, deed: Deed) -> Any:
 def in_class_body(_: Scene, deed: Deed) -> Any:
     meta = type("Meta", (type,), {"__prepare__": classmethod(lambda *_: deed() or {})})
 
-    class Made(metaclass=meta):
-        pass
-
-    return Made
+    return types.new_class("Made", (), {"metaclass": meta})
 
 
 def in_metaclass_call(_: Scene, deed: Deed) -> Any:
@@ -272,8 +270,7 @@ def trap(base: str, hook: str, deed: Deed) -> Any:
     def act(*_: Any, **__: Any) -> Any:
         return deed()
 
-    members = {"__slots__": ()} if hook == "__slots__" else {}
-    members[hook] = property(act) if hook in PROPERTIES else act
+    members: dict[str, Any] = {hook: property(act) if hook in PROPERTIES else act}
     if hook == "__eq__" and base not in ("list", "dict", "set"):
         members["__hash__"] = lambda _: 7
     return type("Trap", (BASES[base],), members)()

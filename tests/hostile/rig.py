@@ -13,7 +13,6 @@ from typing import Any, Final
 from penstock.base.ids import BEFORE_FIRST, EntityKey, RequestId
 from penstock.engine.execute import Limits
 from penstock.errors import LimitExceeded
-from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog

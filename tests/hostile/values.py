@@ -23,7 +23,7 @@ import msgspec
 from penstock.model.context import current
 from tests.hostile.exceptions import Text, refuse, refuse_for_good
 
-DEEP: Final = 50_000
+DEEP: Final = 10_000
 WIDE: Final = 20_000
 
 
@@ -68,6 +68,10 @@ class Zone(tzinfo):
     utcoffset = dst = tzname = refuse
 
 
+class Mark(enum.Flag):
+    A = enum.auto()
+
+
 class Colour(enum.Enum):
     RED = object()
 
@@ -99,7 +103,7 @@ class Anything:
         return self
 
 
-Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 -- the untyped one is what users have
+Pair = namedtuple("Pair", ["left", "right"])
 
 
 def within_itself(made: Any) -> Any:
@@ -107,6 +111,12 @@ def within_itself(made: Any) -> Any:
         made["self"] = made
     else:
         made.append(made)
+    return made
+
+
+def struct_of_itself() -> Struct:
+    made = Struct()
+    made.x = made
     return made
 
 
@@ -168,6 +178,7 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     # Numbers and texts.
     "nan": lambda: math.nan,
     "infinite": lambda: [math.inf, -math.inf, -0.0],
+    "naive": lambda: datetime(2026, 1, 1),  # noqa: DTZ001 -- this is what is wrong with it
     "big": lambda: 2**63,
     "too big": lambda: 2**64,
     "negative": lambda: -(2**63) - 1,
@@ -193,7 +204,7 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     # Times and ids.
     "zone": lambda: datetime(2026, 1, 1, tzinfo=Zone()),
     "first": lambda: datetime.min.replace(tzinfo=UTC),
-    "last": lambda: [datetime.max, time.max, timedelta.max, timedelta.min],
+    "last": lambda: [datetime.max.replace(tzinfo=UTC), time.max, timedelta.max, timedelta.min],
     "id": lambda: UUID(int=0),
     "id lying": lambda: type("Id", (UUID,), {"int": 7, "__str__": refuse})(int=1),
     # Subclasses that lie.
@@ -210,14 +221,14 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "user dict": lambda: UserDict(x=1),
     "pair": lambda: Pair(1, 2),
     "enum": lambda: Colour.RED,
-    "flag": lambda: enum.Flag("F", "A B")["A"],
+    "flag": lambda: Mark.A,
     "dataclass": Point,
     "dataclass of refusal": lambda: Point(Items([1]), Pairs(x=1)),
     "dataclass without field": Lazy,
     "struct": Struct,
     "struct of set": lambda: Struct({"a", "b", "c", "d"}),
     "struct of raw": lambda: Struct([msgspec.Raw(b"\xc1")]),
-    "struct of itself": lambda: setattr(made := Struct(), "x", made) or made,
+    "struct of itself": struct_of_itself,
     # Keys.
     "key none": lambda: {None: 1},
     "key tuple": lambda: {(1, (2, 3)): 1},

@@ -27,6 +27,7 @@ Lower = Callable[[Any], Any]
 """Turns a value into one that msgspec encodes canonically."""
 
 _IN_ORDER: Final[dict[str, Any]] = {"order": "deterministic", "enc_hook": refuse}
+_PLAIN: Final = frozenset({int, str, bool, float, bytes, type(None)})
 _NATIVE: Final = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 
@@ -96,12 +97,19 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = dataclasses.fields(value)
             return {field.name: lower(getattr(value, field.name)) for field in fields}
-        case msgspec.Raw():  # bytes that nobody has checked, and nobody might be able to read
-            return refuse(value)
-        case _ if isinstance(value, msgspec.Struct) or hasattr(type(value), "__attrs_attrs__"):
-            return lower(msgspec.to_builtins(value, builtin_types=_NATIVE, **_IN_ORDER))
         case _:
-            return _lower_time(lower_instant(value))
+            return _lower_alone(value, lower)
+
+
+def _lower_alone(value: Any, lower: Lower) -> Any:
+    """Lower a value of any other class; msgspec takes some of them as they come."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, msgspec.Raw):  # bytes that nobody has checked; maybe nobody can read them
+        return refuse(value)
+    if isinstance(value, msgspec.Struct) or hasattr(type(value), "__attrs_attrs__"):
+        return lower(msgspec.to_builtins(value, builtin_types=_NATIVE, **_IN_ORDER))
+    return _lower_time(lower_instant(value))
 
 
 def _hashable(value: Any) -> Hashable:
