@@ -221,9 +221,17 @@ def test_named_origin_may_call_from_a_browser(shop: httpx.Client) -> None:
 def test_page_of_strangers_is_refused(shop: httpx.Client) -> None:
     """A foreign page can neither call nor read, although no key is asked for."""
     create(shop, "private")
-    for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
-        answer = shop.post("/call/Item/private/add", json=[1], headers=headers)
-        assert (answer.status_code, code(answer)) == (403, "forbidden")
+    image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}, image):
+        for answer in (
+            shop.post("/call/Item/private/add", json=[1], headers=headers),
+            shop.post("/stock/add/private/1", headers=headers),
+            shop.get("/entities/Item/private", headers=headers),
+            shop.get("/metrics", headers=headers),
+        ):
+            assert (answer.status_code, code(answer)) == (403, "forbidden")
+    link = image | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert shop.get("/docs", headers=link).status_code == 200
     assert shop.get("/entities/Item/private").json()["stock"] == 10
 
 

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from penstock.errors import (
     BY_CODE,
     ConfigError,
+    Internal,
     Overloaded,
     PenstockError,
     RecordTooLarge,
@@ -211,11 +212,11 @@ async def _all_of(stream: asyncio.StreamReader) -> bytes:
 
 
 def _failure_of(status: int, messages: str) -> PenstockError:
-    """Return what a command says went wrong."""
+    """Return what a command says went wrong; what it did not expect is for the gateway's log."""
     found = _FAILURE.search(messages)
     if found is not None and found[1] == ConfigError.code:  # epochs that are not held
         return RequestError(found[2])
-    if found is not None and found[1] in BY_CODE:
+    if found is not None and found[1] in BY_CODE and found[1] != Internal.code:
         return raised_by(found[1], BY_CODE[found[1]].__name__, found[2])
     _log.error("a look into the past failed", extra={"status": status, "said": messages[-2_000:]})
     return PenstockError("the process that looked into the past failed; the gateway's log says how")
