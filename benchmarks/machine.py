@@ -56,11 +56,14 @@ def require_idle() -> None:
         )
 
 
-def figures_of(command: Sequence[str | Path], messages: Path) -> dict[str, Any]:
+def figures_of(
+    command: Sequence[str | Path], messages: Path, directory: Path = TOP
+) -> dict[str, Any]:
     """Run a benchmark; return the JSON object that its last line is.
 
     A benchmark that found its own results wrong ends with 1 but prints them all the same: its row
-    then says that it was not right. Its standard error goes to the file `messages`.
+    then says that it was not right. Its standard error goes to the file `messages`; it runs in
+    `directory`.
 
     Raises:
         RuntimeError: It printed no JSON object; the message has the end of `messages`.
@@ -73,7 +76,7 @@ def figures_of(command: Sequence[str | Path], messages: Path) -> dict[str, Any]:
             text=True,
             timeout=TIMEOUT_S,
             check=False,
-            cwd=TOP,
+            cwd=directory,
         )
     lines = done.stdout.strip().splitlines()
     if done.returncode not in (0, 1) or not lines or not lines[-1].startswith("{"):
@@ -89,12 +92,17 @@ def module(name: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def _commit() -> str:
-    """Return the short name of the commit, with a `+` when files differ from it."""
-    ask = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    """Return the short name of the commit, with a `+` when files other than docs differ from it."""
+    name = ["git", "rev-parse", "--short", "HEAD"]
+    changed = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"]
     try:
-        return subprocess.check_output(ask, text=True, cwd=TOP, stderr=subprocess.DEVNULL).strip()
+        found, differs = (
+            subprocess.check_output(ask, text=True, cwd=TOP, stderr=subprocess.DEVNULL).strip()
+            for ask in (name, changed)
+        )
     except (OSError, subprocess.CalledProcessError):
         return "no commit"
+    return f"{found}+" if differs else found
 
 
 def _processor() -> str:

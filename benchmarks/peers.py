@@ -16,7 +16,6 @@ system's own check of its results failed.
 
 import argparse
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -68,32 +67,23 @@ class Setup:
     entities: int
     directory: Path
 
-    def figures(self, *command: str | Path) -> dict[str, Any]:
-        """Run a program and return its figures.
+    def penstock(self, *arguments: str) -> dict[str, Any]:
+        """Run `penstock bench`, whose data lie below the directory in which it runs."""
+        shared = ("--seconds", str(self.seconds), "--json")
+        command = [sys.executable, "-m", "penstock", "bench", *arguments, *shared]
+        print("running", *command, file=sys.stderr, flush=True)
+        return figures_of(command, self.directory / "messages.txt", self.directory)
 
-        Raises:
-            RuntimeError: It printed no figures.
-        """
+    def module(self, name: str, *arguments: str) -> dict[str, Any]:
+        """Run a program that lies beside this one."""
+        shared = ("--seconds", str(self.seconds), "--directory", self.directory)
+        command = module(name, *shared, *arguments)
         print("running", *command, file=sys.stderr, flush=True)
         return figures_of(command, self.directory / "messages.txt")
 
-    def penstock(self, *arguments: str) -> dict[str, Any]:
-        """Run `penstock bench`."""
-        shared = ("--seconds", str(self.seconds), "--json")
-        return self.figures(sys.executable, "-m", "penstock", "bench", *arguments, *shared)
-
-    def module(self, name: str, *arguments: str) -> dict[str, Any]:
-        """Run a program of this directory."""
-        shared = ("--seconds", str(self.seconds), "--directory", self.directory)
-        return self.figures(*module(name, *shared, *arguments))
-
     def bulk(self, kind: str, what: str, *flags: str) -> Row:
         """Append requests of `penstock bench` as fast as they are answered."""
-        data = Path(tempfile.mkdtemp(dir=self.directory, prefix="penstock-"))
-        try:
-            found = self.penstock(kind, "--max", *flags, "--data", str(data))
-        finally:
-            shutil.rmtree(data)
+        found = self.penstock(kind, "--max", *flags)
         return Row(
             id=f"penstock-{kind}",
             what=what,
