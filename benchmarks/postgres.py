@@ -15,7 +15,7 @@ pgbench
     The function called by PostgreSQL's own load generator, in C and without HTTP: the most that a
     transaction for each checkout can do here.
 
-`synchronous_commit` and `fsync` are on. Each run follows a `CHECKPOINT` and two seconds of warm-up.
+`synchronous_commit` and `fsync` are on. Each run follows a `CHECKPOINT` and three seconds of warm-up.
 Afterwards SQL must find that stock, credit and the orders' own counters agree with each other, and
 that the counters are the acknowledged commits. Prints one JSON object as its last line; the exit
 code is 1 when something does not agree.
@@ -51,7 +51,7 @@ from penstock.testing.load import Load, Request
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA: Final = Path(__file__).with_name("checkout.sql")
-WARM_UP_S: Final = 2.0
+WARM_UP_S: Final = 3.0
 BULK: Final = {
     "set-based statement": (5_000, "SELECT checkout_all(%s)"),
     "one function call each": (
