@@ -53,7 +53,9 @@ class Changes:
         body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
         accept = exchange.headers.get("accept", "")
         wanted = LINES if accept in ("", "*/*") else accept
-        return await self._sql.forward(body, {"accept": wanted, "content-type": JSON})
+        return await self._sql.forward(
+            body, {"accept": wanted, "content-type": JSON}, exchange.principal
+        )
 
 
 def _epoch(name: str, text: str) -> int:

@@ -8,12 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import ViewUnavailable
 from penstock.gateway.exchange import Exchange
+from penstock.gateway.principal import Principal
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 
@@ -21,6 +23,9 @@ _log = logging.getLogger(__name__)
 
 _ASKED: Final = ("accept", "content-type", "penstock-min-epoch")
 _TOLD: Final = ("content-type", "penstock-epoch", "penstock-view", "retry-after")
+_CALLER: Final = "penstock-caller"
+"""On whose behalf a question is asked: the view shares its places out among callers."""
+
 _CONNECT_S: Final = 5.0
 _SLACK_S: Final = 5.0
 """What an answer may take beyond the query's own limit."""
@@ -48,17 +53,20 @@ class SqlForwarding:
         asked: dict[str, str] = {
             name: exchange.headers[name] for name in _ASKED if name in exchange.headers
         }
-        return await self.forward(body, asked)
+        return await self.forward(body, asked, exchange.principal)
 
-    async def forward(self, body: bytes, asked: Mapping[str, str]) -> Response:
-        """Ask the view a question, whoever may ask it, and pass its answer on.
+    async def forward(
+        self, body: bytes, asked: Mapping[str, str], principal: Principal
+    ) -> Response:
+        """Ask the view a question on behalf of a principal, who may ask it; pass its answer on.
 
         Raises:
             ViewUnavailable: No view runs, or it broke off.
         """
         client = await self._connected()
         try:
-            request = client.build_request("POST", "/sql", content=body, headers=dict(asked))
+            headers = {**asked, _CALLER: quote(principal.name)}
+            request = client.build_request("POST", "/sql", content=body, headers=headers)
             answer = await client.send(request, stream=True)
         except httpx.HTTPError as error:
             _log.warning("the SQL view does not answer: %r", error)

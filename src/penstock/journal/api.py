@@ -5,6 +5,7 @@ that no commit lists does not exist. This module fixes the port; `memory` and `d
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -213,6 +214,9 @@ class Journal(Protocol):
         Those are the unlisted parts of committed epochs, here of epochs after `after` only: each
         such epoch that has parts costs the reading of its commit.
         """
+
+    def still(self) -> AbstractContextManager[object]:
+        """Keep other threads from amid a change while the block forks a process, which reads on."""
 
     def close(self) -> None:
         """Release everything; all else raises `JournalUnavailable` afterwards."""

@@ -20,7 +20,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -174,6 +174,10 @@ class CommitLog:
                 self.check_open()
                 pause = min(2 * pause, _POLL_LONGEST_S)
         return epoch <= self.newest()
+
+    def still(self) -> AbstractContextManager[object]:
+        """Return what other threads need for a change."""
+        return self._lock
 
     def close(self) -> None:
         """Refuse everything from now on, and wake who waits."""

@@ -13,6 +13,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -173,6 +174,12 @@ class DeltaJournal:
         with storage("sweep"):
             merged = self.merged()
             return leftover.sweep(self._root, self._commits, max(after, merged))
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Keep everything as it is, as the port says."""
+        with self._commits.still(), self._segments.still():
+            yield
 
     def close(self) -> None:
         """Refuse everything from now on, and wake who waits."""

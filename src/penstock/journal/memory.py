@@ -7,6 +7,7 @@ the bytes that a file would hold, so that nobody can change what was written.
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -146,6 +147,10 @@ class MemoryJournal:
             for path in leftovers:
                 del self._parts[path]
             return len(leftovers)
+
+    def still(self) -> AbstractContextManager[object]:
+        """Keep everything as it is, as the port says."""
+        return self._changed
 
     def close(self) -> None:
         """Refuse everything from now on, and wake who waits."""

@@ -11,6 +11,7 @@ removed, so that a segment which is missing for another reason is noticed.
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -94,6 +95,10 @@ class Segments:
             if self._covering(epoch) == name:
                 raise segment.damaged_index(name, "is missing")
             return None
+
+    def still(self) -> AbstractContextManager[object]:
+        """Return what other threads need for a change."""
+        return self._lock
 
     def span_of(self, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
         """Return first and last epoch of the segment with an epoch, as far as has been looked."""

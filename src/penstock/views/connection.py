@@ -1,7 +1,8 @@
 """Connections to a DuckDB that keeps to itself: no file, network, extension or variable of Python.
 
-Promises that after `close_off` nothing outside can be reached and no setting changed. Before it, the
-one who has opened the connection may attach what it shall hold.
+Promises that a database has no thread but those that call it, so that a process which has one can be
+forked; that after `shut` nothing outside can be reached, and after `close_off` no setting be changed,
+either. Before it, the one who has opened the connection may attach what it shall hold.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,18 @@ import pyarrow as pa
 from penstock.state.column import quoted
 
 
-def isolated(memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a database in memory; what wants more memory fails, because nothing spills."""
+def isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
+    """Open a database in memory; what wants more memory fails, because nothing spills.
+
+    A file that it attaches is written to, but for its log, only by CHECKPOINT and in free blocks.
+    """
     return duckdb.connect(
         ":memory:",
         config={
-            "threads": threads,
+            "threads": 1,
+            "async_threads": 0,
+            "wal_autocheckpoint": "1TiB",
+            "auto_checkpoint_skip_wal_threshold": 1 << 60,
             "memory_limit": f"{memory_mb}MiB",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -29,14 +36,17 @@ def isolated(memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
     )
 
 
-def close_off(connection: duckdb.DuckDBPyConnection) -> None:
+def shut(connection: duckdb.DuckDBPyConnection) -> None:
     """Close it to the outside, for ever."""
-    for setting in (
-        "GLOBAL TimeZone = 'UTC'",
-        "enable_external_access = false",
-        "lock_configuration = true",
-    ):
-        connection.execute(f"SET {setting}")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET enable_external_access = false")
+
+
+def close_off(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> None:
+    """Close it to the outside and fix its settings; so many threads run its queries."""
+    shut(connection)
+    connection.execute(f"SET threads = {threads}")
+    connection.execute("SET lock_configuration = true")
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def about_entities(query: str, app: App) -> Statement:
     if past is not None:
         raise QueryError("both states are those after the last epoch; leave AS OF and changes out")
     tables = {table.name.casefold() for table in tables_of(app).values()}
-    with closing(isolated(_MEMORY_MB, threads=1)) as connection:
+    with closing(isolated(_MEMORY_MB)) as connection:
         named = seal.check(query, tables | SYSTEM_TABLES.keys(), connection)
     _check_entities(named, tables)
     return Statement(query, [], None)

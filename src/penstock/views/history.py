@@ -1,7 +1,6 @@
 """History: queries at epochs of the past, answered from the journal.
 
-Each runs in a database of its own, in memory, closed off and read-only as the view is, which holds
-what the query names, as it was at the epochs that it names. One thread runs it over rows that are
+Each runs in a child, in a database of its own, in memory, closed off and read-only, which holds what the query names, as it was at the epochs that it names. One thread runs it over rows that are
 always in the same order, so that the same query at the same epochs gives the same bytes for ever:
 after a restart, after the view was made anew, and whatever became of the journal's files. Only what a
 query itself takes from elsewhere (the time, chance) differs, and how far back `requests`, `replies`
@@ -10,8 +9,9 @@ and `epochs` are held.
 
 import difflib
 import time
-from collections.abc import Collection
-from contextlib import closing
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -28,6 +28,7 @@ from penstock.views import seal
 from penstock.views.as_of import FEED, Reference, Statement
 from penstock.views.connection import close_off, isolated
 from penstock.views.filling import Filling
+from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Limits, Question, limited, limits_of, read
 from penstock.views.rewinds import Rewinds
 from penstock.views.store import Damaged, names_of
@@ -38,12 +39,23 @@ class History:
     """Answers what is asked of the past of one journal. Many threads may ask at once."""
 
     def __init__(
-        self, app: App, journal: Journal, settings: ViewConfig, snapshots: Snapshots | None = None
+        self,
+        app: App,
+        journal: Journal,
+        settings: ViewConfig,
+        snapshots: Snapshots | None = None,
+        pool: Pool | None = None,
     ) -> None:
         """Answer from a journal, and snapshots where there are some.
 
-        A quarter of the view's memory keeps what was asked for of late.
+        Args:
+            app: The application.
+            journal: Its journal.
+            settings: Limits; a quarter of the memory keeps what was asked for of late.
+            snapshots: Those of the journal.
+            pool: The places for questions, if others use them, too.
         """
+        self._pool = pool or Pool(settings)
         self._app = app
         self._journal = journal
         self._settings = settings
@@ -59,12 +71,19 @@ class History:
         return held(self._journal)
 
     def ask(self, statement: Statement, question: Question, deadline: float) -> Answer:
+        """Answer a question, as `answer` does; the rows come into this process."""
+        return self.answer(statement, question, deadline, Asked()).answer()
+
+    def answer(
+        self, statement: Statement, question: Question, deadline: float, asked: Asked
+    ) -> Encoded:
         """Answer a question.
 
         Args:
             statement: What it asks of the past.
             question: Its limits.
             deadline: When the answer must be there, as `time.monotonic` counts.
+            asked: On whose behalf, and in which format.
 
         Raises:
             QueryError: The query may not be run, is wrong, asks for an epoch that is not held, or
@@ -73,45 +92,51 @@ class History:
             IntegrityError: The journal is damaged.
         """
         limits = limits_of(question, self._settings, deadline)
-        names = [*names_of(self._tables.values()), FEED]
+        if statement.moment is None:
+            self._await(question.min_epoch or 0, deadline)
+        ask = partial(self._asked, statement, question, limits)
+        rewinds = self._rewinds
+        job = Job(ask, asked, limits, self._still, rewinds.told, self._keep)
         try:
-            with (
-                closing(isolated(self._settings.memory_mb, threads=1)) as connection,
-                limited(connection, limits),
-            ):
-                named = seal.check(statement.query, names, connection, statement.schemas)
-                epoch = self._epoch_of(statement, named, question.min_epoch, limits)
-                self._fill(connection, statement, named, epoch, limits)
-                close_off(connection)
-                connection.execute("BEGIN TRANSACTION READ ONLY")
-                return read(connection, statement.query, statement.parameters, limits, epoch)
+            return self._pool.run(job)
         except Damaged as error:
             raise ViewUnavailable(f"DuckDB broke down: {error}") from error
 
-    def _epoch_of(
-        self,
-        statement: Statement,
-        named: Collection[seal.Named],
-        min_epoch: int | None,
-        limits: Limits,
-    ) -> Epoch:
+    def _await(self, epoch: int, deadline: float) -> None:
+        left_ms = max(0, int((deadline - time.monotonic()) * 1_000))
+        if epoch > 0 and self._journal.wait(Epoch(epoch - 1), left_ms) is None:
+            raise ViewUnavailable(f"epoch {epoch} is asked for, and is not committed yet")
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        with self._pool.still, self._journal.still():
+            yield
+
+    def _keep(self, told: bytes) -> None:
+        with self._pool.still:
+            self._rewinds.keep(told)
+
+    def _asked(self, statement: Statement, question: Question, limits: Limits) -> Answer:
+        """Answer in this process, which is a child."""
+        names = [*names_of(self._tables.values()), FEED]
+        with limited(limits), closing(isolated(self._settings.memory_mb)) as connection:
+            named = seal.check(statement.query, names, connection, statement.schemas)
+            epoch = self._epoch_of(statement, named)
+            self._fill(connection, statement, named, epoch, limits)
+            close_off(connection)
+            connection.execute("BEGIN TRANSACTION READ ONLY")
+            return read(connection, statement.query, statement.parameters, limits, epoch)
+
+    def _epoch_of(self, statement: Statement, named: Collection[seal.Named]) -> Epoch:
         """Return the epoch of an answer: the newest that it is made from."""
         if statement.moment is not None:
             return epoch_of(self._journal, statement.moment)
         names = {one.casefold() for one in names_of(self._tables.values())}
         if any(one.name in names and one.schema not in statement.schemas for one in named):
-            return self._newest(min_epoch, limits)
+            return held(self._journal)[1]
         moments = [one.moment for one in statement.references]
         moments += [one.last for one in statement.feeds]
         return max(epoch_of(self._journal, one) for one in moments)
-
-    def _newest(self, wanted: int | None, limits: Limits) -> Epoch:
-        """Return the newest epoch, once that is what is wanted or a later one."""
-        if wanted is not None:
-            left_ms = max(0, int((limits.deadline - time.monotonic()) * 1_000))
-            if wanted >= 0 and self._journal.wait(Epoch(wanted - 1), left_ms) is None:
-                raise ViewUnavailable(f"epoch {wanted} is asked for, and is not committed yet")
-        return held(self._journal)[1]
 
     def _fill(
         self,

@@ -1,10 +1,9 @@
 """Questions: one query with its limits, run at exactly one epoch.
 
-Promises that epoch and rows are of one transaction, and that a query ends: by its time, its rows,
-or its memory. Leaves to `seal` what may be asked.
+Promises that epoch and rows are of one transaction, and that the answer has no more rows and bytes
+than it may. Leaves to `seal` what may be asked, and to `pool` that a query ends by its time.
 """
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +24,6 @@ from penstock.views.store import Damaged, Store, is_damage, names_of
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
-
-_AGAIN_S: Final = 0.02
-"""How soon a query that goes on is interrupted again."""
 
 
 class AsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,36 +135,34 @@ class Limits:
 def limits_of(question: Question, settings: ViewConfig, deadline: float) -> Limits:
     """Return the limits of a question, which are none above the view's own."""
     rows_max = min(question.rows_max or settings.rows_max, settings.rows_max)
-    left_ms = max(1, int((deadline - time.monotonic()) * 1_000))
+    left_ms = max(1, round((deadline - time.monotonic()) * 1_000))
     return Limits(deadline, left_ms, rows_max, settings)
 
 
 def run(store: Store, question: Question, limits: Limits) -> Answer:
-    """Run a query of the present.
+    """Run a query of the present; in a process of its own, because nothing else can end it.
 
     Raises:
         QueryError: It may not be run, is wrong, or exceeds a limit; names it.
         Damaged: The file cannot be trusted.
     """
-    with store.cursor() as cursor:
+    with limited(limits), store.sealed() as cursor:
         seal.check(question.query, names_of(store.tables.values()), cursor)
-        with limited(cursor, limits):
-            cursor.execute("BEGIN TRANSACTION READ ONLY")
-            [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
-            return read(cursor, question.query, question.parameters, limits, Epoch(epoch))
+        cursor.execute("BEGIN TRANSACTION READ ONLY")
+        [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
+        return read(cursor, question.query, question.parameters, limits, Epoch(epoch))
 
 
 @contextmanager
-def limited(cursor: duckdb.DuckDBPyConnection, limits: Limits) -> Iterator[None]:
-    """End what a cursor runs when its time is up, and say of every error what it means.
+def limited(limits: Limits) -> Iterator[None]:
+    """Say of every error of DuckDB what it means.
 
     Raises:
         QueryError: It is wrong, or exceeds a limit.
         Damaged: DuckDB broke down.
     """
     try:
-        with _interrupted_after(cursor, limits.time_ms):
-            yield
+        yield
     except (duckdb.Error, OSError) as error:  # OSError: what comes while rows flow
         raise _meaning(error, limits) from error
     except MemoryError as error:
@@ -193,8 +187,6 @@ def read(
 def _meaning(error: Exception, limits: Limits) -> Exception:
     """Return what an error of DuckDB says about the question, or about the file."""
     text = str(error)
-    if text.startswith("INTERRUPT"):
-        return limits.too_late()
     if text.startswith("Out of Memory"):
         return too_large(limits.settings)
     if is_damage(error):
@@ -223,29 +215,3 @@ def _rows(relation: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
             raise QueryError(f"the answer exceeds {memory_mb} MB (view.memory_mb)")
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
-
-
-@contextmanager
-def _interrupted_after(cursor: duckdb.DuckDBPyConnection, time_ms: int) -> Iterator[None]:
-    """Interrupt what a cursor runs once the time is up, until the block ends.
-
-    Once is not enough: DuckDB forgets an interruption when the next statement begins.
-    """
-    done = threading.Event()
-
-    def watch() -> None:
-        pause_s = time_ms / 1_000
-        while not done.wait(pause_s):
-            cursor.interrupt()
-            pause_s = _AGAIN_S
-
-    watcher = threading.Thread(target=watch, name="penstock-query-limit", daemon=True)
-    try:
-        watcher.start()
-    except RuntimeError as error:  # no memory is left for a stack
-        raise MemoryError from error
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()

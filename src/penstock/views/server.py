@@ -3,20 +3,17 @@
 `POST /sql` answers a question, `GET /status` says how the view stands. What is wrong with a question
 is 400, what will be better later 503; headers name the epoch, and whether the view is being made
 anew. SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, end the process
-after the questions that run.
-
-The process bounds its own memory: what DuckDB counts towards `view.memory_mb` are its buffers, not
-the vectors that pass through a query, and `SELECT range(1000000000)` is one of 20 GB. Beyond the
-bound allocations fail, which ends that query with an error and leaves the rest of the machine alone.
+after the questions that run. Queries run in children of this process (`pool`), which passes on what
+they answer.
 """
 
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -24,21 +21,21 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.runtime import data_directory, presence
-from penstock.runtime.config import Config, ViewConfig
-from penstock.views.format import encode, format_of
+from penstock.runtime.config import Config
+from penstock.views.format import format_of
+from penstock.views.pool import Asked, Encoded
 from penstock.views.question import Question
 from penstock.views.view import View
 
@@ -46,16 +43,15 @@ _log = logging.getLogger(__name__)
 
 ROLE: Final = "view"
 SOCKET: Final = "view.sock"
-AT_ONCE: Final = 4
-"""Queries that run at the same time; others wait for their turn, within their time."""
-
 WAITING_MAX: Final = 64
-_SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
-_MEMORY_TIMES: Final = 3
-"""How often `view.memory_mb` the process may grow: DuckDB's buffers, vectors, answers."""
+"""Questions that wait or run; one caller may have half of them."""
 
-_MEMORY_SLACK: Final = 512 << 20
+_SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
+_CHUNK: Final = 1 << 18
 _SECOND_SIGNAL: Final = 130
+_CALLER: Final = "penstock-caller"
+"""The header in which a gateway names on whose behalf it asks."""
+
 _RETRY_AFTER: Final = {"Retry-After": "1"}
 
 _decode: Final = msgspec.json.Decoder(Question).decode
@@ -67,8 +63,8 @@ class Endpoints:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-query")
-        self._inside = 0
+        self._threads = ThreadPoolExecutor(WAITING_MAX, thread_name_prefix="penstock-query")
+        self._inside: Counter[str] = Counter()
 
     def application(self) -> Starlette:
         """Return the routes as an ASGI application."""
@@ -85,15 +81,16 @@ class Endpoints:
 
     async def _sql(self, request: Request) -> Response:
         body = await request.body()
-        if self._inside >= WAITING_MAX:
-            error = Overloaded(f"{WAITING_MAX} queries wait already")
-            return self._refusal(error)
-        self._inside += 1
+        caller = request.headers.get(_CALLER, "")
+        if self._inside.total() >= WAITING_MAX or self._inside[caller] >= WAITING_MAX // 2:
+            return self._refusal(Overloaded("too many queries wait already"))
+        self._inside[caller] += 1
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._answer, request, body)
         finally:
-            self._inside -= 1
+            self._inside[caller] -= 1
+            self._inside += Counter()  # forgets callers who have none
 
     async def _status(self, _request: Request) -> Response:
         loop = asyncio.get_running_loop()
@@ -103,14 +100,17 @@ class Endpoints:
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
             question = _question(body, request.headers.get("penstock-min-epoch"))
-            answer = self._view.ask(question)
             chosen = format_of(request.headers.get("accept", ""))
+            asked = Asked(chosen, request.headers.get(_CALLER, ""))
+            answer = self._view.answer(question, asked)
             headers = {"Penstock-Epoch": str(answer.epoch), **self._state()}
-            return Response(encode(answer, chosen), 200, headers, chosen)
+            if answer.size <= _CHUNK:
+                with answer.body as body_:
+                    return Response(body_.read(answer.size), 200, headers, chosen)
+            headers["Content-Length"] = str(answer.size)
+            return StreamingResponse(_chunks(answer), 200, headers, chosen)
         except PenstockError as error:
             return self._refusal(error)
-        except MemoryError:
-            return self._refusal(QueryError("the answer is too large for view.memory_mb"))
 
     def _refusal(self, error: PenstockError) -> Response:
         wrong = isinstance(error, UserError)
@@ -170,7 +170,6 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
             await _until_listening(socket, serving)
         finally:
             os.umask(former)
-        _bound_memory(config.view)
         with presence.present(config.data, ROLE, spec, socket=str(socket)):
             _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,15 +182,14 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         await loop.run_in_executor(None, endpoints.close)
 
 
-def _bound_memory(settings: ViewConfig) -> None:
-    """Let allocations fail beyond what this process takes now, and what queries may use."""
-    taken = getattr(psutil.Process().memory_info(), "data", None)
-    if taken is None:  # not Linux, where the kernel counts and bounds it
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = taken + _MEMORY_TIMES * (settings.memory_mb << 20) + _MEMORY_SLACK
-    bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
+def _chunks(answer: Encoded) -> Iterator[bytes]:
+    """Yield an answer's body, piece by piece."""
+    left = answer.size
+    with answer.body as body:
+        while left > 0:
+            data = body.read(min(_CHUNK, left))
+            left -= len(data)
+            yield data
 
 
 @contextmanager

@@ -17,6 +17,7 @@ view is made anew at 230,000 entities a second (`benchmarks/view_sql.py`).
 import fcntl
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ from penstock.runtime.config import ViewConfig
 from penstock.runtime.history.retention import VIEW, VIEW_EPOCH
 from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
-from penstock.views.connection import close_off, given, isolated
+from penstock.views.connection import close_off, given, isolated, shut
 from penstock.views.fold import Changes, Fold
 from penstock.views.table import (
     SYSTEM,
@@ -52,6 +53,10 @@ EPOCH: Final = VIEW_EPOCH
 _FILE: Final = "view.duckdb"
 _SLACK: Final = 20
 """Old requests are removed when they exceed what is kept by one in so many."""
+
+_LOG_MAX: Final = 16 << 20
+_LOG_READ_MAX: Final = 128 << 20
+"""How long DuckDB's log becomes, and how long while somebody reads the file."""
 
 _CATALOG: Final = "penstock_view"
 _ROW_GROUP: Final = 14_336
@@ -97,10 +102,10 @@ class Store:
         self.tables: dict[str, EntityTable] = {}
         self.epoch = BEFORE_FIRST
         self._kept = 0
-        try:
-            self._connection = self._opened()
-        except (Stale, duckdb.Error) as error:
-            self.rebuild(_why(error))
+        self._connection: duckdb.DuckDBPyConnection
+        for path in self._folder.glob("*.copy"):  # what a killed view left
+            path.unlink()
+        self._reopen()
 
     def rebuild(self, why: str) -> None:
         """Make the file anew, empty; what it held is in the journal."""
@@ -122,16 +127,47 @@ class Store:
             return
         _log.warning("view.reopened", extra={"reason": damage, "epoch": self.epoch})
         self._connection.close()
+        self._reopen()
+
+    def _reopen(self) -> None:
         try:
             self._connection = self._opened()
         except (Stale, duckdb.Error) as error:
             self.rebuild(_why(error))
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection of its own, for one thread."""
+    def sealed(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection for a query; from now on all that this process has are closed off."""
         cursor = self._connection.cursor()
         cursor.execute(f"USE {_CATALOG}")
+        close_off(cursor, self._settings.threads)
         return cursor
+
+    def fold_log(self, *, is_read: bool) -> None:
+        """Fold DuckDB's log into the file when it is long; other processes may read the file.
+
+        A checkpoint writes to blocks that they may still need. So it waits until they have ended, or
+        until the log is as long as half of the file: then they keep the file, and a copy goes on.
+        """
+        size, log = (path.stat().st_size if path.exists() else 0 for path in self._files())
+        if log < _LOG_MAX or (is_read and log < max(_LOG_READ_MAX, size // 2)):
+            return
+        if is_read:
+            self._leave_file()
+        self._connection.execute(f"CHECKPOINT {_CATALOG}")
+
+    def _leave_file(self) -> None:
+        """Go on with a copy of the file, under its name."""
+        copies = [(path, path.with_name(f"{path.name}.copy")) for path in self._files()]
+        for path, copy in copies:
+            shutil.copyfile(path, copy)
+        self._connection.close()
+        for path, copy in copies:
+            copy.replace(path)
+        self._reopen()
+
+    def _files(self) -> tuple[Path, Path]:
+        """Return the file and its log."""
+        return self._folder / _FILE, self._folder / f"{_FILE}.wal"
 
     def apply(self, fold: Fold) -> None:
         """Take over a fold, in one transaction.
@@ -160,15 +196,19 @@ class Store:
 
     def rows(self) -> int:
         """Return how many entities the view holds."""
-        with self.cursor() as cursor:
-            return sum(
-                _number(cursor, f"SELECT count(*) FROM {quoted(one.name)}")
-                for one in self.tables.values()
-            )
+        return sum(
+            _number(self._connection, f"SELECT count(*) FROM {quoted(one.name)}")
+            for one in self.tables.values()
+        )
 
     def size(self) -> int:
         """Return the bytes of the file and its log."""
         return sum(path.stat().st_size for path in self._folder.glob(f"{_FILE}*"))
+
+    @property
+    def lock(self) -> int:
+        """The descriptor that keeps other processes out."""
+        return self._lock
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -181,11 +221,11 @@ class Store:
             (self._folder / EPOCH).write_text(str(int(self.epoch)))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        connection = isolated(self._settings.memory_mb, self._settings.threads)
+        connection = isolated(self._settings.memory_mb)
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         try:
             connection.execute(f"ATTACH '{path}' AS {_CATALOG} (ROW_GROUP_SIZE {_ROW_GROUP})")
-            close_off(connection)
+            shut(connection)
             connection.execute(f"USE {_CATALOG}")
         except BaseException:
             connection.close()

@@ -1,7 +1,7 @@
 """`View`: SQL over the whole state at one epoch, kept up to date from the journal.
 
-A thread follows the journal and applies what it finds; queries run in the threads that ask. It
-promises that each answer is of exactly one epoch, at or after the one that is asked for; and that
+A thread follows the journal and applies what it finds; each query runs in a child, a fork that has
+the tables as they are between two folds. It promises that each answer is of exactly one epoch, at or after the one that is asked for; and that
 a view which lags, is lost or damaged goes on from the journal by itself, and says so. What leads to
 that is `store`'s (damage at opening) and noticed here (damage while it runs).
 """
@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,9 @@ from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.snapshot import Snapshots
-from penstock.views.fold import folds, loads
-from penstock.views.history import history_of
+from penstock.views.fold import Fold, folds, loads
+from penstock.views.history import History
+from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Question, limits_of, run
 from penstock.views.store import Damaged, Store, is_damage
 
@@ -38,6 +40,10 @@ _REST_S: Final = 0.5
 _CURIOUS_S: Final = 5.0
 """For so long after a question the next one finds the view at the newest epoch already."""
 _TELL_S: Final = 5.0
+
+
+class _Behind(Exception):
+    """The view was at the epoch that is wanted, and is made anew since."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -72,10 +78,10 @@ class View:
         self._journal = journal
         self._settings = settings
         self._store = Store(data, app, journal.identity, settings)
+        self._pool = Pool(settings, [self._store.lock])
         self._snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
-        self._history = history_of(data, app, journal, settings)
+        self._history = History(app, journal, settings, self._snapshots, self._pool)
         self._changed = threading.Condition()
-        self._using = _Gate()
         self._stopping = threading.Event()
         self._asked_at = float("-inf")
         self._asked = threading.Event()  # somebody waits for an epoch, or for the end
@@ -121,11 +127,15 @@ class View:
     def status(self) -> Status:
         """Say how it stands."""
         newest, epoch = self.journal_epoch(), self.epoch
-        with self._using.shared():
+        with self._pool.still:
             rows, size = self._store.rows(), self._store.size()
         return Status(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
 
     def ask(self, question: Question) -> Answer:
+        """Answer a question, as `answer` does; the rows come into this process."""
+        return self.answer(question, Asked()).answer()
+
+    def answer(self, question: Question, asked: Asked) -> Encoded:
         """Answer a question; one of the past without this view's file.
 
         Raises:
@@ -138,22 +148,35 @@ class View:
         time_ms = min(question.timeout_ms or limit_ms, limit_ms)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000
-        past = question.past()
+        with self._pool.still:  # DuckDB reads its words
+            past = question.past()
         if past is not None:
-            return self._history.ask(past, question, deadline)
+            return self._history.answer(past, question, deadline, asked)
         wanted = self.journal_epoch() if question.min_epoch is None else question.min_epoch
-        while True:
-            self._await(Epoch(wanted), deadline)
-            with self._using.shared():
-                if self._store.epoch < wanted:
-                    continue  # made anew since
-                try:
-                    return run(self._store, question, limits_of(question, self._settings, deadline))
-                except Damaged as error:
-                    self._damage = str(error)
-                    _log.exception("view.damaged", extra={"epoch": self.epoch})
-                    message = "the SQL view was damaged and is made anew"
-                    raise ViewUnavailable(message) from error
+        limits = limits_of(question, self._settings, deadline)
+        ask = partial(run, self._store, question, limits)
+        job = Job(ask, asked, limits, partial(self._still, Epoch(wanted)))
+        try:
+            while True:
+                self._await(Epoch(wanted), deadline)
+                with suppress(_Behind):
+                    return self._pool.run(job)
+        except Damaged as error:
+            self._damage = str(error)
+            _log.exception("view.damaged", extra={"epoch": self.epoch})
+            raise ViewUnavailable("the SQL view was damaged and is made anew") from error
+
+    @contextmanager
+    def _still(self, wanted: Epoch) -> Iterator[None]:
+        """Keep everything as it is, at an epoch that is wanted or a later one.
+
+        Raises:
+            _Behind: It is at an earlier one.
+        """
+        with self._pool.still, self._journal.still():
+            if self._store.epoch < wanted:
+                raise _Behind
+            yield
 
     def await_epoch(self, epoch: Epoch, timeout_s: float) -> bool:
         """Wait until an epoch is applied, or the time is up; say which."""
@@ -199,7 +222,7 @@ class View:
         if self._damage is None:
             return
         epoch = self._store.epoch
-        with self._using.alone():
+        with self._pool.still:
             self._store.repair(self._damage, again=epoch != self._repaired_at)
             self._problem = self._damage = None
             self._repaired_at = epoch
@@ -209,8 +232,8 @@ class View:
     def _catch_up(self) -> None:
         newest = self.journal_epoch()
         told = time.monotonic()
-        for fold in folds(self._journal, self._store.epoch, newest):
-            self._store.apply(fold)
+        following = folds(self._journal, self._store.epoch, newest)
+        while (fold := self._applied(following)) is not None:
             with self._changed:
                 self._changed.notify_all()
             if time.monotonic() - told > _TELL_S:
@@ -218,6 +241,16 @@ class View:
                 _log.info("view.catching_up", extra={"epoch": fold.epoch, "journal": newest})
             if self._stopping.is_set() or self._damage is not None:
                 return
+            self._pool.let_start()
+
+    def _applied(self, following: Iterator[Fold]) -> Fold | None:
+        """Apply the next fold, and return it; None where there is no more."""
+        with self._pool.still:
+            fold = next(following, None)
+            if fold is not None:
+                self._store.apply(fold)
+                self._store.fold_log(is_read=self._pool.living > 0)
+        return fold
 
     def _begin_anew(self) -> None:
         """Make the file anew from a snapshot, where the journal no longer has the epochs before it.
@@ -232,35 +265,8 @@ class View:
         usable = [one for one in self._snapshots.every() if one.epoch + 1 >= first]
         if not usable:
             raise Diverged(f"the journal begins with epoch {first}, and no snapshot leads there")
-        with self._using.alone():
+        with self._pool.still:
             self._store.rebuild(f"the journal begins with epoch {first}")
             self._rebuilding_to = self.journal_epoch()
             for fold in loads(self._snapshots, usable[-1]):
                 self._store.apply(fold)
-
-
-class _Gate:
-    """Many may be inside at once, or one alone."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Be inside with others."""
-        with self._changed:
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be inside alone: wait until the others have left, and let nobody in."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._inside == 0)
-            yield
