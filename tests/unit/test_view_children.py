@@ -4,8 +4,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,7 @@ SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)
 STUBBORN = "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))"
 """A function that runs for a minute, and looks at nothing meanwhile."""
 
-GREEDY = "SELECT len(list_transform(range(30000000), x -> repeat('x', 100)))"
+GREEDY = "SELECT len(range(1000000000))"
 DEADLINE_S = 20.0
 SLACK_S = 1.5  # of a machine with other things to do
 
@@ -50,9 +50,9 @@ def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
 
 
 def children() -> list[psutil.Process]:
-    """Return the forks of this process that there are; dead ones, too."""
-    own = psutil.Process()
-    return [one for one in own.children() if one.cmdline() in (own.cmdline(), [])]
+    """Return the children of this process; dead ones, too."""
+    found: list[psutil.Process] = psutil.Process().children()
+    return found
 
 
 def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
@@ -60,18 +60,12 @@ def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> l
     return [tuple(row.values()) for row in found.table.to_pylist()]
 
 
-def took(future: "Future[float | None]") -> float:
-    found = future.result()
-    assert found is not None, "it was answered"
-    return found
-
-
 def test_stubborn_functions_end_and_leave_places(view: View) -> None:
     """Functions that cannot be interrupted end at their limit, and short queries run meanwhile."""
 
     def stubborn() -> float:
         began = time.monotonic()
-        with pytest.raises(PenstockError, match="took longer|places"):
+        with pytest.raises(PenstockError, match=r"took longer|places"):
             ask(view, STUBBORN, "a", timeout_ms=1_000)
         return time.monotonic() - began
 
@@ -80,19 +74,19 @@ def test_stubborn_functions_end_and_leave_places(view: View) -> None:
         running = [threads.submit(stubborn) for _ in range(count)]
         answered = 0
         while not all(one.done() for one in running):
-            assert ask(view, "SELECT 1", "b", timeout_ms=1_000) == [(1,)]
+            assert ask(view, "SELECT 1", "b") == [(1,)]
             answered += 1
-        assert answered > 0
+        assert answered > 1
         assert max(one.result() for one in running) < 1 + SLACK_S
     assert children() == []
 
 
 def test_caller_cannot_have_all_places_for_long_queries(view: View) -> None:
     """Who asks many long queries leaves one place for the long query of somebody else."""
-    sizes = "repeat('a', 50000)"
+    sizes = "repeat('a', 12000)"
     long = f"SELECT levenshtein({sizes}, {sizes} || 'b')"  # beyond the first moments, and finite
-    with ThreadPoolExecutor(8) as threads:
-        running = [threads.submit(ask, view, STUBBORN, "a", 3_000) for _ in range(8)]
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(ask, view, STUBBORN, "a", 4_000) for _ in range(4)]
         assert ask(view, long, "b", timeout_ms=15_000) == [(1,)]
         assert not any(one.done() for one in running)
         assert all(isinstance(one.exception(), PenstockError) for one in running)
@@ -105,7 +99,7 @@ def test_memory_is_bounded_by_the_system(view: View) -> None:
     def watch() -> None:
         while not stop.wait(0.01):
             for one in children():
-                with psutil.Process(one.pid).oneshot():
+                with suppress(psutil.Error):
                     seen.append(one.memory_info().data)
 
     watcher = threading.Thread(target=watch)
@@ -169,9 +163,9 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "_LOG_READ_MAX", 1)
     journal = MemoryJournal()
     written = Written(journal)
-    count, rounds = 20_000, 12
-    slow = "(SELECT levenshtein(repeat('a', 15000), repeat('b', {0})))"
-    query = f"SELECT count(*), min(name), max(name), {slow.format(15_000)} FROM Painter"
+    count, rounds = 10_000, 4
+    slow = "levenshtein(repeat('a', 7000), repeat('b', 7000))"
+    query = f"SELECT count(*), min(name), max(name), {slow} FROM Painter"
     inodes = set()
     with closing(View(tmp_path, app, journal, SETTINGS)) as view:
         view.start()

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
+import psutil
+
 _GRACE_S: Final = 0.2
 """The kernel ends a child so long after its parent should have."""
 
@@ -88,6 +90,13 @@ class Child:
         if self._ended is None:
             self._ended = self._reaped()
         return self._ended
+
+    def busy_s(self) -> float:
+        """Return for how long it has used the processor."""
+        with suppress(psutil.Error):
+            found = psutil.Process(self.pid).cpu_times()
+            return float(found.user + found.system)
+        return 0.0
 
     def yield_to_others(self, nice: int) -> None:
         """Let other processes have the processor first, from now on."""

@@ -39,7 +39,8 @@ from penstock.views.store import Damaged
 from penstock.views.turns import Turns
 
 QUICK_S: Final = 0.2
-"""How long every question may run before it needs a place for long ones."""
+"""How long every question may run before it needs a place for long ones; longer if it could use less
+than half a core of that time."""
 
 QUICK: Final = 2
 LONG: Final = 3
@@ -48,7 +49,7 @@ LONG: Final = 3
 LONG_EACH: Final = 2
 """Places for long questions that one caller may have."""
 
-_NICE: Final = 5
+_NICE: Final = 15
 """Long questions leave the processor to the short ones and to what applies epochs."""
 
 _SLACK: Final = 256 << 20
@@ -217,8 +218,10 @@ class Pool:
         place = self._quick
         try:
             with self._child(job) as child:
-                if _followed(child, job, target, min(deadline, time.monotonic() + QUICK_S)):
-                    return True
+                while child.busy_s() < QUICK_S / 2 and time.monotonic() < deadline:
+                    until = min(deadline, time.monotonic() + QUICK_S)
+                    if _followed(child, job, target, until):
+                        return True
                 if not self._long.take_now(caller):
                     return False
                 place.give(caller)
