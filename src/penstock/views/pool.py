@@ -12,7 +12,6 @@ import struct
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from penstock.errors import (
     ViewUnavailable,
 )
 from penstock.runtime.config import ViewConfig
-from penstock.views.child import Bounds, Child, start
+from penstock.views.child import OUT_OF_MEMORY, Bounds, Child, start
 from penstock.views.format import Format, encode
 from penstock.views.question import Answer, Limits, too_large
 from penstock.views.store import Damaged
@@ -145,7 +144,10 @@ class Job:
         pipe.write(told)
         pipe.write(body)
         pipe.flush()
-        kept = self.kept()
+        try:
+            kept = self.kept()
+        except MemoryError:  # the answer is there
+            kept = b""
         pipe.write(_LENGTH.pack(len(kept)))
         pipe.write(kept)
 
@@ -159,8 +161,6 @@ class Job:
             error = too_large(self.limits.settings)
         except (PenstockError, Damaged) as found:
             error = found
-        except Exception:  # noqa: BLE001 -- the parent says it
-            error = RuntimeError(traceback.format_exc())
         return _Head(error=(type(error).__name__, str(error))), b""
 
 
@@ -284,16 +284,20 @@ def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:
     """Copy what a child says until it has ended or the time is up; say which.
 
     Raises:
-        QueryError: It broke down.
+        QueryError: It broke down, or exceeds a limit.
     """
     if not child.copy(target, until):
         return False
     how = child.joined()
-    if how in _TIME:
+    if -how in _TIME:
         raise job.limits.too_late()
-    if how:
+    if how == OUT_OF_MEMORY:
+        raise too_large(job.limits.settings)
+    if how > 0:
+        raise RuntimeError("the process of the query failed; its traceback is on standard error")
+    if how < 0:
         raise QueryError(
-            f"the process of the query was ended by {signal.Signals(how).name}; a query that needs "
+            f"the process of the query was ended by {signal.Signals(-how).name}; a query that needs "
             f"much more than {job.limits.settings.memory_mb} MB (view.memory_mb) may end so, too"
         )
     return True
@@ -305,12 +309,9 @@ def _read(job: Job, target: IO[bytes]) -> Encoded:
     Raises:
         Exception: It has said so.
     """
-    written = target.tell()
     target.seek(0)
     told = _piece(target)
-    head = msgspec.msgpack.decode(told, type=_Head) if told else None
-    if head is None or target.tell() + head.size > written:
-        raise too_large(job.limits.settings)  # it could not even say so
+    head = msgspec.msgpack.decode(told, type=_Head)
     begin = target.tell()
     target.seek(begin + head.size)
     if kept := _piece(target):
@@ -323,10 +324,5 @@ def _read(job: Job, target: IO[bytes]) -> Encoded:
 
 
 def _piece(source: IO[bytes]) -> bytes:
-    """Read bytes that follow their length; none where they are not all there."""
-    length = source.read(_LENGTH.size)
-    if len(length) < _LENGTH.size:
-        return b""
-    size = _LENGTH.unpack(length)[0]
-    data = source.read(size)
-    return data if len(data) == size else b""
+    """Read bytes that follow their length."""
+    return source.read(_LENGTH.unpack(source.read(_LENGTH.size))[0])

@@ -14,7 +14,6 @@ join of the three classes over all lines of all orders takes 24 ms (p50) and 53 
 view is made anew at 230,000 entities a second (`benchmarks/view_sql.py`).
 """
 
-import fcntl
 import logging
 import os
 import shutil
@@ -28,7 +27,6 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import ConfigError, StateUnavailable
 from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.runtime.history.retention import VIEW, VIEW_EPOCH
@@ -36,6 +34,7 @@ from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
 from penstock.views.connection import close_off, given, isolated, shut
 from penstock.views.fold import Changes, Fold
+from penstock.views.lock import locked
 from penstock.views.table import (
     SYSTEM,
     SYSTEM_TABLES,
@@ -98,7 +97,7 @@ class Store:
         self._identity = identity
         self._settings = settings
         self._layout = layout_of(app)
-        self._lock = _locked(self._folder)
+        self._lock = locked(self._folder)
         self.tables: dict[str, EntityTable] = {}
         self.epoch = BEFORE_FIRST
         self._kept = 0
@@ -373,31 +372,6 @@ def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
 
 def _why(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _locked(folder: Path) -> int:
-    """Keep other processes from this directory; return what holds the lock.
-
-    Raises:
-        ConfigError: Another process has it.
-        StateUnavailable: The directory cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / "view.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateUnavailable(f"{folder} cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode()
-        os.close(descriptor)
-        raise ConfigError(
-            f"process {holder} has the SQL view in {folder} open already; stop it, or ask it"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    return descriptor
 
 
 def names_of(tables: Iterable[EntityTable]) -> list[str]:
