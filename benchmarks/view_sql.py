@@ -150,6 +150,7 @@ def measure(view: View, shop: Shop, options: argparse.Namespace) -> None:
     view.await_epoch(shop.epoch, 600)
     took = time.perf_counter() - began
     print(f"rebuild: {3 * options.entities / took:,.0f} rows/s")
+    print("SELECT 1, idle:", quantiles(view, "SELECT 1", options.seconds / 4))
     print("join, idle:    ", quantiles(view, JOIN, options.seconds / 4))
     print("look-up, idle: ", quantiles(view, LOOKUP, options.seconds / 4, "17"))
     batches = int(options.seconds * EPOCHS_PER_S)

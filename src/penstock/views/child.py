@@ -199,8 +199,8 @@ def _limit(kind: int, most: int) -> None:
 def _sockets() -> list[int]:
     """Return the sockets that are open: a client shall see when the parent closes one."""
     found = []
-    for one in Path("/dev/fd").iterdir():
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208 -- a fifth of the time
         with suppress(OSError):  # the directory's own
-            if stat.S_ISSOCK(os.fstat(int(one.name)).st_mode):
-                found.append(int(one.name))
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.append(int(name))
     return found

@@ -1,8 +1,8 @@
 """Connections to a DuckDB that keeps to itself: no file, network, extension or variable of Python.
 
 Promises that a database has no thread but those that call it, so that a process which has one can be
-forked; that after `shut` nothing outside can be reached, and after `close_off` no setting be changed,
-either. Before it, the one who has opened the connection may attach what it shall hold.
+forked; that after `shut` nothing outside can be reached, and after `fix_settings` no setting can be changed.
+Before `shut`, files may be attached.
 """
 
 from collections.abc import Iterator
@@ -42,10 +42,10 @@ def shut(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SET enable_external_access = false")
 
 
-def close_off(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> None:
-    """Close it to the outside and fix its settings; so many threads run its queries."""
-    shut(connection)
-    connection.execute(f"SET threads = {threads}")
+def fix_settings(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> None:
+    """Change no setting any more; so many threads run its queries."""
+    if threads > 1:
+        connection.execute(f"SET threads = {threads}")
     connection.execute("SET lock_configuration = true")
 
 

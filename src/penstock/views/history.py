@@ -26,7 +26,7 @@ from penstock.state.snapshot import FOLDER, Snapshots
 from penstock.state.table import tables_of
 from penstock.views import seal
 from penstock.views.as_of import FEED, Reference, Statement
-from penstock.views.connection import close_off, isolated
+from penstock.views.connection import fix_settings, isolated, shut
 from penstock.views.filling import Filling
 from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Limits, Question, limited, limits_of, read
@@ -123,7 +123,8 @@ class History:
             named = seal.check(statement.query, names, connection, statement.schemas)
             epoch = self._epoch_of(statement, named)
             self._fill(connection, statement, named, epoch, limits)
-            close_off(connection)
+            shut(connection)
+            fix_settings(connection)
             connection.execute("BEGIN TRANSACTION READ ONLY")
             return read(connection, statement.query, statement.parameters, limits, epoch)
 

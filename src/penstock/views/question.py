@@ -146,7 +146,8 @@ def run(store: Store, question: Question, limits: Limits) -> Answer:
         QueryError: It may not be run, is wrong, or exceeds a limit; names it.
         Damaged: The file cannot be trusted.
     """
-    with limited(limits), store.sealed() as cursor:
+    with limited(limits):
+        cursor = store.sealed()
         seal.check(question.query, names_of(store.tables.values()), cursor)
         cursor.execute("BEGIN TRANSACTION READ ONLY")
         [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()

@@ -72,11 +72,11 @@ def check(
         QueryError: It is no query, asks for more than the tables, or cannot be understood.
     """
     check_length(query)
-    kind = _kind_of(query, tables)
+    kind = _kind_of(query, tables, cursor)
     if kind == "EXPLAIN":
         explained = _EXPLAIN.match(query)
         query = query[explained.end() :] if explained else query
-        kind = _kind_of(query, tables)
+        kind = _kind_of(query, tables, cursor)
     if kind != "SELECT":
         raise QueryError(_KINDS.format(kind=kind))
     found: set[Named] = set()
@@ -99,9 +99,9 @@ def check_length(query: str) -> None:
         raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
 
 
-def _kind_of(query: str, tables: Collection[str]) -> str:
+def _kind_of(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection) -> str:
     try:
-        statements = duckdb.extract_statements(query)
+        statements = cursor.extract_statements(query)
     except duckdb.Error as error:
         raise QueryError(f"{said(error)}{_hint(str(error), tables)}") from error
     if len(statements) != 1:

@@ -32,7 +32,7 @@ from penstock.runtime.config import ViewConfig
 from penstock.runtime.history.retention import VIEW, VIEW_EPOCH
 from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
-from penstock.views.connection import close_off, given, isolated, shut
+from penstock.views.connection import fix_settings, given, isolated, shut
 from penstock.views.fold import Changes, Fold
 from penstock.views.lock import locked
 from penstock.views.table import (
@@ -135,11 +135,9 @@ class Store:
             self.rebuild(_why(error))
 
     def sealed(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection for a query; from now on all that this process has are closed off."""
-        cursor = self._connection.cursor()
-        cursor.execute(f"USE {_CATALOG}")
-        close_off(cursor, self._settings.threads)
-        return cursor
+        """Return a connection for a query; nobody may change a setting of this database any more."""
+        fix_settings(self._connection, self._settings.threads)
+        return self._connection
 
     def fold_log(self, *, is_read: bool) -> None:
         """Fold DuckDB's log into the file when it is long; other processes may read the file.
