@@ -150,9 +150,12 @@ def measure(view: View, shop: Shop, options: argparse.Namespace) -> None:
     view.await_epoch(shop.epoch, 600)
     took = time.perf_counter() - began
     print(f"rebuild: {3 * options.entities / took:,.0f} rows/s")
-    print("SELECT 1, idle:", quantiles(view, "SELECT 1", options.seconds / 4))
-    print("join, idle:    ", quantiles(view, JOIN, options.seconds / 4))
-    print("look-up, idle: ", quantiles(view, LOOKUP, options.seconds / 4, "17"))
+    for name, query, *parameters in (
+        ("SELECT 1", "SELECT 1"),
+        ("join", JOIN),
+        ("look-up", LOOKUP, "17"),
+    ):
+        print(f"{name}, idle:", quantiles(view, query, options.seconds / 4, *parameters))
     batches = int(options.seconds * EPOCHS_PER_S)
     prepared = Shop(options.entities)
     prepared.journal, prepared.epoch = shop.journal, shop.epoch
