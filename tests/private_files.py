@@ -1,4 +1,4 @@
-"""Which files below a directory others than their owner may touch."""
+"""Files below a directory that others than their owner may use."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def open_to_others(directory: Path) -> list[str]:
-    """Return what lies below a directory, itself included, whose rights are wider than its owner's.
+    """Return the files below a directory, itself included, that others than their owner may use.
 
     A directory has 0700 and all else 0600. A script that Spark starts may be executed.
     """

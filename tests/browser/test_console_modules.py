@@ -34,6 +34,14 @@ def test_whole_numbers_of_any_size_survive(ask: Any) -> None:
     assert ask("api.js", "module.encode(module.decode(given))", text) == text
 
 
+def test_stored_ids_are_named_in_full_with_a_key(ask: Any) -> None:
+    """With a key, an id without a principal would be taken for one of the key's own."""
+    named = 'module.key.set(given), ["web~1", "tea"].map(module.named)'
+    assert ask("api.js", named, "") == ["web~1", "tea"]
+    assert ask("api.js", named, "psk_key") == ["web~1", "~tea"]
+    ask("api.js", "module.key.set(given)", "")
+
+
 def test_percentiles_lie_between_the_bounds_of_their_bucket(ask: Any) -> None:
     """Of 100 answers, 90 within 10 ms and 10 within 100 ms, the median is below and p95 above."""
     text = "\n".join(

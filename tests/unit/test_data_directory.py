@@ -61,7 +61,7 @@ def test_new_directory_is_durable_before_it_is_used(
 
 
 def test_everything_written_is_private(tmp_path: Path) -> None:
-    """Log, journal, stores, snapshots, views, keys, copies: nobody else may look into any of it."""
+    """Log, journal, stores, snapshots, views, keys, copies: all of it is for its owner only."""
     data, app = tmp_path / "new" / "data", load_app(SHOP)
     data_directory.create(data)
     made(data, EPOCHS)

@@ -1,4 +1,4 @@
-"""Which pages a gateway without keys hears, by what browsers say of them."""
+"""A gateway without keys hears its own pages, and those of the origins allowed."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def fetch(site: bytes, mode: bytes, shown_in: bytes, origin: bytes = b"") -> Hea
     ],
 )
 def test_cross_site_requests_are_refused(tmp_path: Path, verb: str, headers: Headers) -> None:
-    """What a browser marks as another site's is refused, also where it sends no origin."""
+    """A request that a browser marks as another site's is refused, also without an origin."""
     for settings in ({}, {"host": "0.0.0.0", "open": 1}):
         with pytest.raises(Forbidden, match="no pages of other sites"):
             authenticator(tmp_path, **settings).identify(headers, verb)

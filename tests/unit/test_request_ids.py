@@ -1,4 +1,4 @@
-"""Request ids: whose they are, how they are stored, and what cannot be one."""
+"""Request ids: their principals, their stored form, and texts that are refused."""
 
 import http.client
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_own_ids_are_named_as_they_were_chosen() -> None:
     "text", ["", "~", "a~", "a~b~c", "a b", "a\x00b", "é", "x" * 1_025, "\ud800"]
 )
 def test_what_is_no_id_is_refused(text: str) -> None:
-    """Empty, long, unprintable and ambiguous ids are errors of the caller, whoever names them."""
+    """Empty, long, unprintable and ambiguous ids are errors of the caller, also of an operator."""
     with pytest.raises(RequestError, match="request id"):
         named_id(operator, text, MOST)
 
@@ -170,7 +170,7 @@ def test_stored_id_is_what_handlers_and_traces_show(keyed: dict[str, httpx.Clien
 
 @pytest.mark.parametrize("chosen", ["ada~order-1", "~", "a b", "x" * 1_025])
 def test_nobody_chooses_an_id_in_full(keyed: dict[str, httpx.Client], chosen: str) -> None:
-    """An id with `~` could be another principal's, and is refused like one that is none."""
+    """An id with `~` could be another principal's, and is refused like an empty or a long one."""
     answer = sent(keyed["bob"], "/call/Till/bob/pay", [1], chosen)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request")
 
@@ -192,7 +192,7 @@ def ends_in_a_child(path: str) -> bool:
 def test_hostile_path_is_refused_everywhere(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a path names, in whichever place, is the caller's error or served: never 500."""
+    """A hostile name at any place of any path is served or is the caller's error: never 500."""
     monkeypatch.setattr(history, "PROGRAM", ("true",))  # it could do nothing wrong
     paths = openapi_document(load_app(spec))["paths"]
     asked = [(verb.upper(), path) for path in paths if "{" in path for verb in paths[path]]
@@ -225,7 +225,7 @@ def test_hostile_path_is_refused_everywhere(
 
 
 def test_ids_of_the_log_are_checked() -> None:
-    """What the command line names is stored as it is, in either form, if it can be an id at all."""
+    """The command line takes ids in their stored form, and refuses texts that no id can be."""
     assert check_stored("ada~order-1") == RequestId("ada~order-1")
     assert check_stored("order-1") == RequestId("order-1")
     for text in ("", "a~", "a b", "a~b~c", "\udcff"):

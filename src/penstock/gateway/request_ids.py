@@ -1,14 +1,14 @@
 """Request ids: as callers choose and name them, as the log stores them, and new ones.
 
-Ids belong to their principal: the same id of two principals is two requests, and neither of them can
-take the other's, ask about it or get its reply. So the log stores `principal~id`, which is what SQL,
-the commands, traces and `penstock.request_id()` show. Without keys and tokens there is one principal,
-whose ids are stored as they are. No id that a caller chooses holds a `~`, and no principal's name in
-front of it does, so that a stored id is read in one way only.
+An id belongs to its principal: the same id of two principals is two requests, and neither principal
+can take the other's, ask about it or get its reply. So the log stores `principal~id`. SQL, the
+commands, traces and `penstock.request_id()` show that form. Without keys and tokens there is one
+principal, whose ids are stored unchanged. Neither a chosen id nor a principal's name holds a `~`, so
+that a stored id is read in one way only.
 
-New ids are 128 random bits that nobody can guess: whoever knows an id may ask for its reply, so the bits are the operating system's; they are fetched for
-many ids at once, because each fetch lets go of the interpreter, and waiting for it again costs ten
-times as much as all else that an id takes.
+A new id is 128 random bits of the operating system, because an id that can be guessed can be taken.
+They are fetched for many ids at once: each fetch lets go of the interpreter, and waiting for it again
+costs ten times as much as all else that an id takes.
 """
 
 import os
@@ -57,7 +57,7 @@ def check_stored(text: str) -> RequestId:
 
 
 def stored_id(principal: Principal, chosen: str) -> RequestId:
-    """Return what the log stores for an id that a principal has chosen."""
+    """Return the form in which the log stores an id that a principal has chosen."""
     if not principal.namespace:
         return RequestId(chosen)
     return RequestId(f"{principal.namespace}{SEPARATOR}{chosen}")
@@ -67,13 +67,13 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
     """Return the stored id that a principal names in a path.
 
     Args:
-        principal: Who names it.
+        principal: The caller.
         text: One of the principal's own ids, or `principal~id` in full; `~id` is a request that
             was made without a principal.
-        bytes_max: What an id may take.
+        bytes_max: The longest id that a caller may choose.
 
     Raises:
-        RequestError: It is no id.
+        RequestError: No request can have such an id.
         Forbidden: It is another principal's, and the principal lacks the scope `admin`.
     """
     namespace, separator, chosen = text.rpartition(SEPARATOR)

@@ -1,12 +1,12 @@
-"""The data directory of an application: its creation, and who may look into it.
+"""The data directory of an application: creates it durably, and keeps it private.
 
-Promises a directory that is its owner's alone (0700), with files that are their owner's alone (0600),
-whatever the umask was; and that a new directory survives the loss of power with all that is made
-durable in it, because its own name is durable before anything is written.
+A directory is its owner's alone (0700), and so are all files in it (0600), with any umask at the
+start. A new directory survives the loss of power with its contents, because its name is durable
+before anything is written in it.
 
-Files are written by SQLite, LMDB, DuckDB, Arrow, delta-rs and Java, too, which take no mode. So a
-process that opens a data directory gives up its rights for others in its umask, for itself and for
-the processes that it starts.
+SQLite, LMDB, DuckDB, Arrow, delta-rs and Java write files, too, and take no mode. So a process that
+opens a data directory removes all rights of others in its umask, for itself and for the processes
+that it starts.
 """
 
 import logging
@@ -35,8 +35,8 @@ def keep_private() -> None:
 def create(path: Path) -> None:
     """Create a directory and its parents where they are missing, durably, and keep it private.
 
-    A directory of Penstock's that others may read is closed to them. One that holds other things,
-    or in which everybody may write (`/tmp`), is left as it is, with a warning.
+    A directory of Penstock's that others may read is closed to them. A directory with other files,
+    or one that every user may write to (`/tmp`), keeps its rights; a warning names it.
 
     Raises:
         ConfigError: It cannot be created, or is a file.
@@ -55,7 +55,7 @@ def create(path: Path) -> None:
 
 
 def _created(path: Path) -> list[Path]:
-    """Create what is missing of a path; return that, also what another process was faster with."""
+    """Create the missing directories of a path; return them, also if another process was faster."""
     missing = []
     place = path
     while not place.is_dir():
