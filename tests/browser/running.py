@@ -16,6 +16,7 @@ import httpx
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.gateway.serving import free_port
 from penstock.runtime import presence
+from penstock.runtime.incidents import IncidentLog
 
 TOP = Path(__file__).parent.parent.parent
 SHOP = str(TOP / "examples" / "shop")
@@ -41,6 +42,7 @@ class RunningConsole:
         self.http = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
         self.said: list[str] = []
         self._data = data
+        self.incidents = IncidentLog(data)
         self._stopping = threading.Event()
         serial = [sys.executable, "-m", "tests.browser.serial_process", spec, str(data)]
         common = [spec, "--supervised", "--data", str(data)]

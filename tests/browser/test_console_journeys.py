@@ -1,6 +1,7 @@
 """What people do with the console, from the first click to what they wanted to see."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,14 +9,18 @@ from pathlib import Path
 import httpx
 from selenium import webdriver
 
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway.keys import KeyStore, utc_now
 from penstock.gateway.principal import EVERYTHING
+from penstock.runtime.incidents import Incident
 from tests.browser.page import Page
 from tests.browser.running import SHOP, RunningConsole, wait_for
 
 QUERY = (
     "SELECT price, count(*) AS items FROM \"Item\" WHERE starts_with(item_id, 'chart') GROUP BY 1"
 )
+
+CAUSE = 'Traceback:\n  File "shop.py", line 3\nRuntimeError: the sampler is singular\n'
 
 
 def rate_of(page: Page, method: str) -> str:
@@ -59,6 +64,19 @@ def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningC
         page.one('[data-edge=">Item"].moving')
     assert int(page.text("#now-epoch dd").replace(",", "")) > 0
     assert rate_of(page, "Order.checkout") == "·"
+
+
+def test_incidents_are_shown_with_their_cause(page: Page, shop: RunningConsole) -> None:
+    """A request that was set aside is on the overview, with the last line of what it did."""
+    page.open("/overview")
+    page.one('[data-node="Item"]')
+    assert page.text("#incidents") == ""
+    shop.incidents.add(
+        Incident("a1b2c3", time.time_ns() // 1_000, Epoch(3), Lsn(7), RequestId("odd-1"), CAUSE)
+    )
+    wait_for(lambda: "odd-1" in page.text("#incidents"), "the incident")
+    assert "RuntimeError: the sampler is singular" in page.text("#incidents summary")
+    assert "File" not in page.text("#incidents summary")
 
 
 def test_entity_that_was_created_by_trying_is_found(page: Page) -> None:

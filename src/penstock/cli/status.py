@@ -27,7 +27,9 @@ from penstock.gateway.view_epoch import view_epoch
 from penstock.journal.delta import app_of
 from penstock.runtime import presence
 from penstock.runtime.history.upkeep import Done, last_report
+from penstock.runtime.incidents import FILE_NAME, Incident, IncidentLog
 from penstock.runtime.loading import load_app
+from penstock.runtime.presence import FOLDER
 from penstock.runtime.standing import Standing, standing_in
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
@@ -79,6 +81,7 @@ class Status(msgspec.Struct, frozen=True):
         snapshot_epoch: Of which epoch the newest snapshot is; None where there is none.
         first_epoch: The oldest epoch that the journal has.
         held_by: Who keeps it from forgetting epochs that the settings do not want to keep.
+        incidents: The newest requests that stopped their epoch and were set aside, the newest first.
     """
 
     running: bool
@@ -93,6 +96,7 @@ class Status(msgspec.Struct, frozen=True):
     snapshot_epoch: int | None
     first_epoch: int | None
     held_by: list[str]
+    incidents: list[Incident]
 
 
 def status(
@@ -138,6 +142,7 @@ def status_of(data: Path) -> Status:
         snapshot_epoch=None if upkeep.snapshot == BEFORE_FIRST else upkeep.snapshot,
         first_epoch=None if epoch is None else upkeep.first,
         held_by=[one.who for one in upkeep.holders],
+        incidents=IncidentLog(data).newest(),
     )
 
 
@@ -216,6 +221,16 @@ def _show(found: Status) -> None:
         console.print(
             f"newest snapshot: epoch {found.snapshot_epoch}; history begins with epoch "
             f"{found.first_epoch}{held}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if found.incidents:
+        newest = found.incidents[0]
+        console.print(
+            f"{len(found.incidents)} requests were set aside because they stopped their epoch; the "
+            f"newest: {newest.request_id}, incident {newest.incident} "
+            f"({found.data}/{FOLDER}/{FILE_NAME} tells why)",
+            style="yellow",
             highlight=False,
             soft_wrap=True,
         )

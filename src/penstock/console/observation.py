@@ -16,12 +16,16 @@ from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.gateway.view_epoch import view_epoch
 from penstock.runtime import presence
+from penstock.runtime.incidents import Incident, IncidentLog
 from penstock.runtime.presence import Presence
 from penstock.runtime.reports import ReportReader, StoredReport
 from penstock.runtime.standing import standing_in
 
 EPOCHS_MAX: Final = 600
 """Reports that one answer holds."""
+
+INCIDENTS_MAX: Final = 20
+"""Incidents that one answer holds."""
 
 _STATES: Final = {
     psutil.STATUS_STOPPED: "stopped",
@@ -56,6 +60,7 @@ class Observed(msgspec.Struct, frozen=True):
         requests_per_s: What the epochs of the last seconds have processed.
         view_epoch: The epoch that SQL answers of; None where no view runs.
         processes: All that say they are there, in the order of their roles.
+        incidents: The newest requests that were set aside, the newest first.
     """
 
     app: str
@@ -68,6 +73,7 @@ class Observed(msgspec.Struct, frozen=True):
     requests_per_s: float
     view_epoch: Epoch | None
     processes: list[Process]
+    incidents: list[Incident]
 
 
 class Killed(msgspec.Struct, frozen=True):
@@ -110,6 +116,7 @@ class Observation:
             requests_per_s=standing.requests_per_s,
             view_epoch=view_epoch(self._data),
             processes=list(self._processes()),
+            incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
         )
 
     def epochs(self, after: Epoch) -> list[StoredReport]:

@@ -20,6 +20,8 @@ export async function open(body) {
   const idle = el("div", {});
   const processes = el("div", { id: "processes" });
   const killing = el("div", {});
+  const incidents = el("div", { id: "incidents" });
+  let shownIncidents = "";
   show(
     body,
     el(
@@ -39,6 +41,7 @@ export async function open(body) {
       processes,
       recovery.element,
     ),
+    incidents,
   );
 
   function update() {
@@ -49,6 +52,9 @@ export async function open(body) {
     show(processes, processTable(live.status));
     if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
+    const told = JSON.stringify(live.status.incidents);
+    if (told !== shownIncidents) show(incidents, incidentPanel(live.status.incidents));
+    shownIncidents = told; // what a person has unfolded stays so
     if (live.status.dev && !killing.firstChild) show(killing, killButton(recovery));
   }
   live.addEventListener("change", update);
@@ -73,6 +79,40 @@ function summary({ operators, cycles }) {
   if (functions) parts.push(plural(functions, "function"));
   parts.push(cycles.length ? `${plural(cycles.length, "circle")} of calls` : "no circles");
   return parts.join(" · ");
+}
+
+function incidentPanel(incidents) {
+  if (!incidents.length) return null;
+  const columns = [
+    { name: "Time", cell: (time) => new Date(time / 1_000).toLocaleString() },
+    { name: "Request", cell: (id) => el("a", { href: `#/requests/${encodeURIComponent(id)}` }, id) },
+    { name: "Epoch", numeric: true, cell: count },
+    { name: "Incident" },
+    { name: "Cause", cell: causeOf },
+  ];
+  const rows = incidents.map((one) => [
+    one.time_us,
+    one.request_id,
+    one.epoch,
+    one.incident,
+    one.cause,
+  ]);
+  return el(
+    "section",
+    { class: "panel", "aria-labelledby": "incidents-title" },
+    between(
+      el("h2", { id: "incidents-title" }, "Incidents"),
+      el("p", { class: "hint" }, "These requests stopped their epoch and were set aside."),
+    ),
+    dataTable({ caption: "Requests that were set aside", rowHead: false, columns, rows }),
+  );
+}
+
+/** Show the last line of a cause, which names the error; the rest unfolds. */
+function causeOf(cause) {
+  const last = cause.trimEnd().split("\n").at(-1);
+  if (last === cause.trimEnd()) return last;
+  return el("details", {}, el("summary", {}, last), el("pre", {}, cause));
 }
 
 function processTable({ processes, view_epoch: viewed }) {
