@@ -55,6 +55,16 @@ APP = """
 
     app = App("edited", Item)
 """
+CALLING = """
+import urllib.request
+from penstock import transactional
+
+@transactional
+def call(address: str) -> None:
+    urllib.request.urlopen(address)
+
+app = App("calling", Item, call)
+"""
 
 
 def small_children(given: Given, settings: Config) -> Sequence[Child]:
@@ -105,6 +115,16 @@ def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
     assert {"driver here", "view here", "gateway here"} <= set(text.splitlines())
     assert text.splitlines()[-1] == "stopped"
     assert [one for role in presence.ROLES for one in presence.find(tmp_path, role)] == []
+
+
+def test_calls_to_the_outside_are_warned_of_at_the_start(tmp_path: Path) -> None:
+    """Before anything runs, each such line is shown with the remedy."""
+    path, output = tmp_path / "calling.py", StringIO()
+    write_app(path, "0", CALLING)
+    foreground(str(path), tmp_path / "data", output).run(then_stop(lambda _: True))
+    first = output.getvalue().splitlines()[0]
+    assert first.startswith("source calling.py:16: call: urllib.request.urlopen reaches outside: ")
+    assert first.endswith("pass its result in the request")
 
 
 def test_killed_child_comes_back(tmp_path: Path) -> None:
@@ -211,8 +231,8 @@ def test_status_without_a_name_takes_the_only_application(
     assert "one, .penstock/two" in capsys.readouterr().err
 
 
-def write_app(path: Path, stock: str) -> None:
-    path.write_text(textwrap.dedent(APP.format(stock=stock)))
+def write_app(path: Path, stock: str, more: str = "") -> None:
+    path.write_text(textwrap.dedent(APP.format(stock=stock)) + more)
 
 
 def test_changed_source_is_noticed_when_it_rests(tmp_path: Path) -> None:
@@ -232,7 +252,7 @@ def test_changed_source_is_noticed_when_it_rests(tmp_path: Path) -> None:
 
 
 def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: Path) -> None:
-    """A mistake is shown and changes nothing; when it is put right, all processes start again."""
+    """A mistake is shown and changes nothing; put right, all starts again, with its warnings."""
     path, output = tmp_path / "edited.py", StringIO()
     write_app(path, "0")
     shown = foreground(str(path), tmp_path / "data", output)
@@ -249,7 +269,7 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
             write_app(path, "nonsense")
         elif len(steps) == 1 and "keeps what runs" in text:
             steps.append(pids)
-            write_app(path, "1234")
+            write_app(path, "1234", CALLING)
         elif len(steps) == 2 and "it starts again" in text:
             steps.append(pids)
             signal.raise_signal(signal.SIGINT)
@@ -259,6 +279,7 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
     assert kept == first
     assert not set(restarted) & set(first)
     assert "nonsense" in output.getvalue()
+    assert "source edited.py:16: call: urllib.request.urlopen reaches outside" in output.getvalue()
 
 
 def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) -> None:

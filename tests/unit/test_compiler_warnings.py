@@ -6,17 +6,29 @@
 import datetime
 import os
 import random
+import smtplib
 import socket
+import sqlite3
+import subprocess
+import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import httpx
 
 from penstock import App, entity, key, now, transactional
 from penstock import random as chance
 from penstock.compiler.compile import compile_app
+from penstock.compiler.hazard import OUTSIDE
 from penstock.plan.graph import Plan
 
+SESSION = httpx.Client()
 REGISTRY: dict[str, int] = {}
 TOTAL = 0
 
@@ -61,6 +73,53 @@ def test_hazards_are_warned_of() -> None:
         "open",
         "socket.socket",
     ]
+
+
+def test_calls_to_the_outside_are_warned_of() -> None:
+    """Connections, processes, databases and files are named, with the remedy, one line for each."""
+
+    def root(address: str) -> None:
+        httpx.post(address)
+        SESSION.get(address)
+        with httpx.Client() as client:
+            client.get(address)
+        urllib.request.urlopen(address)
+        smtplib.SMTP(address)
+        subprocess.run([address], check=False)
+        os.system(address)
+        sqlite3.connect(address)
+        Path(address).write_text("x")
+        os.remove(address)  # noqa: PTH107
+        threading.Thread(target=root)
+
+    found = warnings_of(root)
+    assert [message.partition(" ")[0] for message in found] == [
+        "httpx.post",
+        "SESSION.get",
+        "httpx.Client",
+        "client.get",
+        "urllib.request.urlopen",
+        "smtplib.SMTP",
+        "subprocess.run",
+        "os.system",
+        "sqlite3.connect",
+        "Path(address).write_text",
+        "os.remove",
+        "threading.Thread",
+    ]
+    assert all(f" {OUTSIDE}" in message for message in found)
+
+
+def test_pure_parts_of_such_modules_are_no_hazard() -> None:
+    """Exceptions, constants and computations are not warned of because of their module."""
+
+    def root(address: str) -> str:
+        try:
+            return urllib.parse.quote(str(Path(address).parent / os.path.basename(address)))  # noqa: PTH119
+        except (subprocess.CalledProcessError, httpx.HTTPError, OSError):
+            return HTTPStatus.OK.phrase
+
+    assert warnings_of(root) == []
 
 
 def test_hazards_in_helpers_are_found_at_their_line() -> None:

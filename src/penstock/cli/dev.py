@@ -5,10 +5,9 @@ running until it is right. The data stay: what is stored must fit the classes as
 requests that touch it are undone, and say so.
 """
 
-import subprocess
-import sys
 from typing import Final
 
+from penstock.cli.cautions import check
 from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.run import foreground_of
 from penstock.cli.settings import (
@@ -91,23 +90,13 @@ class Restarting:
 
     def _take_change(self, supervisor: Supervisor) -> None:
         tell = self._foreground.tell
-        complaint = complaint_of(self._foreground.given.app)
-        if complaint:
+        found = check(self._foreground.given.app)
+        if found.complaint:
             kept = "waits" if self._waiting else "keeps what runs"
-            tell("dev", f"{kept} until this is right:\n{complaint}")
+            tell("dev", f"{kept} until this is right:\n{found.complaint}")
             return
+        for line in found.cautions:
+            tell("source", line)
         tell("dev", "the source has changed: it starts again")
         supervisor.stop()
         self._waiting = False
-
-
-def complaint_of(app: str) -> str:
-    """Return what is wrong with an application as it is on disk now; empty where nothing is."""
-    done = subprocess.run(  # noqa: S603 -- this very program
-        [sys.executable, "-P", "-m", "penstock", "explain", app],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stderr.strip() if done.returncode else ""

@@ -19,7 +19,8 @@ from penstock.runtime.loading import load_app
 HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
 
 The graph is read from the source; nothing of the application runs but its imports. A * marks
-calls whose target only the run tells. Warnings name lines that would make replay differ.
+calls whose target only the run tells. Warnings name lines that would make replay differ, such as
+calls to other services, and say what to do instead.
 
 \b
 Examples:

@@ -13,6 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.cautions import cautions_of
 from penstock.cli.curl import curl_of
 from penstock.cli.live_line import shown
 from penstock.cli.port import reserved
@@ -115,6 +116,8 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
+        for line in cautions_of(self.app):
+            self.tell("source", line)
         self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
         with (
             closing(SqliteLog(data / "log.sqlite")) as log,

@@ -31,6 +31,9 @@ Whatever of it dies is started again at once, and nothing is lost. The first sig
 answer what they have taken, then ends the view, then the driver after the epoch that runs. A second
 one ends everything at once, which loses nothing either.
 
+Lines of the application that would make replay differ, such as calls to other services, are warned of
+first, as penstock explain does.
+
 Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from flags; the later
 ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …
 

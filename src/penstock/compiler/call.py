@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from penstock.compiler.expression import Expressions
+from penstock.compiler.hazard import reaches_outside
 from penstock.compiler.library import (
     CHANGING,
     Arguments,
@@ -199,9 +200,12 @@ class Calls(Expressions, ABC):
         cls = receiver.type if isinstance(receiver, Data) else _class_of(receiver)
         if cls is None or is_container(cls):
             return self._call_container(node, receiver, name, arguments)
-        function = plain_function(inspect.getattr_static(cls, name, None))
+        member = inspect.getattr_static(cls, name, None)
+        function = plain_function(member)
         if function is not None and self.application.sources.follows(function):
             return self._follow_function(function, _first(receiver, arguments), cls)
+        if reaches_outside(function or member):
+            self.check(function or member, ast.unparse(node.func), node)
         return self._library(node, None, arguments)
 
     def _call_entity(

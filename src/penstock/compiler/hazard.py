@@ -1,9 +1,11 @@
-"""What a handler must not use, because replay would then differ: clocks, chance, surroundings.
+"""Hazards in a handler, because a later run would differ: clocks, chance, surroundings, outside calls.
 
 Objects are recognised by what they are, not by the name under which a module imported them. The
-list is for warnings: it promises no completeness, and replay finds what is not on it.
+list is for warnings: it promises no completeness, and replay finds the rest.
 """
 
+import enum
+from itertools import accumulate
 from types import ModuleType
 from typing import Any, Final
 
@@ -12,14 +14,31 @@ _CHANCE: Final = "differs at every run; use penstock.random()"
 _ID: Final = "differs at every run; use penstock.uuid()"
 _PROCESS: Final = "differs between processes"
 _SURROUNDINGS: Final = "depends on the process's surroundings; pass it in the request"
-_OUTSIDE: Final = "reaches outside the transaction: it may run several times, and is not undone"
+OUTSIDE: Final = (
+    "reaches outside: a rerun repeats it, no abort undoes it, looking back refuses it; "
+    "call it outside of handlers and pass its result in the request"
+)
 
+_OPENS: Final = ("_io", "io", "codecs", "gzip", "bz2", "lzma", "tarfile", "wave")
+_PATH: Final = (
+    *("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch", "mkdir", "rmdir"),
+    *("unlink", "rename", "replace", "chmod", "symlink_to", "hardlink_to"),
+)
+_SYSTEM: Final = (
+    *("abort", "chmod", "chown", "fork", "forkpty", "kill", "killpg", "link", "makedirs", "mkdir"),
+    *("mkfifo", "open", "popen", "posix_spawn", "posix_spawnp", "remove", "removedirs", "rename"),
+    *("renames", "replace", "rmdir", "sendfile", "startfile", "symlink", "system", "truncate"),
+    *("unlink", "utime", "write"),
+    *(f"exec{how}" for how in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+    *(f"spawn{how}" for how in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+)
 _BY_NAME: Final = {
-    ("_io", "open"): _OUTSIDE,
-    ("io", "open"): _OUTSIDE,
+    **{(module, "open"): OUTSIDE for module in _OPENS},
+    **{("pathlib", name): OUTSIDE for name in _PATH},
+    **{(module, name): OUTSIDE for module in ("os", "posix", "nt") for name in _SYSTEM},
     ("builtins", "hash"): _PROCESS,
     ("builtins", "id"): _PROCESS,
-    ("builtins", "input"): _OUTSIDE,
+    ("builtins", "input"): OUTSIDE,
     ("datetime", "now"): _CLOCK,
     ("datetime", "utcnow"): _CLOCK,
     ("datetime", "today"): _CLOCK,
@@ -30,6 +49,26 @@ _BY_NAME: Final = {
     ("time", "strftime"): "",
     ("time", "strptime"): "",
 }
+_OUTSIDE_MODULES: Final = (
+    # Python's own
+    *("_socket", "_sqlite3", "asyncio", "concurrent", "ctypes", "dbm", "ftplib", "http.client"),
+    *("http.server", "imaplib", "multiprocessing", "nntplib", "poplib", "pty", "shelve", "shutil"),
+    *("smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "syslog", "telnetlib"),
+    *("tempfile", "threading", "urllib.request", "webbrowser", "xmlrpc.client"),
+    # HTTP, RPC, sockets and mail
+    *("aiohttp", "aiosmtplib", "dns", "grpc", "httpcore", "httplib2", "httpx", "ldap3", "niquests"),
+    *("paramiko", "pycurl", "requests", "treq", "urllib3", "websocket", "websockets", "zmq"),
+    # databases and caches
+    *("MySQLdb", "aiomysql", "aiosqlite", "asyncpg", "cassandra", "clickhouse_connect"),
+    *("clickhouse_driver", "couchdb", "cx_Oracle", "duckdb", "elasticsearch", "influxdb_client"),
+    *("motor", "mysql", "neo4j", "opensearchpy", "oracledb", "peewee", "pg8000", "psycopg"),
+    *("psycopg2", "pymemcache", "pymongo", "pymssql", "pymysql", "pyodbc", "redis", "snowflake"),
+    *("sqlalchemy", "sqlmodel", "tortoise", "valkey"),
+    # queues and services
+    *("aio_pika", "aioboto3", "aiobotocore", "aiokafka", "azure", "boto3", "botocore", "celery"),
+    *("confluent_kafka", "dramatiq", "google.api_core", "google.cloud", "kafka", "kombu", "nats"),
+    *("openai", "pika", "rq", "s3fs", "sendgrid", "slack_sdk", "stripe", "twilio"),
+)
 _BY_MODULE: Final = {
     "time": _CLOCK,
     "random": _CHANCE,
@@ -37,43 +76,33 @@ _BY_MODULE: Final = {
     "os": _SURROUNDINGS,
     "posix": _SURROUNDINGS,
     "platform": _SURROUNDINGS,
-    "_socket": _OUTSIDE,
-    **dict.fromkeys(
-        (
-            "aiohttp",
-            "asyncio",
-            "concurrent",
-            "ftplib",
-            "http",
-            "httpx",
-            "multiprocessing",
-            "psycopg",
-            "requests",
-            "shutil",
-            "smtplib",
-            "socket",
-            "sqlite3",
-            "subprocess",
-            "tempfile",
-            "threading",
-        ),
-        _OUTSIDE,
-    ),
+    **dict.fromkeys(_OUTSIDE_MODULES, OUTSIDE),
 }
 
 
 def hazard_of(thing: Any) -> str:
     """Say why an object is no good in a handler; empty when it is no known hazard."""
-    if isinstance(thing, ModuleType):
+    if isinstance(thing, ModuleType) or _is_value(thing):
         return ""  # only what is taken from it counts
     module, name = _identity(thing)
-    if (module, name) in _BY_NAME:
-        return _BY_NAME[module, name]
-    if module == "urllib.request":
-        return _OUTSIDE
+    top = module.partition(".")[0]
+    for place in (module, top):
+        if (place, name) in _BY_NAME:
+            return _BY_NAME[place, name]
     if not callable(thing) and (module, name) != ("os", "_Environ"):
         return ""
-    return _BY_MODULE.get(module.partition(".")[0], "")
+    within = accumulate(module.split("."), "{}.{}".format)
+    return next((_BY_MODULE[place] for place in within if place in _BY_MODULE), "")
+
+
+def reaches_outside(thing: Any) -> bool:
+    """Whether calling an object leaves the process."""
+    return hazard_of(thing) == OUTSIDE
+
+
+def _is_value(thing: Any) -> bool:
+    """Whether an object is a class of exceptions or of constants, which does nothing."""
+    return isinstance(thing, type) and issubclass(thing, BaseException | enum.Enum)
 
 
 def _identity(thing: Any) -> tuple[str, str]:
