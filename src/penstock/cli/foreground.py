@@ -116,8 +116,8 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
-        for line in cautions_of(self.app):
-            self.tell("source", line)
+        for warning in cautions_of(self.app):
+            self.tell("source", warning)
         self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
         with (
             closing(SqliteLog(data / "log.sqlite")) as log,
