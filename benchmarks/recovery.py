@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -89,11 +88,15 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
 
 def write(journal: DeltaJournal, epochs: Iterable[list[str]]) -> None:
     """Commit epochs that change these items."""
+    item = load_app(SHOP).entities["Item"]
     last = journal.last()
     epoch = 0 if last is None else last.epoch + 1
     with patch("os.fsync"):
         for keys in epochs:
-            states = [msgspec.msgpack.encode([3, epoch + number]) for number in range(len(keys))]
+            states = [
+                item.encode({"item_id": "", "price": 3, "stock": epoch + number})
+                for number in range(len(keys))
+            ]
             columns = [[epoch] * len(keys), ["Item"] * len(keys), keys, states]
             part = journal.write(PartKind.CHANGES, pa.table(columns, schema=CHANGES), "recovery")
             positions = {LogPartition(0): Lsn(epoch)}

@@ -21,17 +21,19 @@ def journal_of(
     data: Path,
     epochs: Sequence[Sequence[Call]],
     *,
-    damage: dict[str, bytes] | None = None,
+    damage: dict[str, bytes | dict[str, Any]] | None = None,
     limits: Limits | None = None,
 ) -> None:
     """Process calls with the ids `r0`, `r1` …, each sequence as one epoch.
 
-    `damage` replaces what is journalled of an entity.
+    `damage` replaces what is journalled of an entity, by name or as it is stored.
     """
     wrong = damage or {}
 
     def break_state(key: EntityKey, state: bytes | None) -> bytes | None:
-        return wrong.get(key, state)
+        other = wrong.get(key, state)
+        kind = driver.app.entities[key.partition("/")[0]]
+        return kind.encode({kind.key_name: "", **other}) if isinstance(other, dict) else other
 
     driver = SerialDriver(spec, Config(data, limits=limits or Limits()), break_state=break_state)
     done = Lsn(0)

@@ -16,13 +16,13 @@ from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, entity_key, s
 from penstock.engine.calls import CallSampler, estimate, members_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 from penstock.runtime.pump import Pump
 from penstock.runtime.report import EpochReport
+from penstock.runtime.stores import open_journal
 
 ONLY = LogPartition(0)
 
@@ -45,7 +45,7 @@ class SerialDriver:
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         config.data.mkdir(parents=True, exist_ok=True)
         self.log = SqliteLog(config.data / "log.sqlite")
-        self.journal = DeltaJournal(config.data / "journal", self.app.name)
+        self.journal = open_journal(config.data, self.app)
         self._break_state = break_state or (lambda key, data: data)
         self._state: dict[EntityKey, bytes] = {}
         self._position = Lsn(0)

@@ -46,6 +46,12 @@ class ConfigError(UserError):
     code: ClassVar[str] = "config"
 
 
+class ClassChanged(UserError):
+    """An entity class is declared otherwise than its entities are stored; says how they differ."""
+
+    code: ClassVar[str] = "class-changed"
+
+
 class RequestError(UserError):
     """A request names something that does not exist, or its arguments do not fit."""
 

@@ -86,8 +86,8 @@ def test_damaged_history_is_not_conserved(
     def damage(key: EntityKey, data: bytes | None) -> bytes | None:
         if not key.startswith("User/") or data is None:
             return data
-        (credit,) = msgspec.msgpack.decode(data)
-        return msgspec.msgpack.encode([credit + 1 if credit < shop.CREDIT else credit])
+        tag, credit = msgspec.msgpack.decode(data)
+        return msgspec.msgpack.encode([tag, credit + 1 if credit < shop.CREDIT else credit])
 
     def start(spec: str, config: Config) -> Driver:
         return SerialDriver(spec, config, break_state=damage)

@@ -207,7 +207,7 @@ def values_of(state: State, names: dict[str, list[str]], entity: str) -> dict[st
     prefix = f"{entity}/"
     return {
         key.removeprefix(prefix): dict(
-            zip(names[entity], msgspec.msgpack.decode(data), strict=True)
+            zip(names[entity], msgspec.msgpack.decode(data)[1:], strict=True)  # the tag comes first
         )
         for key, data in state.items()
         if key.startswith(prefix)

@@ -23,7 +23,7 @@ def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     data = made(tmp_path / "data", EPOCHS[:3])
     backups = Backups(tmp_path / "b")
     first = backups.make(data, "shop")
-    assert len(first.copied) == len(first.backup.files) == 1 + 3 * 3 + 1
+    assert len(first.copied) == len(first.backup.files) == 2 + 3 * 3 + 1
     driver = SerialDriver(SHOP, Config(data))
     driver.start()
     body, touches = driver.app.request("Item", "i1", "add", (1,), {})

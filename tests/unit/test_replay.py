@@ -69,7 +69,7 @@ def test_first_difference_names_attribute_request_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An entity that is not what the journal has is shown with the request that wrote it last."""
-    journal_of(WAYWARD, tmp_path, HONEST, damage={"Clerk/a": msgspec.msgpack.encode(["", 7])})
+    journal_of(WAYWARD, tmp_path, HONEST, damage={"Clerk/a": {"note": "", "count": 7}})
     code, found = replayed(WAYWARD, "--data", str(tmp_path), "--from", "1", capsys=capsys)
     assert code == 1
     first = found["divergence"]
@@ -84,7 +84,7 @@ def test_entity_that_differs_alone_is_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Replies that agree hide no entity that does not; deterministic code is said to have changed."""
-    journal_of(WAYWARD, tmp_path, HONEST, damage={"Clerk/b": msgspec.msgpack.encode(["", 7])})
+    journal_of(WAYWARD, tmp_path, HONEST, damage={"Clerk/b": {"note": "", "count": 7}})
     assert execute(["replay", WAYWARD, "--data", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "epoch 0 differs" in out

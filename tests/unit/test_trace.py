@@ -187,8 +187,8 @@ def test_request_that_exceeded_a_limit_is_not_run_again(
 
 def test_changed_result_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A request that comes out otherwise than recorded is told to, prominently."""
-    damage = {"Account/a": msgspec.msgpack.encode([7])}
-    journal_of(LEDGER, tmp_path, [OPENED, [("Account", "a", "add", (1,))]], damage=damage)
+    epochs: list[list[Call]] = [OPENED, [("Account", "a", "add", (1,))]]
+    journal_of(LEDGER, tmp_path, epochs, damage={"Account/a": {"balance": 7}})
     assert not told(tmp_path, "trace", "r2", capsys=capsys)["as_recorded"]
     assert execute(["trace", "r2", LEDGER, "--data", str(tmp_path)]) == 0
     assert "came out otherwise" in capsys.readouterr().out
@@ -248,4 +248,4 @@ def test_traces_of_an_epoch_together_are_its_changes(
             for key, data_after in past.epoch(epoch).changes.items():  # type: ignore[arg-type]
                 assert (data_after is None) == (seen[key] is None)
                 if data_after is not None:
-                    assert list(seen[key].values()) == msgspec.msgpack.decode(data_after)
+                    assert list(seen[key].values()) == msgspec.msgpack.decode(data_after)[1:]

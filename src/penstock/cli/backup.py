@@ -12,12 +12,12 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from penstock.base.ids import Epoch
+from penstock.cli.application import application_of
 from penstock.cli.bar import Bar
-from penstock.cli.settings import ConfigOption, DataOption, JsonOption, config_of, default_data
+from penstock.cli.settings import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
 from penstock.runtime.fault import Fault
 from penstock.runtime.history.backup import Backup, Backups, Made
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Back up an application, while it runs, into a directory of backups.
 
@@ -76,11 +76,10 @@ def backup(  # noqa: PLR0913 -- one parameter for each flag
         return
     if app is None:
         raise ConfigError("name the application: penstock backup DIR APP; or DIR with --list")
-    name = load_app(app).name
-    settings = config_of(default_data(name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     reached = Fault(settings.fault).reached
     with Bar("backup") as bar:
-        made = backups.make(settings.data, name, reached, bar.at)
+        made = backups.make(settings.data, application.name, reached, bar.at)
     removed = [] if keep is None else backups.keep(keep, reached)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(_made_line(made)).decode()}\n")
@@ -88,7 +87,7 @@ def backup(  # noqa: PLR0913 -- one parameter for each flag
     one = made.backup
     copied = sum(file.size for file in made.copied)
     sys.stdout.write(
-        f"backup of {name} at epoch {one.truth.epoch}: {len(one.files)} files, "
+        f"backup of {application.name} at epoch {one.truth.epoch}: {len(one.files)} files, "
         f"{decimal(one.size)}; copied {len(made.copied)}, {decimal(copied)}\n"
     )
     if removed:

@@ -3,6 +3,7 @@
 import sys
 import time
 import uuid
+from contextlib import closing
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -10,12 +11,12 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
+from penstock.cli.application import application_of
 from penstock.cli.failure import REPLY_IS_ERROR, show
-from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
+from penstock.cli.settings import AppArgument, ConfigOption, DataOption
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -23,8 +24,8 @@ from penstock.model.declaration import CREATIONS
 from penstock.runtime import data_directory, presence
 from penstock.runtime.api import Reply
 from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
 from penstock.runtime.replies import find_reply
+from penstock.runtime.stores import open_journal
 
 HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
 
@@ -64,26 +65,22 @@ def call(
     config: ConfigOption = None,
 ) -> None:
     """Append one request and print its reply; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(default_data(application.name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     body, touches = request_of(application, words)
     chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
     data_directory.create(settings.data)
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
-    lsn = _append(settings, entry)
-    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
-        messages.print(
-            f"No penstock run seems to be running in {settings.data}. The request is durable "
-            f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",
-            style="yellow",
-            highlight=False,
-        )
-    journal = DeltaJournal(settings.data / "journal", application.name)
-    try:
+    with closing(open_journal(settings.data, application)) as journal:  # it may refuse
+        lsn = _append(settings, entry)
+        if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+            messages.print(
+                f"No penstock run seems to be running in {settings.data}. The request is durable "
+                f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",
+                style="yellow",
+                highlight=False,
+            )
         reply = await_reply(journal, lsn, chosen, timeout_s)
-    finally:
-        journal.close()
     sys.stdout.write(f"{value_of(reply, messages)}\n")
 
 

@@ -9,19 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     SetOption,
-    config_of,
-    default_data,
 )
 from penstock.cli.sql import ASKED, ROWS_SHOWN, Shape, history_opened
 from penstock.errors import ConfigError
 from penstock.journal.delta import app_of
 from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
 from penstock.state.column import json_text
 from penstock.views.format import encode, rows_of
 from penstock.views.question import Answer, Question
@@ -58,8 +56,7 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
     assignments: SetOption = None,
 ) -> None:
     """Print the changes of a class; see `HELP`."""
-    name = load_app(app).name
-    settings = config_of(default_data(name), data=data, file=config, assignments=assignments)
+    _, settings = application_of(app, data=data, file=config, assignments=assignments)
     answer = _answer(entity, app, settings, (first, last))
     if shape is Shape.TABLE:
         _print_table(answer)

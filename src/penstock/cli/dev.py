@@ -22,7 +22,7 @@ from penstock.cli.sources import Sources
 from penstock.cli.supervisor import Supervisor
 from penstock.errors import ConfigError
 from penstock.runtime import logs
-from penstock.runtime.loading import load_app, locate
+from penstock.runtime.loading import locate
 
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
 
@@ -48,9 +48,7 @@ def dev(
     assignments: SetOption = None,
 ) -> None:
     """Run an application for its developer; see `HELP`."""
-    application = load_app(app)
     foreground = foreground_of(
-        application,
         app,
         data,
         config,

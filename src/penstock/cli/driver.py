@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from rich.console import Console
 
+from penstock.cli.application import application_of
 from penstock.cli.live_line import shown
 from penstock.cli.settings import (
     AppArgument,
@@ -14,15 +15,12 @@ from penstock.cli.settings import (
     PartitionsOption,
     SetOption,
     SupervisedOption,
-    config_of,
-    default_data,
 )
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.runtime import logs, presence
 from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
 from penstock.runtime.measures import DriverMeasures
 from penstock.runtime.report import EpochReport
 from penstock.runtime.reports import ReportWriter
@@ -86,8 +84,8 @@ def driver(  # noqa: PLR0913 -- one parameter for each flag
     supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
-    settings = config_of(
-        default_data(load_app(app).name),
+    _, settings = application_of(
+        app,
         data=data,
         file=config,
         assignments=assignments,

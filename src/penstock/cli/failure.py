@@ -21,6 +21,7 @@ ADVICE: Final = {
     "user": "Change what the message names; trying again without a change will not help.",
     "definition": "Correct the lines named above; penstock explain APP shows whether it is right.",
     "config": "Correct what is named above; penstock run --help lists settings and their sources.",
+    "class-changed": "Nothing is lost: the code that wrote the data reads them as before.",
     "request": "penstock explain APP shows what can be called, and with what.",
     "unauthenticated": "Send a valid key: penstock keys add makes one, keys list shows which exist.",
     "forbidden": "Use a key with the scope named above: penstock keys add NAME --scope … APP.",

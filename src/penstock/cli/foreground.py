@@ -23,13 +23,13 @@ from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
 from penstock.gateway.exposure import NOT_SET, check_exposure
 from penstock.gateway.keys import KeyStore
-from penstock.journal.delta import DeltaJournal
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.measures import clear
 from penstock.runtime.standing import standing_of
+from penstock.runtime.stores import open_journal
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
@@ -120,8 +120,8 @@ class Foreground:
             self.tell("source", warning)
         self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
         with (
+            closing(open_journal(data, self.app)) as journal,
             closing(SqliteLog(data / "log.sqlite")) as log,
-            closing(DeltaJournal(data / "journal", self.app.name)) as journal,
         ):
             while not supervisor.ready:
                 look(supervisor)

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli.application import application_of
 from penstock.cli.bar import Bar
 from penstock.cli.restore import show
 from penstock.cli.settings import (
@@ -12,12 +13,9 @@ from penstock.cli.settings import (
     ConfigOption,
     DataOption,
     JsonOption,
-    config_of,
-    default_data,
 )
 from penstock.runtime.fault import Fault
 from penstock.runtime.history import restore
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Copy an application, while it runs, into a new data directory, as it was at an epoch.
 
@@ -50,10 +48,9 @@ def fork(
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Fork an application; see `HELP`."""
-    name = load_app(app).name
-    settings = config_of(default_data(name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     aim = None if at is None else restore.aim_of(at)
     reached = Fault(settings.fault).reached
     with Bar("fork") as bar:
-        branch = restore.fork(settings.data, name, target, aim, reached, bar.at)
+        branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)
     show(branch, "forked", app, as_json=as_json)

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
@@ -12,15 +13,12 @@ from penstock.cli.settings import (
     PortOption,
     SetOption,
     SupervisedOption,
-    config_of,
-    default_data,
 )
 from penstock.console.routes import console_routes
 from penstock.gateway.exposure import check_exposure
 from penstock.gateway.keys import KeyStore
 from penstock.gateway.serving import serve_gateway
 from penstock.runtime import logs
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Run one of an application's gateways alone: HTTP in, replies out.
 
@@ -50,9 +48,8 @@ def gateway(  # noqa: PLR0913 -- one parameter for each flag
     supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(
-        default_data(application.name),
+    application, settings = application_of(
+        app,
         data=data,
         file=config,
         assignments=[

@@ -11,20 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.base.ids import entity_key
+from penstock.cli.application import application_of
 from penstock.cli.replay import FromOption, ToOption
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
-    config_of,
-    default_data,
 )
 from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.trace import history, json_of_history
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Show the changes of one entity, newest last, with the request behind each.
 
@@ -53,11 +51,10 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Show the changes of an entity; see `HELP`."""
-    application = load_app(app)
+    application, settings = application_of(app, data=data, file=config)
     if entity not in application.entities:
         known = ", ".join(application.entities)
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
-    settings = config_of(default_data(application.name), data=data, file=config)
     name = entity_key(entity, key)
     # What handlers print is no part of the answer.
     with Past(settings.data, application, "history") as past, redirect_stdout(sys.stderr):

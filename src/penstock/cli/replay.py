@@ -12,21 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from penstock.base.ids import Epoch
+from penstock.cli.application import application_of
 from penstock.cli.failure import OTHER_ERROR
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
-    config_of,
-    default_data,
 )
 from penstock.engine.replay import reply_of
 from penstock.runtime.history.debugger import break_at
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.probe import MEANING
 from penstock.runtime.history.replay import Divergence, Replayed, replay
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
@@ -68,8 +66,7 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(default_data(application.name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     with Past(settings.data, application, "replay") as past:
         if stop_in is not None:
             outcome = break_at(past, application, stop_in, settings.limits)

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
+from penstock.cli.application import application_of
 from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.processes import Given
 from penstock.cli.settings import (
@@ -17,13 +18,8 @@ from penstock.cli.settings import (
     PartitionsOption,
     PortOption,
     SetOption,
-    config_of,
-    default_data,
 )
-from penstock.model.application import App
 from penstock.runtime import logs
-from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -58,7 +54,6 @@ def run(  # noqa: PLR0913 -- one parameter for each flag
     assignments: SetOption = None,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
-    application = load_app(app)
     chosen = {
         "gateway.port": port,
         "gateway.host": host,
@@ -66,13 +61,12 @@ def run(  # noqa: PLR0913 -- one parameter for each flag
         "partitions": partitions,
         "cores": cores,
     }
-    foreground = foreground_of(application, app, data, config, assignments, chosen)
+    foreground = foreground_of(app, data, config, assignments, chosen)
     logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
     foreground.run()
 
 
-def foreground_of(  # noqa: PLR0913 -- what a command line says
-    application: App,
+def foreground_of(
     app: str,
     data: Path | None,
     config: Path | None,
@@ -85,9 +79,10 @@ def foreground_of(  # noqa: PLR0913 -- what a command line says
 
     Raises:
         ConfigError: Settings cannot be used; names all of them.
+        ClassChanged: The data directory holds entities of other classes.
     """
-    settings: Config = config_of(
-        default_data(application.name), data=data, file=config, assignments=assignments, **chosen
+    application, settings = application_of(
+        app, data=data, file=config, assignments=assignments, **chosen
     )
     told = [f"{name}={value}" for name, value in chosen.items() if value is not None]
     given = Given(app, config, [*(assignments or ()), *told], development)

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.settings import ConfigOption, DataOption, JsonOption, config_of, default_data
+from penstock.cli.application import application_of
+from penstock.cli.settings import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
 from penstock.runtime.history import savepoints
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.savepoints import Savepoint
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Give the newest epoch a name, and keep it and all that follow for ever.
 
@@ -54,8 +54,8 @@ def savepoint(  # noqa: PLR0913 -- one parameter for each flag
         raise ConfigError(
             "write penstock savepoint NAME APP, or APP with --list, or APP with --remove NAME"
         )
-    application = load_app(app)
-    folder = config_of(default_data(application.name), data=data, file=config).data
+    application, settings = application_of(app, data=data, file=config)
+    folder = settings.data
     if removed is not None:
         savepoints.remove(folder, removed)
         return

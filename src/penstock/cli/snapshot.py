@@ -8,18 +8,16 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
     SetOption,
-    config_of,
-    default_data,
 )
 from penstock.errors import ConfigError
 from penstock.runtime.history.upkeep import Done, tend
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 
@@ -49,10 +47,7 @@ def snapshot(
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Take a snapshot and say what there is; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(
-        default_data(application.name), data=data, file=config, assignments=assignments
-    )
+    application, settings = application_of(app, data=data, file=config, assignments=assignments)
     if not (settings.data / "journal").is_dir():
         raise ConfigError(
             f"there is no journal in {settings.data}: nothing of {application.name} was ever "

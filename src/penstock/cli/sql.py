@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     ConfigOption,
     DataOption,
     SetOption,
     config_of,
-    default_data,
 )
 from penstock.errors import (
     ConfigError,
@@ -35,10 +35,10 @@ from penstock.errors import (
     Unreachable,
     ViewUnavailable,
 )
-from penstock.journal.delta import DeltaJournal
 from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
+from penstock.runtime.stores import open_journal
 from penstock.state.column import json_text
 from penstock.views.format import Format, encode, rows_of
 from penstock.views.history import History, history_of
@@ -174,8 +174,9 @@ def _settings(
 ) -> Config:
     if app is None and data is None:
         raise ConfigError("which application is meant? Name it, or give --data or --url")
-    default = Path() if app is None else default_data(load_app(app).name)
-    return config_of(default, data=data, file=config, assignments=assignments)
+    if app is None:
+        return config_of(Path(), data=data, file=config, assignments=assignments)
+    return application_of(app, data=data, file=config, assignments=assignments)[1]
 
 
 def _told_here(question: Question, asked: Format, settings: Config, app: str | None) -> Told:
@@ -213,7 +214,7 @@ def _answer_of_past(question: Question, app: str, settings: Config) -> Answer | 
 def history_opened(app: str, settings: Config) -> Iterator[History]:
     """Open the history of a data directory, which has a journal; nothing is written there."""
     application = load_app(app)
-    with closing(DeltaJournal(settings.data / "journal", application.name)) as journal:
+    with closing(open_journal(settings.data, application)) as journal:
         yield history_of(settings.data, application, journal, settings.view)
 
 
@@ -221,7 +222,7 @@ def history_opened(app: str, settings: Config) -> Iterator[History]:
 def _opened(app: str, settings: Config) -> Iterator[View]:
     """Open a view in this process and bring it up to date, in sight of whoever waits."""
     application = load_app(app)
-    with closing(DeltaJournal(settings.data / "journal", application.name)) as journal:
+    with closing(open_journal(settings.data, application)) as journal:
         view = View(settings.data, application, journal, settings.view)
         with closing(view):
             view.start()

@@ -12,17 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
-    config_of,
-    default_data,
 )
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.trace import json_of_trace, trace
-from penstock.runtime.loading import load_app
 
 HELP: Final = """Show what one request did: its calls, what it read and changed, its reply.
 
@@ -55,8 +53,7 @@ def trace_request(
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Run a request again and show what it did; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(default_data(application.name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     # What handlers print is no part of the answer.
     with Past(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
         found = json_of_trace(trace(past, application, settings.data, request_id, settings.limits))

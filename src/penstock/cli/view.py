@@ -2,17 +2,15 @@
 
 from typing import Final
 
+from penstock.cli.application import application_of
 from penstock.cli.settings import (
     AppArgument,
     ConfigOption,
     DataOption,
     SetOption,
     SupervisedOption,
-    config_of,
-    default_data,
 )
 from penstock.runtime import logs
-from penstock.runtime.loading import load_app
 from penstock.views.server import ROLE, serve_view
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
@@ -36,9 +34,6 @@ def view(
     supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Run a view in the foreground; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(
-        default_data(application.name), data=data, file=config, assignments=assignments
-    )
+    application, settings = application_of(app, data=data, file=config, assignments=assignments)
     logs.configure(ROLE, settings.log_format, settings.log_level)
     serve_view(application, app, settings, supervised=supervised)

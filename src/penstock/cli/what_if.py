@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import Epoch
+from penstock.cli.application import application_of
 from penstock.cli.differences import Asked, Told, json_of, show
 from penstock.cli.replay import FromOption, Rate, ToOption
 from penstock.cli.settings import (
@@ -19,12 +20,9 @@ from penstock.cli.settings import (
     ConfigOption,
     DataOption,
     JsonOption,
-    config_of,
-    default_data,
 )
 from penstock.errors import ConfigError
 from penstock.journal.api import ignored
-from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.runtime.config import Config
 from penstock.runtime.history.branch import new_directory
@@ -32,9 +30,8 @@ from penstock.runtime.history.edits import Read, changes_of, leaving_out, read_e
 from penstock.runtime.history.other_code import other_code
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.scratch import shift_of
-from penstock.runtime.history.truth import JOURNAL
 from penstock.runtime.history.what_if import Alternative, what_if
-from penstock.runtime.loading import load_app
+from penstock.runtime.stores import open_journal
 from penstock.views.as_of import Statement
 from penstock.views.differing import about_entities, difference_of
 from penstock.views.history import history_of
@@ -94,8 +91,7 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
     as_json: JsonOption = False,  # noqa: FBT002 -- a flag
 ) -> None:
     """Ask what if; see `HELP`."""
-    application = load_app(app)
-    settings = config_of(default_data(application.name), data=data, file=config)
+    application, settings = application_of(app, data=data, file=config)
     edits = _edits(without or [], edit)
     with ExitStack() as stack:
         other = application if new_app is None else stack.enter_context(other_code(new_app, app))
@@ -158,7 +154,7 @@ def _answers(
     """Ask all queries of a data directory, as of an epoch."""
     if not statements:
         return []
-    with closing(DeltaJournal(data / JOURNAL, app.name)) as journal:
+    with closing(open_journal(data, app)) as journal:
         history = history_of(data, app, journal, settings.view)
         return [
             history.ask(

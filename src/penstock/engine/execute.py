@@ -111,6 +111,7 @@ class Executor:
             KeyboardInterrupt: SIGINT came while it ran; nothing of it is an outcome.
             Escape: It touched what `read` refused with `Escape`, even where the handler went on.
                 What it touched until then is in `touched`.
+            IntegrityError: An entity that it touched is stored in another shape than its class's.
         """
         self._forget()
         txn = Transaction(request_id, time_us, self._read, self._app.entities)
@@ -131,8 +132,7 @@ class Executor:
         if self.stopped:
             self.stopped = False
             raise KeyboardInterrupt
-        if self.escaped is not None:
-            raise Escape(self.escaped)
+        self._withhold(txn)
         if self.interrupted is not None:  # even where the handler swallowed it
             failure = exceeded(self.interrupted)
         if failure is not None:
@@ -156,6 +156,13 @@ class Executor:
             self.known = tuple(txn.instances)
         txn.release()
         self.running = False
+
+    def _withhold(self, txn: Transaction) -> None:
+        """Raise what makes a run no outcome, even where the handler has caught it."""
+        if txn.damage is not None:
+            raise txn.damage
+        if self.escaped is not None:
+            raise Escape(self.escaped)
 
     def _begin_look(self, request: Request, signature: Signature) -> None:
         """Let the sampler look at a handler; what fails in it is never the handler's failure."""

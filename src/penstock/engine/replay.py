@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, entity_key, split_entity_key
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import DECIDED
-from penstock.errors import RequestError
+from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request
 
@@ -232,15 +232,18 @@ def compare_attributes(
 
 
 def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any] | None:
-    """Return stored attributes by name, as plain data; by number where the class is another one."""
+    """Return stored attributes by name, as plain data.
+
+    Raises:
+        Diverged: They are of another shape than their class is declared in, or it is not known.
+    """
     if data is None:
         return None
-    values = msgspec.msgpack.decode(data)
-    kind = app.entities.get(split_entity_key(key)[0])
-    names = [] if kind is None else list(kind.attributes)
-    if len(names) != len(values):
-        names = [str(number) for number in range(len(values))]
-    return dict(zip(names, values, strict=True))
+    name, text = split_entity_key(key)
+    kind = app.entities.get(name)
+    if kind is None:
+        raise Diverged(f"there is no class of the stored entity {key}")
+    return kind.plain(text, data)
 
 
 def reply_of(error: str | None, data: bytes) -> Any:

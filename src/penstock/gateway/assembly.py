@@ -47,6 +47,7 @@ from penstock.model.application import App
 from penstock.model.route import VERBS
 from penstock.runtime import data_directory, presence
 from penstock.runtime.config import Config
+from penstock.runtime.stores import open_journal
 
 _DRIVER: Final = "driver"
 
@@ -100,13 +101,13 @@ async def assemble(
     """
     data = config.data
     data_directory.create(data)
+    journal = open_journal(data, app)
     metrics = Metrics(data)
     log = SqliteLog(
         data / "log.sqlite",
         record_bytes_max=config.record_bytes_max,
         retention_s=config.retention_s,
     )
-    journal = DeltaJournal(data / "journal", app.name)
     following = Following(journal, metrics.waiting)
     submission = Submission(log, metrics)
     entities = Entities(data, app.name, _partitions(data, config))

@@ -16,6 +16,7 @@ STATUS: Final = {
     "user": 400,
     "definition": 500,
     "config": 500,
+    "class-changed": 500,
     "request": 400,
     "request-conflict": 409,
     "record-too-large": 413,

@@ -5,9 +5,7 @@ answer that a client has had.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
 
-import msgspec
 from starlette.responses import Response
 
 from penstock.base.ids import EntityKey, Epoch
@@ -18,8 +16,6 @@ from penstock.gateway.exchange import JSON, Exchange
 from penstock.gateway.following import Following
 from penstock.model.application import App
 from penstock.runtime.config import Config
-
-_decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Showing:
@@ -58,6 +54,6 @@ class Showing:
         epoch, data = await self._entities.read(EntityKey(kind.prefix + kind.key_text(key)))
         if data is None:
             raise NoSuchEntity(f"{name} {text!r} does not exist")
-        values = {kind.key_name: key, **dict(zip(kind.attributes, _decode(data), strict=True))}
+        values = {kind.key_name: key, **kind.plain(key, data)}
         told = {one: values[one] for one in shows} if shows else values
         return Response(json_of(told), status, headers_of(epoch), JSON)

@@ -21,7 +21,11 @@ from penstock.journal.parquet import checksum_of
 
 PARTITION_COLUMN: Final = "kind"
 
+FORMAT: Final = "penstock.format"
+"""The property of the table that says how its rows are stored."""
+
 CONFIGURATION: Final = {
+    FORMAT: "2",  # 1, which was not written down: without shapes
     "delta.appendOnly": "true",
     # Another engine that checkpoints this table must not clean the history away.
     "delta.enableExpiredLogCleanup": "false",

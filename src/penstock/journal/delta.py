@@ -12,12 +12,13 @@ Promises what the port says, on a local file system with hard links. Leaves the 
 import secrets
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, Corrupt
@@ -39,6 +40,8 @@ from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
 from penstock.journal.durable import storage
 from penstock.journal.segments import Segments
+from penstock.journal.shapes import Shapes
+from penstock.model.shape import Shape
 
 _LOG: Final = "_delta_log"
 
@@ -47,17 +50,24 @@ class DeltaJournal:
     """A journal in a directory, created when it is not there; opening reads one small file.
 
     Any number of processes may open it at once; a driver beside another one is fenced at its
-    first commit. No file stays open.
+    first commit. No file stays open. With the shapes of the application's classes it makes sure that
+    rows are stored and read in them; without, for copies and counts, nothing of that is looked at.
 
     Raises:
-        ConfigError: The directory holds the journal of another application.
+        ConfigError: The directory holds the journal of another application, or of an earlier
+            Penstock.
+        ClassChanged: A stored class has another shape; nothing was written.
         Corrupt: The journal's start is missing or damaged.
         JournalUnavailable: The directory cannot be created or read.
     """
 
-    def __init__(self, path: Path | str, app: str) -> None:
+    def __init__(
+        self, path: Path | str, app: str, shapes: Mapping[str, Shape] | None = None
+    ) -> None:
         self._root = Path(path)
         self._app = app
+        self._shapes = Shapes(self._root, shapes or {})
+        self._knows_shapes = shapes is not None
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
@@ -69,14 +79,30 @@ class DeltaJournal:
         return self._identity
 
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
-        """Write and fsync a Parquet file; touches neither the Delta log nor other parts."""
+        """Write and fsync a Parquet file; touches neither the Delta log nor other parts.
+
+        Raises:
+            ClassChanged: Another process has stored a class for the first time, in another shape.
+        """
         self._commits.check_open()
+        if kind is PartKind.CHANGES and self._knows_shapes:
+            with storage("record how classes are stored"):
+                self._shapes.record(pc.unique(rows["entity"]).to_pylist())
         written, data = parquet.encode(kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
             durable.create(path, data)
             durable.sync_directory(path.parent)
         return written
+
+    def shapes(self) -> dict[str, Shape]:
+        """Return how each class is stored that the journal has rows of.
+
+        Raises:
+            Corrupt: The file that says so is missing or damaged.
+        """
+        with storage("read how classes are stored"):
+            return self._shapes.stored()
 
     def commit(self, commit: Commit) -> None:
         """Put the epoch's file into the Delta log, as the port says.
@@ -228,6 +254,15 @@ class DeltaJournal:
                 f"the journal in {self._root} belongs to the application {table.name!r}, "
                 f"not to {self._app!r}; give each application a directory of its own"
             )
+        if table.configuration.get(action.FORMAT) != action.CONFIGURATION[action.FORMAT]:
+            raise ConfigError(
+                f"the journal in {self._root} is of an earlier Penstock, which stored entities without "
+                "their shape; read it with that one, and let this one begin in another directory: "
+                "--data DIR"
+            )
+        if self._knows_shapes:
+            with storage(f"read {self._root}"):
+                self._shapes.check()
         return table.id
 
     def _table(self) -> MetaData | None:
@@ -238,6 +273,7 @@ class DeltaJournal:
             (self._root / name).mkdir(parents=True, exist_ok=True)
         durable.sync_directory(self._root)
         durable.sync_directory(self._root.absolute().parent)
+        self._shapes.create()
         # No two journals may share an identity, so it is drawn and not derived.
         identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
         self._commits.create(action.table_text(self._app, identity, time.time_ns() // 1_000_000))

@@ -22,6 +22,7 @@ from penstock.journal.api import Part
 from penstock.journal.commits import version_in
 from penstock.journal.parquet import checksum_of
 from penstock.journal.segments import FOLDER, Segments
+from penstock.journal.shapes import NAME as SHAPES
 
 LOG: Final = "_delta_log"
 _FLOOR: Final = "floor.json"
@@ -65,12 +66,12 @@ class Inventory:
         self.first = self._segments.first
 
     def head(self) -> list[Stored]:
-        """Return the files that are of no epoch: the table's creation, and what was forgotten.
+        """Return the files that are of no epoch: the table's creation, shapes, what was forgotten.
 
         Raises:
             FileNotFoundError: There is no journal.
         """
-        names = [commit_name(BEFORE_FIRST)]
+        names = [commit_name(BEFORE_FIRST), SHAPES]
         if (self._root / FOLDER / _FLOOR).exists():
             names.append(f"{FOLDER}/{_FLOOR}")
         return [stored(name, (self._root / name).read_bytes()) for name in names]

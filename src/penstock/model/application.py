@@ -20,6 +20,7 @@ from penstock.model.entity_type import EntityType
 from penstock.model.request import Request, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
+from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -33,6 +34,7 @@ class App:
         entities: Class name to description.
         functions: Name to signature of the functions that requests may call.
         routes: The paths of its own, as `@route` maps them.
+        shapes: How each class is stored, by its name.
     """
 
     read_table: ClassVar[Callable[..., Any]]
@@ -60,6 +62,9 @@ class App:
         self.routes = routes_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
+        for kind in self.entities.values():
+            kind.settle()
+        self.shapes: dict[str, Shape] = {one.name: one.shape for one in self.entities.values()}
 
     def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
         declaration = declaration_of(cls)

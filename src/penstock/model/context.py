@@ -19,6 +19,7 @@ import xxhash
 from penstock.base.ids import EntityKey, RequestId
 from penstock.errors import (
     AlreadyExists,
+    IntegrityError,
     NoSuchEntity,
     OutsideTransaction,
     PenstockError,
@@ -27,6 +28,7 @@ from penstock.errors import (
 )
 from penstock.model.copies import Flat, copied
 from penstock.model.entity_type import EntityType
+from penstock.model.shape import tag_of
 
 Read = Callable[[EntityKey], bytes | None]
 """Gives the committed attributes of an entity, or None where it does not exist."""
@@ -79,6 +81,7 @@ class Transaction:
         blocks: The open blocks (`savepoint.Block`), outermost first.
         flats: Of entities that were copied awake, what spares looking at their values again.
         awake: Once a block was opened: the live entities that do not sleep.
+        damage: Why an entity could not be read, which is nothing that the request has to do with.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class Transaction:
         "awake",
         "before",
         "blocks",
+        "damage",
         "deleted",
         "flats",
         "instances",
@@ -118,6 +122,7 @@ class Transaction:
         self._random: _random.Random | None = None
         self._uuids = 0
         self._doom: PenstockError | None = None
+        self.damage: IntegrityError | None = None
 
     def load(self, kind: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
@@ -141,7 +146,13 @@ class Transaction:
             data = None if key in self.deleted else before[key]
         if data is None:
             raise NoSuchEntity(f"{kind.name} {key[len(kind.prefix) :]!r} does not exist")
-        _set(instance, "__dict__", kind.decode(name, data))
+        try:
+            values = kind.decode(name, data)
+        except IntegrityError as error:
+            if tag_of(data) != kind.shape.tag:  # not what user code raised while it was decoded
+                self.damage = error
+            raise
+        _set(instance, "__dict__", values)
         _set(instance, "__class__", kind.cls)
         if self._watched:
             self._note(key)

@@ -2,13 +2,13 @@
 
 `EntityType` is made by `@entity` when the class is defined and bound when an application is built,
 because only then are all the entity classes known that annotations may name. It promises one
-encoding for equal attributes. It knows nothing of transactions; `entity` gives classes their
+encoding for equal attributes, and never to read a row of another shape as one of its own. It knows nothing of transactions; `entity` gives classes their
 behaviour, `declaration` finds out what a class declares.
 """
 
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,7 +27,8 @@ from penstock.base.schema import (
     shown,
     wire_type,
 )
-from penstock.errors import Unencodable
+from penstock.errors import Diverged, Unencodable
+from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
 
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=refuse).encode
@@ -56,6 +57,8 @@ class EntityType:
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Known once bound.
+        shape: How it is stored; known once settled.
+        row_head: What each of its rows begins with: a MessagePack array of so many, and the tag.
         defaults: Attribute to default value, copied for each creation.
         of_text: Returns the reference with a key's text; set by `@entity`.
         initializer: The user's own `__init__`, in that style; otherwise None.
@@ -73,6 +76,8 @@ class EntityType:
         self.defaults: dict[str, Any] = {}
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
+        self.shape = Shape(0, ())
+        self.row_head = b""
         self.methods: dict[str, Signature] = {}
         self.creation: Signature | None = None
         self.of_text: Callable[[str], Any] = self.key_at
@@ -98,16 +103,27 @@ class EntityType:
             self._pick = itemgetter(*names)
         else:
             self._pick = lambda values: tuple(values[name] for name in names)
-        self._decode = _decoder_of(annotations).decode
-        self._check = _decoder_of(tuple(map(wire_type, annotations))).decode
+
+    def settle(self) -> None:
+        """Fix how rows are stored, when every class is bound that a row may refer to."""
+        annotations = tuple(self.attributes.values())
+        self.shape = shape_of(self.name, (self.key_name, self.key_annotation), self.attributes)
+        tag = self.shape.tag
+        self._tag = (tag,)
+        width = len(annotations)
+        row = _encode((tag, *[None] * width))
+        self.row_head = row[: len(row) - width]
+        self._decode = _decoder_of(tag, annotations).decode
+        self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
+        self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Encode an entity's attributes: a MessagePack array in declared order, without the key.
+        """Encode an entity's attributes: a MessagePack array of its shape's tag, then they in order.
 
         Raises:
             Unencodable: An attribute is missing, undeclared, or cannot be stored.
         """
-        row = self._lower(values)
+        row = self._tag + self._lower(values)
         try:
             return _encode(row)
         except _UNENCODABLE as error:
@@ -123,9 +139,9 @@ class EntityType:
         """
         try:
             if self._lowers or len(values) != self._width:
-                row = self._lower(values)
+                row = self._tag + self._lower(values)
             else:  # nothing to lower: the common case, without a call
-                row = self._pick(values)
+                row = self._tag + self._pick(values)
             after = _encode(row)
         except (KeyError, *_UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
@@ -138,13 +154,14 @@ class EntityType:
             restored = self._decode(after)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unencodable(self._explain(reason_of(error))) from error
-        for name, value in zip(self._names, restored, strict=True):
+        attributes = dict(zip(self._names, restored[1:], strict=True))
+        for name, value in attributes.items():
             if not alike(values[name], value):
                 raise Unencodable(
                     f"{self.name}.{name} is {name_of(self.attributes[name])} "
                     f"and cannot hold {shown(values[name])}"
                 )
-        after = _encode(self._lower(dict(zip(self._names, restored, strict=True)), self._width))
+        after = _encode(self._tag + self._lower(attributes, self._width))
         return None if after == before else after
 
     def _lower(self, values: Mapping[str, Any], width: int = 0) -> tuple[Any, ...]:
@@ -165,18 +182,51 @@ class EntityType:
         """Return the attributes, key included, that `encode` made `data` of.
 
         Raises:
+            Diverged: The row is of another shape.
             Unencodable: An attribute does not fit its annotation; the message names it.
         """
         try:
-            return dict(zip(self._all_names, (key, *self._decode(data)), strict=True))
+            # The tag lies where the key comes; the decoder has checked it, and the width.
+            values = dict(zip(self._all_names, self._decode(data), strict=False))
         except msgspec.MsgspecError as error:
+            self.check_shape(key, data)
             raise Unencodable(self._explain(str(error))) from error
+        values[self.key_name] = key
+        return values
+
+    def plain(self, key: object, data: bytes) -> dict[str, Any]:
+        """Return the attributes by name as MessagePack has them, without the key.
+
+        Raises:
+            Diverged: The row is of another shape, or is none.
+        """
+        try:
+            return dict(zip(self._names, self._plain(data)[1:], strict=True))
+        except msgspec.MsgspecError as error:
+            self.check_shape(key, data)
+            raise Diverged(f"{self.name} {key!r} cannot be read: {error}") from error
+
+    def check_shape(self, key: object, data: bytes) -> None:
+        """Refuse a row of another shape; costs more than decoding it, which finds that out, too.
+
+        Raises:
+            Diverged: Names the entity, its row's shape and the class's.
+        """
+        tag = tag_of(data)
+        if tag != self.shape.tag:
+            stored = "no shape" if tag is None else f"the shape {tag:08x}"
+            raise Diverged(
+                f"{self.name} {key!r} is stored in {stored}, and its class has {self.shape.tag:08x}; "
+                "only the code that wrote it can read it"
+            )
 
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
         index, what = place_of(complaint)
         return (
-            f"{self.name}: {what}" if index is None else f"{self.name}.{self._names[index]}{what}"
+            f"{self.name}: {what}"
+            if not index  # the tag is no attribute
+            else f"{self.name}.{self._names[index - 1]}{what}"
         )
 
     def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:
@@ -238,6 +288,6 @@ class EntityType:
         return self.key_text(key)
 
 
-def _decoder_of(annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
-    row = tuple[annotations] if annotations else tuple[()]  # type: ignore[valid-type]
+def _decoder_of(tag: int, annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
+    row = tuple[(Literal[tag], *annotations)]  # type: ignore[valid-type]
     return msgspec.msgpack.Decoder(row, dec_hook=decode_reference)

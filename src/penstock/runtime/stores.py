@@ -1,11 +1,45 @@
-"""The stores of a data directory: one way to open them, for all who read or feed them."""
+"""What lies in a data directory of an application: one way to open it, for all who read or write it.
 
+Promises that nobody opens the journal of an application whose classes are stored otherwise than the
+code declares them.
+"""
+
+from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from penstock.journal.api import Journal
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.model.application import App
 from penstock.runtime.boot import boot_id
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.stores import Stores
+
+JOURNAL: Final = "journal"
+
+
+def open_journal(data: Path, app: App) -> DeltaJournal:
+    """Open an application's journal, which is created where there is none.
+
+    Raises:
+        ClassChanged: An entity class is declared otherwise than its entities are stored; nothing was
+            written.
+        ConfigError: The journal is another application's, or of an earlier Penstock.
+        Corrupt: It is damaged.
+        JournalUnavailable: It cannot be created or read.
+    """
+    return DeltaJournal(data / JOURNAL, app.name, app.shapes)
+
+
+def check_data(data: Path, app: App) -> None:
+    """Refuse an application that a data directory does not fit; raises as `open_journal`.
+
+    For who has not opened the journal yet and is about to write something, or to start somebody who
+    will. Nothing is created.
+    """
+    if app_of(data / JOURNAL) is not None:
+        with closing(open_journal(data, app)):
+            pass
 
 
 def open_stores(data: Path, journal: Journal, partitions: int) -> Stores:

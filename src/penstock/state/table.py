@@ -8,8 +8,10 @@ declaration; names that differ only by case, which SQL ignores, are numbered (`p
 """
 
 import struct
+import types
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -41,7 +43,7 @@ class EntityTable:
         self.key = self.columns[0][0]
         self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
         wires = tuple(column.wire for _, column in self.columns[1:])
-        row: Any = tuple[wires] if wires else tuple[()]  # type: ignore[valid-type]
+        row: Any = types.GenericAlias(tuple, (Literal[kind.shape.tag], *wires))
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
 
     @property
@@ -59,15 +61,17 @@ class EntityTable:
 
         Raises:
             TooNarrow: A value wants the wide types.
-            Diverged: A state is not of this class as it is declared now.
+            Diverged: A state is of another shape than this class, or does not fit it.
         """
         try:
             decoded = self._decode(array_header(len(states)) + b"".join(states))
         except msgspec.MsgspecError as error:
+            for text, state in zip(texts, states, strict=True):
+                self.kind.check_shape(text, state)
             raise Diverged(
                 f"the journal holds a {self.kind.name} that does not fit its class: {error}"
             ) from error
-        parts: Iterable[Sequence[Any]] = zip(*decoded, strict=True)
+        parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
         if not decoded:
             parts = [()] * len(self.kind.attributes)
         values = [keys_of(texts, self._keys), *parts]

@@ -30,10 +30,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
-from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.runtime import data_directory, presence
 from penstock.runtime.config import Config
+from penstock.runtime.stores import open_journal
 from penstock.views.format import format_of
 from penstock.views.pool import Asked, Encoded
 from penstock.views.question import Question
@@ -138,7 +138,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         PenstockError: The journal or the view cannot be opened.
     """
     data_directory.create(config.data)
-    with closing(DeltaJournal(config.data / "journal", app.name)) as journal:
+    with closing(open_journal(config.data, app)) as journal:
         view = View(config.data, app, journal, config.view)
         with closing(view), _socket(config.data) as socket:
             view.start()

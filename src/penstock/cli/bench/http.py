@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 import numpy as np
 import psutil
 import typer
@@ -210,7 +209,7 @@ def cpu_seconds(data: Path) -> float:
 def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
     """Compare what clients were told with the fold of the journal's changes."""
     app = load_app(str(sample_path("shop")))
-    state: dict[tuple[str, str], list[Any]] = {}
+    state: dict[tuple[str, str], dict[str, Any]] = {}
     journal = DeltaJournal(data / "journal", app.name)
     for commit in journal.commits(BEFORE_FIRST):
         for part in commit.parts_of(PartKind.CHANGES):
@@ -218,12 +217,11 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
             for entity, key, encoded in zip(
                 *(rows[name].to_pylist() for name in ("entity", "key", "state")), strict=True
             ):
-                state[entity, key] = msgspec.msgpack.decode(encoded)
+                state[entity, key] = app.entities[entity].plain(key, encoded)
     journal.close()
 
     def total(entity: str, attribute: str) -> int:
-        at = list(app.entities[entity].attributes).index(attribute)
-        return sum(int(values[at]) for (name, _), values in state.items() if name == entity)
+        return sum(values[attribute] for (name, _), values in state.items() if name == entity)
 
     count = sum(entity == "Item" for entity, _ in state)
     told = sum(map(succeeded, answers))

@@ -43,7 +43,7 @@ class ShopLedger:
         self._place = {
             (entity, name): index
             for entity, kind in app.entities.items()
-            for index, name in enumerate(kind.attributes)
+            for index, name in enumerate(kind.attributes, start=1)  # the shape's tag comes first
         }
         self._credits: dict[str, int] = {}
         self._stocks: dict[str, int] = {}
@@ -118,7 +118,7 @@ class TransferLedger:
     """Money of all accounts."""
 
     def __init__(self, app: App) -> None:
-        self._place = list(app.entities["Account"].attributes).index("balance")
+        self._place = 1 + list(app.entities["Account"].attributes).index("balance")
         self._balances: dict[str, int] = {}
         self._moved: Counter[str] = Counter()
         self._missing = 0

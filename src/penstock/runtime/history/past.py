@@ -16,9 +16,10 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_e
 from penstock.engine.replay import Recorded, Row, fold
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
-from penstock.journal.delta import DeltaJournal, app_of
+from penstock.journal.delta import app_of
 from penstock.model.application import App
 from penstock.runtime.history.holds import holding
+from penstock.runtime.stores import open_journal
 from penstock.state.changes import all_folded
 from penstock.state.rewind import oldest_state, states_at
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
@@ -53,7 +54,7 @@ class Past:
                 f"there is no journal in {data}: nothing of {app.name} was ever processed there; "
                 "name its directory with --data"
             )
-        self._journal = DeltaJournal(path, app.name)
+        self._journal = open_journal(data, app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
         self._hold = holding(data, who, Epoch(0))

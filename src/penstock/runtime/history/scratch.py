@@ -18,8 +18,8 @@ from penstock.engine.execute import Outcome
 from penstock.engine.replay import Row
 from penstock.engine.what_if import Course
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
-from penstock.journal.delta import DeltaJournal
-from penstock.runtime.history.truth import JOURNAL
+from penstock.model.application import App
+from penstock.runtime.stores import open_journal
 
 _NAME: Final = "what-if"
 _ONLY: Final = LogPartition(0)
@@ -38,19 +38,19 @@ class Scratch:
     """
 
     def __init__(
-        self, data: Path, app: str, first: Epoch, state: Mapping[EntityKey, bytes], time_us: int
+        self, data: Path, app: App, first: Epoch, state: Mapping[EntityKey, bytes], time_us: int
     ) -> None:
         """Begin with the state before an epoch.
 
         Args:
             data: A directory that is empty.
-            app: The application's name.
+            app: The application that runs the epochs.
             first: The epoch.
             state: Every entity before it.
             time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
         """
         self.shift = shift_of(first)
-        self._journal = DeltaJournal(data / JOURNAL, app)
+        self._journal = open_journal(data, app)
         self._position = Lsn(0)
         if first > 0:
             parts = self._changes(Epoch(0), state)

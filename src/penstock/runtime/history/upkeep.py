@@ -24,7 +24,6 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.journal import durable
 from penstock.journal.api import KEEP, Journal, Keep, Reached
-from penstock.journal.delta import DeltaJournal
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.runtime import logs
@@ -34,6 +33,7 @@ from penstock.runtime.history import retention
 from penstock.runtime.history.holds import Hold
 from penstock.runtime.loading import load_app
 from penstock.runtime.presence import FOLDER as RUN
+from penstock.runtime.stores import open_journal
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.snapshot import Snapshots
 from penstock.state.snapshotting import Slice, Written, alone, remove, take, write_slices
@@ -101,7 +101,7 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
     """
     began = time.perf_counter()
     reached: Reached = Fault(config.fault).reached
-    with closing(DeltaJournal(config.data / "journal", app.name)) as journal:
+    with closing(open_journal(config.data, app)) as journal:
         snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
         with alone(snapshots, wait=wait) as mine:
             if not mine:

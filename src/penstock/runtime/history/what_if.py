@@ -7,16 +7,13 @@ span has it is refused before anything runs.
 """
 
 import gc
-import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
-from penstock.base.schema import name_of
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Recorded
 from penstock.engine.what_if import (
@@ -28,17 +25,14 @@ from penstock.engine.what_if import (
     course_of,
     entities_of,
 )
-from penstock.errors import ConfigError
+from penstock.errors import ClassChanged
 from penstock.model.application import App
-from penstock.model.entity_type import EntityType
+from penstock.model.shape import differences
 from penstock.runtime.history.isolation import OutsideCall
 from penstock.runtime.history.past import Past
 from penstock.runtime.history.replay import Told
 from penstock.runtime.history.rerun import Rerun
 from penstock.runtime.history.scratch import Scratch
-from penstock.state.column import column_of
-
-_MODULES: Final = re.compile(r"\b(?:\w+\.)+(?=\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,7 @@ def what_if(
         scratch: An empty data directory for the epochs as they come out; None: they are not kept.
 
     Raises:
-        ConfigError: The code stores a class otherwise than the state before the span has it.
+        ClassChanged: The code declares a class otherwise than the state before the span has it.
         Corrupt: The journal is damaged.
         JournalUnavailable: The disk of the scratch journal is full or fails.
     """
@@ -117,7 +111,7 @@ def what_if(
         with ExitStack() as stack:
             if scratch is not None:
                 begun_us = past.epoch(first).time_us
-                kept = Scratch(scratch, alternative.app.name, first, state, begun_us)
+                kept = Scratch(scratch, alternative.app, first, state, begun_us)
                 run.scratch = stack.enter_context(kept)
             for recorded in past.epochs(first, last):
                 run.epoch(recorded)
@@ -148,6 +142,7 @@ class _Run:
         changes = changed.changes.get(recorded.epoch, UNCHANGED)
         course = course_of(recorded.rows, changes, other_code=changed.other_code)
         if recorded.epoch == 0 and not recorded.rows:
+            check_layouts(changed.recorded_by, changed.app, recorded.changes)
             replayer.take(recorded.changes)  # a state that history begins with: `scratch`
         outcomes = self.rerun.run_all(course.rows)
         untouched = outcomes.count(None)
@@ -162,60 +157,20 @@ class _Run:
 
 
 def check_layouts(recorded_by: App, app: App, state: Iterable[EntityKey]) -> None:
-    """Refuse code that would read stored entities as something else: they are rows without names.
+    """Refuse code that could not read the entities that there are.
 
     Raises:
-        ConfigError: It does; names the classes, and which attributes are stored otherwise.
+        ClassChanged: Names their classes, and how the code declares them otherwise.
     """
     if app is recorded_by:
         return
-    classes = sorted({split_entity_key(key)[0] for key in state})
-    complaints = [
-        f"  {name}: {how}"
-        for name in classes
-        if (how := _difference(recorded_by.entities.get(name), app.entities.get(name)))
-    ]
-    if complaints:
-        raise ConfigError(
-            "the new code does not fit the entities that there are before the first epoch; begin "
-            "with epoch 0 (--from 0) if the journal reaches back there, so that it creates them "
-            "itself:\n" + "\n".join(complaints)
+    stored = {split_entity_key(key)[0] for key in state}
+    known = {name: one for name, one in recorded_by.shapes.items() if name in stored}
+    found = differences(known, app.shapes)
+    if found:
+        lines = "".join(f"\n  {one}" for one in found)
+        raise ClassChanged(
+            "the new code does not fit the entities that there are before the first epoch (- is stored, "
+            f"+ is declared by the new code):{lines}\nNothing was run. Begin with epoch 0 (--from 0) if "
+            "the journal reaches back there, so that the new code creates them itself"
         )
-
-
-def _difference(stored: EntityType | None, wanted: EntityType | None) -> str:
-    """Say how a class is stored otherwise; nothing where it is not."""
-    if stored is None:
-        return ""
-    if wanted is None:
-        return "there is no such class"
-    was, now = _layout(stored), _layout(wanted)
-    if was == now:
-        return ""
-    if sorted(was) == sorted(now) and dict(was) == dict(now):
-        return f"the attributes have another order: {_names(was)} became {_names(now)}"
-    told = [f"{name} is gone" for name in dict(was) if name not in dict(now)]
-    told += [f"{name} is new" for name in dict(now) if name not in dict(was)]
-    told += [
-        f"{name} is {dict(now)[name]} and was {kind}"
-        for name, kind in was
-        if dict(now).get(name, kind) != kind
-    ]
-    return ", ".join(told)
-
-
-def _layout(kind: EntityType) -> list[tuple[str, str]]:
-    """Return how a class is stored: its key, then its attributes in order, with their types.
-
-    The type as SQL has it tells what is inside of dataclasses and enumerations. Modules do not count,
-    since other code lies elsewhere.
-    """
-    every = {kind.key_name: kind.key_annotation, **kind.attributes}
-    return [
-        (name, f"{_MODULES.sub('', name_of(one))} ({column_of(one, wide=False).sql})")
-        for name, one in every.items()
-    ]
-
-
-def _names(layout: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(name for name, _ in layout)

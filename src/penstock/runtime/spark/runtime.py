@@ -26,7 +26,6 @@ from penstock.errors import (
     OperationalError,
     PenstockError,
 )
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime import data_directory
@@ -48,7 +47,7 @@ from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import LogSource, positions_of, source_options
 from penstock.runtime.spark.table import read_table
 from penstock.runtime.spark.watchdog import Watchdog
-from penstock.runtime.stores import open_stores
+from penstock.runtime.stores import open_journal, open_stores
 from penstock.state.snapshot import FOLDER, Snapshots
 from penstock.state.stores import Stores
 
@@ -91,12 +90,12 @@ class SparkRuntime:
         self._config = config
         self.app = load_app(spec)
         data_directory.create(config.data)
+        self.journal = open_journal(config.data, self.app)
         self.log = SqliteLog(
             config.data / "log.sqlite",
             record_bytes_max=config.record_bytes_max,
             retention_s=config.retention_s,
         )
-        self.journal = DeltaJournal(config.data / "journal", self.app.name)
         self.call = Caller(self)
         self.failure: BaseException | None = None
         self._restarts = 0

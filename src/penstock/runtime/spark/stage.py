@@ -36,7 +36,6 @@ from penstock.errors import (
     StateUnavailable,
 )
 from penstock.journal.api import PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.model.request import decode_failure, encode_failure
@@ -58,7 +57,7 @@ from penstock.runtime.spark.orders import (
 )
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
-from penstock.runtime.stores import open_stores
+from penstock.runtime.stores import open_journal, open_stores
 
 _log = logging.getLogger(__name__)
 
@@ -148,12 +147,12 @@ class Worker:
         self._settings = settings
         self._app = load_app(settings.spec)
         self._members = members_of(self._app)
+        self._journal = open_journal(data, self._app)
         self._log = SqliteLog(
             data / "log.sqlite",
             record_bytes_max=settings.record_bytes_max,
             retention_s=settings.retention_s,
         )
-        self._journal = DeltaJournal(data / "journal", self._app.name)
         self._stores = open_stores(data, self._journal, settings.partitions)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)

@@ -23,10 +23,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
 from penstock.journal.api import Journal
-from penstock.journal.delta import DeltaJournal, app_of
+from penstock.journal.delta import app_of
 from penstock.model.application import App
 from penstock.runtime.moment import Moment, epoch_of, held
 from penstock.runtime.spark.java import java_home
+from penstock.runtime.stores import open_journal
 from penstock.state.rewind import Rewound, oldest_state, rewound
 from penstock.state.snapshot import FOLDER, Snapshots, stored_type
 
@@ -48,6 +49,7 @@ def table_of(
 
     Raises:
         ConfigError: There is no journal in the directory, or it is of another application.
+        ClassChanged: The application's classes are declared otherwise than they are stored.
         RequestError: There is no such class.
         QueryError: The epoch is not held.
         IntegrityError: The journal is damaged.
@@ -57,10 +59,10 @@ def table_of(
         raise ConfigError(
             f"there is no journal of {app.name} in {folder}; name its directory: data="
         )
-    scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
-    with closing(DeltaJournal(folder / "journal", app.name)) as journal:
+    with closing(open_journal(folder, app)) as journal:
+        scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
         snapshots = Snapshots(folder / FOLDER, journal.identity)
         return read_table(chosen, app, (journal, snapshots), name, as_of, scratch)
 

@@ -15,6 +15,8 @@ from penstock.journal.action import Flaw, parse
 from penstock.journal.api import PartKind
 from penstock.journal.inventory import LOG, Inventory, Stored, Unit, commit_name
 from penstock.journal.parquet import epoch_of
+from penstock.journal.shapes import NAME as SHAPES
+from penstock.journal.shapes import shapes_in
 from penstock.runtime.history.copying import check, digest_of
 from penstock.runtime.history.truth import JOURNAL, File, Unlike
 from penstock.runtime.history.verification.finding import Finding, lost, note
@@ -115,6 +117,12 @@ class JournalFiles:
             text = parse((self._root / path).read_bytes())
         except FileNotFoundError:
             yield lost("the journal's start is missing", f"{JOURNAL}/{path}")
-            return
-        if isinstance(text, Flaw):
-            yield lost(f"the journal's start {text}", f"{JOURNAL}/{path}")
+        else:
+            if isinstance(text, Flaw):
+                yield lost(f"the journal's start {text}", f"{JOURNAL}/{path}")
+        try:
+            shapes_in((self._root / SHAPES).read_bytes())
+        except FileNotFoundError:
+            yield lost("how classes are stored is missing", f"{JOURNAL}/{SHAPES}")
+        except ValueError as error:
+            yield lost(f"what says how classes are stored {error}", f"{JOURNAL}/{SHAPES}")

@@ -1,7 +1,7 @@
 """Checks of the journal's rows: what the epochs say of themselves, and what the log says of them.
 
 Promises that every position that the journal has passed has one row, in the epoch that has passed it,
-with a reply; that no epoch changes an entity twice; and that a request which the log still holds is
+with a reply; that no epoch changes an entity twice; that every row is of its class's shape; and that a request which the log still holds is
 the one that was processed. All of that in columns, a unit of the journal at a time.
 """
 
@@ -16,22 +16,35 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, Truncated
-from penstock.journal.api import Commit, Journal, PartKind
+from penstock.journal.api import Commit, PartKind
+from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Unit
+from penstock.journal.shapes import NAME
 from penstock.log.api import Log
+from penstock.model.application import App
 from penstock.runtime.history.truth import JOURNAL, LOG
 from penstock.runtime.history.verification.finding import Finding, lost, note
 
 _REQUESTS: Final = ("epoch", "partition", "lsn", "request_id", "time_us", "request", "reply")
 _CHANGED: Final = ("epoch", "entity", "key")
+_STATED: Final = (*_CHANGED, "state")
+_SHAPES: Final = f"{JOURNAL}/{NAME}"
 _DAY_US: Final = 86_400_000_000
 
 
 class JournalRows:
     """The rows of a journal's sound units."""
 
-    def __init__(self, journal: Journal, log: Log | None, told: Callable[[int, int], None]) -> None:
-        """Name journal and log; `told` hears how many units are done, of how many."""
+    def __init__(
+        self,
+        app: App,
+        journal: DeltaJournal,
+        log: Log | None,
+        told: Callable[[int, int], None],
+    ) -> None:
+        """Name application, journal and log; `told` hears how many units are done, of how many."""
+        self._app = app
+        self._stored = journal.shapes()
         self._journal = journal
         self._log = log
         self._told = told
@@ -122,10 +135,25 @@ class JournalRows:
                 return
 
     def _changes(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
-        rows = self._rows(PartKind.CHANGES, commits, _CHANGED)
+        rows = self._rows(PartKind.CHANGES, commits, _STATED)
         yield from misplaced(rows, PartKind.CHANGES, commits, where)
         if rows.group_by(list(_CHANGED)).aggregate([]).num_rows != rows.num_rows:
             yield lost("an epoch changes an entity twice", where)
+        present = rows.filter(pc.is_valid(rows["state"]))
+        for name in pc.unique(present["entity"]).to_pylist():
+            yield from self._shaped(name, present, where)
+
+    def _shaped(self, name: str, rows: pa.Table, where: str) -> Iterator[Finding]:
+        """Compare what the rows of a class begin with with the shape that the journal has of it."""
+        if name not in self._stored:
+            yield lost(f"there are rows of {name}, and how it is stored is not recorded", _SHAPES)
+            return
+        head = self._app.entities[name].row_head
+        states = rows.filter(pc.equal(rows["entity"], name))["state"]
+        heads = pc.binary_slice(states, 0, len(head))
+        other = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
+        if other:
+            yield lost(f"{other} rows of {name} are not of its shape", where)
 
     def _rows(self, kind: PartKind, commits: Sequence[Commit], names: Sequence[str]) -> pa.Table:
         after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch

@@ -7,7 +7,7 @@ is about to read is forgotten. `repair` is the exception: it removes what is der
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ from penstock.runtime.history.verification.files import JournalFiles
 from penstock.runtime.history.verification.finding import Finding, NotChecked, Remedy, lost
 from penstock.runtime.history.verification.rows import JournalRows
 from penstock.runtime.history.verification.states import check_states
+from penstock.runtime.stores import check_data, open_journal
 
 Told = Callable[[str, int, int], None]
 """For progress: what is being checked, how much of it is done, of how much."""
@@ -68,13 +69,16 @@ def verify(data: Path, app: App, told: Told, more: Sequence[More] = ()) -> Verif
 
     Raises:
         ConfigError: Nothing was ever committed there, or by another application.
+        ClassChanged: The application's classes are declared otherwise than they are stored.
         OperationalError: The disk fails.
     """
     if not (data / JOURNAL / COMMITS).is_dir():
         raise nothing_there(data)
+    with suppress(Corrupt, Diverged):  # of which is said more below
+        check_data(data, app)
     with holding(data, "verify", Epoch(0)):
         try:
-            journal = DeltaJournal(data / JOURNAL, app.name)
+            journal = open_journal(data, app)
             newest = journal.last()
         except (Corrupt, Diverged) as error:
             return _without_journal(data, error, told)
@@ -166,7 +170,10 @@ class _Verification:
             log = SqliteLog(self._data / LOG)
         try:
             rows = JournalRows(
-                self._journal, log, lambda done, total: self._told("requests", done, total)
+                self._app,
+                self._journal,
+                log,
+                lambda done, total: self._told("requests", done, total),
             )
             yield from rows.look(self._files.sound)
         finally:
@@ -191,5 +198,5 @@ def _without_journal(data: Path, error: Exception, told: Told) -> Verified:
 def _condense(data: Path, app: App) -> None:
     for path in (data / JOURNAL / COMMITS).glob(_CHECKPOINTS):
         path.unlink()
-    with closing(DeltaJournal(data / JOURNAL, app.name)) as journal:
+    with closing(open_journal(data, app)) as journal:
         journal.checkpoint()

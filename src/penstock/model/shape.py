@@ -1,0 +1,143 @@
+"""Shapes: how the entities of a class are stored, as text that people compare and rows refer to.
+
+A shape says in a line each what the key and the attributes are called and of what types, in order;
+dataclasses and enumerations follow with lines of their own, wherever they are used. Defaults, methods
+and modules are no part of it. Promised: equal shapes store equal values as equal bytes, and a row
+begins with its shape's tag, so that a reader which expects another one notices.
+"""
+
+import dataclasses
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from penstock.base.schema import is_record, name_of, reference_type
+
+_TAG_BITS: Final = 0x7FFFFFFF
+_TAG_LOWEST: Final = 0x80000000
+_PLAIN: Final[dict[Any, str]] = {
+    Any: "Any",
+    type(None): "None",
+    list: "list[Any]",
+    set: "set[Any]",
+    frozenset: "frozenset[Any]",
+    dict: "dict[Any, Any]",
+    tuple: "tuple[Any, ...]",
+}
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How one class is stored.
+
+    Attributes:
+        tag: What its rows begin with: 32 bits, the highest one set, so that all take five bytes.
+        lines: The description that the tag is made of.
+    """
+
+    tag: int
+    lines: tuple[str, ...]
+
+
+def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> Shape:
+    """Describe a class by its key (name and type) and its attributes' types, in order."""
+    describing = _Describing()
+    lines = [f"{key[0]}: {describing.text(key[1])}, the key"]
+    lines += [f"{one}: {describing.text(kind)}" for one, kind in attributes.items()]
+    lines += describing.rest()
+    digest = xxhash.xxh3_64_intdigest("\n".join((name, *lines)).encode())
+    return Shape(digest & _TAG_BITS | _TAG_LOWEST, tuple(lines))
+
+
+def tag_of(row: bytes) -> int | None:
+    """Return the tag that a row begins with; None where it has none."""
+    try:
+        values = msgspec.msgpack.decode(row)
+    except msgspec.MsgspecError:
+        return None
+    first = values[0] if isinstance(values, list) and values else None
+    return first if isinstance(first, int) and first >= _TAG_LOWEST else None
+
+
+def differences(stored: Mapping[str, Shape], declared: Mapping[str, Shape]) -> list[str]:
+    """Say in lines which stored classes are declared otherwise, and how; empty where none is."""
+    found: list[str] = []
+    for name, was in stored.items():
+        now = declared.get(name)
+        if now is None:
+            found.append(f"{name}: entities of it are stored, and there is no such class any more")
+        elif now != was:
+            found += _difference(name, was, now)
+    return found
+
+
+def _difference(name: str, was: Shape, now: Shape) -> list[str]:
+    if sorted(was.lines) == sorted(now.lines):
+        return [f"{name}: order changed: {_names(was)} is stored, {_names(now)} is declared"]
+    changes = difflib.unified_diff(was.lines, now.lines, n=0, lineterm="")
+    lines = [one for one in changes if not one.startswith(("---", "+++", "@@"))]
+    return [f"{name}:", *(f"  {one[0]} {one[1:]}" for one in lines)]
+
+
+def _names(shape: Shape) -> str:
+    return ", ".join(one.partition(":")[0] for one in shape.lines if " = " not in one)
+
+
+class _Describing:
+    """Names types as text, and collects the dataclasses and enumerations among them."""
+
+    def __init__(self) -> None:
+        self._labels: dict[type, str] = {}
+        self._waiting: list[type] = []
+
+    def text(self, annotation: Any) -> str:
+        """Return a type as text; what it is made of follows in `rest`."""
+        reference: Any = reference_type(annotation)
+        if reference is not None:
+            return f"{reference.name}({self.text(reference.key_annotation)})"
+        if is_record(annotation) or _is_enum(annotation):
+            return self._label(annotation)
+        if typing.get_origin(annotation) is not None:
+            return self._composed(typing.get_origin(annotation), typing.get_args(annotation))
+        return _PLAIN.get(annotation) or name_of(annotation)
+
+    def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> str:
+        if origin in (typing.Union, types.UnionType):
+            every = sorted(map(self.text, arguments), key=lambda one: (one == "None", one))
+            return " | ".join(every)
+        if origin is typing.Literal:
+            return f"Literal[{', '.join(sorted(map(repr, arguments)))}]"
+        inner = ["..." if one is Ellipsis else self.text(one) for one in arguments]
+        return f"{origin.__name__}[{', '.join(inner)}]"
+
+    def rest(self) -> list[str]:
+        """Return a line for each field and member of the types that were named, at any depth."""
+        lines: list[str] = []
+        for kind in self._waiting:  # which grows while fields are described
+            label = self._labels[kind]
+            if issubclass(kind, enum.Enum):
+                members = sorted(kind.__members__.items())
+                lines += [f"{label}.{name} = {one.value!r}" for name, one in members]
+                continue
+            hints = typing.get_type_hints(kind)
+            fields = [one.name for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+            lines += [f"{label}.{one}: {self.text(hints[one])}" for one in fields]
+        return lines
+
+    def _label(self, kind: type) -> str:
+        """Return a class's name; of two with the same one the second is numbered."""
+        if kind not in self._labels:
+            name = kind.__name__
+            same = sum(one.__name__ == name for one in self._labels)
+            self._labels[kind] = f"{name}#{same + 1}" if same else name
+            self._waiting.append(kind)
+        return self._labels[kind]
+
+
+def _is_enum(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, enum.Enum)
