@@ -67,7 +67,7 @@ class Line:
     inside: "list[Line]"
 
 
-Wider = make_dataclass("Line", [("colour", Colour), ("inside", list), ("count", int)])
+Wider: Any = make_dataclass("Line", [("colour", Colour), ("inside", list), ("count", int)])
 
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "swapped": ({"price": int, "stock": int}, {"stock": int, "price": int}),
@@ -200,7 +200,7 @@ def test_row_of_another_shape_is_no_outcome() -> None:
     app = App("shop", Item)
     kind = app.entities["Item"]
     stored = {"Item/good": kind.encode({"item_id": "good", "stock": 1}), "Item/bad": b"\x91\x01"}
-    executor = Executor(app, stored.get, Limits())  # type: ignore[arg-type]
+    executor = Executor(app, stored.get, Limits())
     for root, other in (("good", "bad"), ("bad", "good")):
         body, _ = app.request("Item", root, "look", (kind.of_text(other),))
         with pytest.raises(Diverged, match="Item 'bad' is stored in no shape"):

@@ -317,7 +317,7 @@ def test_request_must_lie_in_the_epoch_that_has_passed_it(data: Path) -> None:
     wrong(data, [row(16), row(17)], [], 17)
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         journal.commit(Commit(Epoch(9), {LogPartition(0): Lsn(18)}, (), 1))
-        rows = JournalRows(journal, None, lambda *_: None)
+        rows = JournalRows(load_app(SHOP), journal, None, lambda *_: None)
         found = list(rows.look([Unit(Epoch(7), Epoch(7), "7"), Unit(Epoch(8), Epoch(9), "8")]))
     assert [one.what for one in found if one.is_problem] == [
         "requests lie in other epochs than those that have passed them"
