@@ -34,6 +34,7 @@ ADVICE: Final = {
     "already-exists": "Choose another key, or leave the key out (-) to have one derived.",
     "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",
     "limit-exceeded": "Let the handler do less, or raise the limit that the message names.",
+    "internal": "Nothing of the request remains; penstock status shows the incident and its cause.",
     "readonly-violation": "Remove @readonly, or the change.",
     "operational": "Try again; requests keep their id and take effect once.",
     "log-unavailable": "Look at the disk of the data directory; then try again with the same id.",

@@ -126,6 +126,7 @@ def _worker(settings: bytes) -> "Worker":
         decoded = orders.decode_settings(settings)
         logs.configure("worker", decoded.log_format, decoded.log_level)
         _offer_to_memory_killer()
+        os.register_at_fork(after_in_child=_end_child)
         worker = _WORKERS[settings] = Worker(decoded)
         gc.collect()
         gc.freeze()  # Spark collects after every task; what lives on need not be walked
@@ -137,6 +138,11 @@ def _offer_to_memory_killer() -> None:
     """Let the system end a worker first where memory runs out: Spark starts another one."""
     with suppress(OSError):  # not Linux, or not allowed
         Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE)
+
+
+def _end_child() -> None:
+    """End a process that a handler has forked: it would go on with the task, on the same socket."""
+    os._exit(os.EX_OK)
 
 
 class Worker:
