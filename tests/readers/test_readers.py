@@ -85,6 +85,7 @@ def test_snapshot_is_read_with_its_types(found: Found) -> None:
     assert sea["tags"] == FILLED["tags"]
     assert float(sea["price"]) == 1.1
     assert sea["frame"]["wood"] == "oak"
+    assert {row.get("key"): row["value"] for row in sea["rooms"]} == FILLED["rooms"]
 
 
 def test_merged_journal_is_read_once(found: Found) -> None:

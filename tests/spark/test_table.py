@@ -16,9 +16,11 @@ from penstock.errors import ConfigError, QueryError
 from penstock.journal.delta import DeltaJournal
 from penstock.runtime.config import Config, ViewConfig
 from penstock.runtime.spark.session import start_session
+from penstock.state.text import DEPTH_MAX
 from penstock.views.history import history_of
 from penstock.views.question import Question
 from tests.unit.gallery import Written, app, state_of
+from tests.unit.test_shown_values import deep
 from tests.unit.test_view_tables import FILLED
 
 DAY_US = 86_400_000_000
@@ -33,7 +35,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         written = Written(journal)
         written.changes(("Painting", "full", state_of("Painting", **FILLED)))
         written.changes(("Painting", "plain", state_of("Painting")))
-        written.changes(("Painting", "full", state_of("Painting", number=2**64 - 1)))
+        hidden = {**FILLED, "number": 2**64 - 1, "anything": deep(DEPTH_MAX + 1)}
+        written.changes(("Painting", "full", state_of("Painting", **hidden)))
         written.changes(("Painting", "plain", None), ("Painting", "full", None))
     return folder
 
@@ -97,6 +100,10 @@ def test_types_are_those_of_spark(data: Path, session: SparkSession) -> None:
     assert types["offers"] == "map<string,bigint>"
     wide = dict(app.table("Painting", as_of=2, data=data, session=session).dtypes)
     assert wide["number"] == "decimal(38,0)"
+    assert wide["_unshown"] == "string"
+    assert types["coats"] == (
+        "array<struct<key:struct<_1:bigint,_2:string>,value:interval day to second>>"
+    )
 
 
 def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ class Painting:
     note: str | int | None = None
     anything: Any = None
     loose: dict = {}  # type: ignore[type-arg]
+    rooms: dict[str | None, int] = {}
+    coats: dict[tuple[int, str], timedelta] = {}
     Price: int = 0
 
 
@@ -107,9 +109,15 @@ class Written:
             )
         )
 
-    def requests(self, count: int, failure: Failure | None = None) -> Epoch:
+    def requests(
+        self,
+        count: int,
+        failure: Failure | None = None,
+        reply: bytes = b"\x07",
+        body: bytes | None = None,
+    ) -> Epoch:
         """Commit an epoch of so many requests."""
-        body, _ = app.request("Painter", 7, "create", (), {"name": "Ada"})
+        usual, _ = app.request("Painter", 7, "create", (), {"name": "Ada"})
         rows = [
             {
                 "epoch": self.epoch + 1,
@@ -117,9 +125,9 @@ class Written:
                 "lsn": self.lsn + index,
                 "request_id": f"r{self.lsn + index}",
                 "time_us": 1_000_000,
-                "request": body,
+                "request": usual if body is None else body,
                 "error": failure.code if failure else None,
-                "reply": encode_failure(failure) if failure else b"\x07",
+                "reply": encode_failure(failure) if failure else reply,
             }
             for index in range(count)
         ]

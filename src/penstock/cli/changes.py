@@ -20,7 +20,7 @@ from penstock.cli.sql import ASKED, ROWS_SHOWN, Shape, history_opened
 from penstock.errors import ConfigError
 from penstock.journal.delta import app_of
 from penstock.runtime.config import Config
-from penstock.state.column import json_text
+from penstock.state.text import json_text
 from penstock.views.format import encode, rows_of
 from penstock.views.question import Answer, Question
 

@@ -18,7 +18,7 @@ from penstock.engine.what_if import (
 )
 from penstock.runtime.history.rerun import plain_of
 from penstock.runtime.history.what_if import WhatIf
-from penstock.state.column import json_text
+from penstock.state.text import json_text
 from penstock.views.differing import AnswerDifference, Row, pairs_of
 
 _NOTHING: Final = "-"

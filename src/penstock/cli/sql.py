@@ -39,7 +39,7 @@ from penstock.runtime import presence
 from penstock.runtime.config import Config
 from penstock.runtime.loading import load_app
 from penstock.runtime.stores import open_journal
-from penstock.state.column import json_text
+from penstock.state.text import json_text
 from penstock.views.format import Format, encode, rows_of
 from penstock.views.history import History, history_of
 from penstock.views.question import Answer, AsOf, Question

@@ -1,53 +1,34 @@
-"""Columns: how an attribute's annotation becomes an SQL type, and its values a column of it.
+"""Columns: how values of a type become a column of SQL and of Arrow.
 
-Promises that no value is lost or rounded, and that building a column costs no Python per cell
-where the type allows: nested values are flattened by C loops (`zip`, `chain`), not visited.
+Promises that no value is lost or rounded, that a value which SQL cannot hold is refused by itself,
+and that building a column costs no Python per cell where the type allows: nested values are
+flattened by C loops (`zip`, `chain`), not visited.
 
-| annotation | SQL | remarks |
-|---|---|---|
-| int | BIGINT | HUGEINT once a value of the class needs it |
-| float, bool, str, bytes, date, time | DOUBLE, BOOLEAN, VARCHAR, BLOB, DATE, TIME | |
-| datetime | TIMESTAMP WITH TIME ZONE | an instant; one without a zone is taken as UTC |
-| timedelta | INTERVAL | VARCHAR (ISO 8601) once a value needs it |
-| Decimal | DECIMAL(38,12) | exact; VARCHAR once a value does not fit, as NaN does not |
-| UUID | UUID | |
-| Enum, Literal | BIGINT or VARCHAR | the value; JSON text where values are of several types |
-| a reference | the type of the other's key | |
-| list, tuple[T, ...] | T[] | |
-| set, frozenset | T[] | sorted where the attribute itself is the set |
-| tuple[A, B] | STRUCT(_1 A, _2 B) | |
-| dict[K, V] | MAP(K, V) | JSON text where K is no scalar |
-| a dataclass | STRUCT | JSON text where it holds itself |
-| T or None | T | nullable, as all columns are |
-| anything else | VARCHAR | JSON text |
-
-A class of which one value did not fit is *wide*: all its columns have the wider types from then on.
+Which annotation has which column is for `annotation`.
 """
 
-import dataclasses
-import enum
 import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.base.schema import is_record, reference_type
+from penstock.state.text import exact_json
 
-_encode_json: Final = msgspec.json.Encoder(enc_hook=str).encode
+_INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
+"""Intervals leave SQL in nanoseconds."""
 
 
 class TooNarrow(Exception):
-    """A value does not fit the column's narrow type; the class must become wide."""
+    """A value does not fit the column's type; where that is narrow, the class must become wide."""
 
 
 class Column(ABC):
@@ -103,6 +84,21 @@ class Scalar(Column):
             raise TooNarrow(str(error)) from error
 
 
+class Interval(Scalar):
+    """Durations."""
+
+    def __init__(self) -> None:
+        super().__init__("INTERVAL", pa.duration("us"), timedelta)
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        array = super().build(values)
+        least, most = pc.min_max(array.cast(pa.int64())).as_py().values()
+        if least is not None and max(-least, most) > _INTERVAL_MAX_US:
+            raise TooNarrow("a duration is longer than 292 years")
+        return array
+
+
 class Json(Column):
     """Values of no one type, as JSON text; None is NULL."""
 
@@ -112,7 +108,18 @@ class Json(Column):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return pa.array([None if one is None else json_text(one) for one in values], pa.string())
+        return pa.array([None if one is None else exact_json(one) for one in values], pa.string())
+
+
+class Reasons(Column):
+    """Why attributes of a row are NULL though they have values, as JSON text; mostly nothing."""
+
+    sql = "VARCHAR"
+    arrow = pa.string()
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return pa.array([exact_json(one) if one else None for one in values], pa.string())
 
 
 class Reference(Column):
@@ -135,7 +142,7 @@ class Lists(Column):
     def __init__(self, item: Column, *, ordered: bool) -> None:
         self.sql = f"{item.sql}[]"
         self.arrow = pa.list_(item.arrow)
-        self.wire = list[item.wire] | None  # type: ignore[name-defined]
+        self.wire = tuple[item.wire, ...] | None  # type: ignore[name-defined]
         self.cast = item.cast
         self.ordered = ordered
         self._item = item
@@ -149,7 +156,7 @@ class Lists(Column):
 
 
 class Maps(Column):
-    """Dictionaries."""
+    """Dictionaries whose keys SQL tells apart as Python does, and which are never None."""
 
     def __init__(self, key: Column, value: Column) -> None:
         self.sql = f"MAP({key.sql}, {value.sql})"
@@ -163,8 +170,22 @@ class Maps(Column):
         full = list(filter(None, values))
         offsets, mask = _offsets(values)
         keys = self._key.build(list(chain.from_iterable(full)))
+        if _may_coincide(self._key.arrow) and _coincide(keys, full):
+            raise TooNarrow("two keys of the dictionary are the same in SQL")
         inside = self._value.build(list(chain.from_iterable(one.values() for one in full)))
         return pa.MapArray.from_arrays(offsets, keys, inside, type=self.arrow, mask=mask)
+
+
+class Pairs(Lists):
+    """Other dictionaries: lists of keys and values."""
+
+    def __init__(self, key: Column, value: Column) -> None:
+        super().__init__(Structs([("key", key), ("value", value)], named=False), ordered=False)
+        self.wire = dict[key.wire, value.wire] | None  # type: ignore[name-defined]
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return super().build([None if one is None else one.items() for one in values])
 
 
 class Structs(Column):
@@ -197,31 +218,12 @@ class Structs(Column):
         return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
 
-def column_of(annotation: Any, *, wide: bool, inside: tuple[type, ...] = ()) -> Column:
-    """Return the column for an annotation; `inside` names the dataclasses around it."""
-    reference = reference_type(annotation)
-    if reference is not None:
-        key_annotation = reference.key_annotation  # type: ignore[attr-defined]
-        return Reference(column_of(key_annotation, wide=wide), key_annotation)
-    if isinstance(annotation, type) and typing.get_origin(annotation) is None:
-        return _plain(annotation, wide, inside)
-    return _nested(annotation, wide, inside)
-
-
 def keys_of(texts: Sequence[Any], annotation: Any) -> Sequence[Any]:
     """Return the keys with these texts; without an annotation the texts are the keys."""
     if annotation is None:
         return texts
     keys: Sequence[Any] = msgspec.convert(texts, annotation, strict=False)
     return keys
-
-
-def json_text(value: Any) -> str:
-    """Return a value as JSON; NaN is null, bytes are base64."""
-    try:
-        return _encode_json(value).decode()
-    except (TypeError, ValueError):  # a dictionary whose keys JSON does not know
-        return _encode_json(str(value)).decode()
 
 
 def quoted(name: str) -> str:
@@ -243,60 +245,6 @@ def distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _plain(annotation: type, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
-    if annotation in _SCALARS:
-        return _SCALARS[annotation](wide)
-    if is_record(annotation):
-        return _dataclass(annotation, wide, inside)
-    if issubclass(annotation, enum.Enum):
-        return _choice([one.value for one in annotation], wide)
-    return Json()
-
-
-def _nested(annotation: Any, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
-    def column(inner: Any) -> Column:
-        return column_of(inner, wide=wide, inside=inside)
-
-    arguments = typing.get_args(annotation)
-    match typing.get_origin(annotation):
-        case typing.Literal:
-            found = _choice(arguments, wide)
-        case typing.Union | types.UnionType:
-            members = [one for one in arguments if one is not type(None)]
-            found = column(members[0]) if len(members) == 1 else Json()
-        case origin if origin in (list, set, frozenset) or arguments[1:] == (Ellipsis,):
-            found = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
-        case origin if origin is tuple and arguments:
-            named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
-            found = Structs(named, named=False)
-        case origin if origin is dict:
-            key = column(arguments[0])
-            scalar = isinstance(key, Scalar | Reference)
-            found = Maps(key, column(arguments[1])) if scalar else Json()
-        case _:
-            found = Json()
-    return found
-
-
-def _dataclass(annotation: Any, wide: bool, inside: tuple[type, ...]) -> Column:  # noqa: FBT001 -- passed on
-    fields = dataclasses.fields(annotation)
-    names = [one.name for one in fields]
-    if annotation in inside or not fields or distinct(names) != names:
-        return Json()
-    hints = typing.get_type_hints(annotation)
-    inner = (*inside, annotation)
-    return Structs(
-        [(name, column_of(hints[name], wide=wide, inside=inner)) for name in names], named=True
-    )
-
-
-def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    kinds = {type(one) for one in values}
-    if len(kinds) == 1 and kinds <= {int, str}:
-        return _SCALARS[kinds.pop()](wide)
-    return Json()
-
-
 def _record(fields: Sequence[tuple[str, Column]]) -> Any:
     wires = [(name, column.wire) for name, column in fields]
     return typing.TypedDict("Record", dict(wires)) | None  # type: ignore[operator]
@@ -310,54 +258,15 @@ def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
     return pa.array(ends), pa.array(absent, pa.bool_()) if any(absent) else None
 
 
-def _instants(values: Sequence[Any]) -> Sequence[Any]:
-    return [
-        one.replace(tzinfo=UTC) if one is not None and one.tzinfo is None else one for one in values
-    ]
+def _may_coincide(kind: pa.DataType) -> bool:
+    """Say whether two keys that differ in Python can be one in SQL."""
+    times = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return bool(times or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _texts(values: Sequence[Any]) -> Sequence[Any]:
-    return [None if one is None else str(one) for one in values]
-
-
-def _durations(values: Sequence[Any]) -> Sequence[Any]:
-    return [None if one is None else str(msgspec.to_builtins(one)) for one in values]
-
-
-def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    if wide:
-        return Scalar("HUGEINT", pa.decimal128(38, 0), int, cast=True)
-    return Scalar("BIGINT", pa.int64(), int)
-
-
-def _exact(wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    if wide:
-        return Scalar("VARCHAR", pa.string(), Decimal, prepare=_texts)
-    return Scalar("DECIMAL(38,12)", pa.decimal128(38, 12), Decimal)
-
-
-def _duration(wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    if wide:
-        return Scalar("VARCHAR", pa.string(), timedelta, prepare=_durations)
-    return Scalar("INTERVAL", pa.duration("us"), timedelta)
-
-
-def _always(*arguments: Any, **options: Any) -> Callable[[bool], Column]:
-    return lambda _wide: Scalar(*arguments, **options)
-
-
-_SCALARS: Final[dict[type, Callable[[bool], Column]]] = {
-    int: _integer,
-    Decimal: _exact,
-    timedelta: _duration,
-    float: _always("DOUBLE", pa.float64(), float),
-    bool: _always("BOOLEAN", pa.bool_(), bool),
-    str: _always("VARCHAR", pa.string(), str),
-    bytes: _always("BLOB", pa.binary(), bytes),
-    date: _always("DATE", pa.date32(), date),
-    time: _always("TIME", pa.time64("us"), time),
-    datetime: _always(
-        "TIMESTAMP WITH TIME ZONE", pa.timestamp("us", "UTC"), datetime, prepare=_instants
-    ),
-    UUID: _always("UUID", pa.string(), str, cast=True, prepare=_texts),
-}
+def _coincide(keys: pa.Array, full: Sequence[Any]) -> bool:
+    """Say whether a dictionary has two keys that are one in SQL."""
+    owners = np.repeat(np.arange(len(full)), [len(one) for one in full])
+    codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    pairs = owners * (len(keys) + 1) + codes
+    return bool(len(np.unique(pairs)) < len(pairs))

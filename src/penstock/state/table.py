@@ -5,13 +5,16 @@ values become columns.
 
 An entity's table is named as its class, its columns as the key and the attributes, in the order of
 declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`).
+
+No value stops a table: one that no column can show is NULL in its row, and the column `_unshown`,
+which wide tables have, says why, as JSON: `{"note": "it is nested more than 100 levels deep"}`.
 """
 
 import struct
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +22,26 @@ import pyarrow as pa
 from penstock.errors import Diverged
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.state.column import Column, column_of, distinct, keys_of, quoted
+from penstock.state.annotation import column_of
+from penstock.state.column import Column, Reasons, TooNarrow, distinct, keys_of, quoted
+
+UNSHOWN: Final = "_unshown"
+_UNFIT: Final = (
+    TooNarrow,
+    pa.ArrowException,
+    ArithmeticError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    LookupError,
+)
+"""What building a column may raise because of its values; `MemoryError` is none of them."""
+
+_ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_WHY_MAX: Final = 200
+
+Reason = dict[str, str]
+"""Column to why it is NULL."""
 
 
 class EntityTable:
@@ -29,20 +51,19 @@ class EntityTable:
         self.kind = kind
         self.name = name
         self.wide = wide
-        self.columns: list[tuple[str, Column]] = [
-            (column_name, column)
-            for column_name, column in zip(
-                distinct([kind.key_name, *kind.attributes]),
-                [
-                    column_of(kind.key_annotation, wide=wide),
-                    *(column_of(one, wide=wide) for one in kind.attributes.values()),
-                ],
-                strict=True,
-            )
+        columns = [
+            column_of(kind.key_annotation, wide=wide),
+            *(column_of(one, wide=wide) for one in kind.attributes.values()),
         ]
+        names = [kind.key_name, *kind.attributes]
+        if wide:
+            columns.append(Reasons())
+            names.append(UNSHOWN)
+        self.columns = list(zip(distinct(names), columns, strict=True))
         self.key = self.columns[0][0]
+        self._attributes = self.columns[1 : len(kind.attributes) + 1]
         self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
-        wires = tuple(column.wire for _, column in self.columns[1:])
+        wires = tuple(column.wire for _, column in self._attributes)
         row: Any = types.GenericAlias(tuple, (Literal[kind.shape.tag], *wires))
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
 
@@ -52,33 +73,109 @@ class EntityTable:
         return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
 
     def keys(self, texts: Sequence[str]) -> pa.Table:
-        """Return a table of keys, from their texts."""
-        column = self.columns[0][1]
-        return pa.table({self.key: column.build(keys_of(texts, self._keys))})
+        """Return a table of keys, from their texts.
+
+        Raises:
+            TooNarrow: A key wants the wide types.
+            Diverged: A key is not of this class as it is declared now.
+        """
+        return pa.table({self.key: self._built_keys(texts)})
 
     def rows(self, texts: Sequence[str], states: Sequence[bytes]) -> pa.Table:
         """Return rows from keys' texts and states as the journal has them.
 
         Raises:
-            TooNarrow: A value wants the wide types.
+            TooNarrow: A value wants the wide types; never where the table is wide.
             Diverged: A state is of another shape than this class, or does not fit it.
         """
+        try:
+            arrays = self._at_once(texts, states)
+        except MemoryError:
+            raise
+        except _UNFIT as error:
+            if not self.wide:
+                raise TooNarrow(str(error)) from error
+            arrays = self._one_by_one(texts, states)
+        return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
+
+    def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
         try:
             decoded = self._decode(array_header(len(states)) + b"".join(states))
         except msgspec.MsgspecError as error:
             for text, state in zip(texts, states, strict=True):
                 self.kind.check_shape(text, state)
-            raise Diverged(
-                f"the journal holds a {self.kind.name} that does not fit its class: {error}"
-            ) from error
+            raise self._diverged(error) from error
         parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
         if not decoded:
-            parts = [()] * len(self.kind.attributes)
-        values = [keys_of(texts, self._keys), *parts]
+            parts = [()] * len(self._attributes)
         arrays = [
-            column.build(part) for (_, column), part in zip(self.columns, values, strict=True)
+            column.build(part) for (_, column), part in zip(self._attributes, parts, strict=True)
         ]
-        return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
+        reasons = [pa.nulls(len(states), pa.string())] if self.wide else []
+        return [self._built_keys(texts), *arrays, *reasons]
+
+    def _one_by_one(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
+        """Build the columns without the values that do not fit them."""
+        reasons: list[Reason] = [{} for _ in states]
+        for text, state in zip(texts, states, strict=True):
+            self.kind.check_shape(text, state)
+        rows = [self._row(state, reason) for state, reason in zip(states, reasons, strict=True)]
+        arrays = []
+        for place, (name, column) in enumerate(self._attributes):
+            values = [row[place] for row in rows]
+            for index, why in list(_misfits(column, values)):
+                values[index] = None
+                reasons[index][name] = why
+            arrays.append(column.build(values))
+        return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
+
+    def _row(self, state: bytes, reason: Reason) -> list[Any]:
+        """Decode the attributes of one entity, each by itself."""
+        values = []
+        try:
+            _, *raws = _ROW.decode(state)  # without the tag
+            for (name, column), raw in zip(self._attributes, raws, strict=True):
+                try:
+                    values.append(msgspec.msgpack.decode(raw, type=column.wire))
+                except RecursionError as error:
+                    values.append(None)
+                    reason[name] = _why(error)
+        except msgspec.MsgspecError as error:
+            raise self._diverged(error) from error
+        return values
+
+    def _built_keys(self, texts: Sequence[str]) -> pa.Array:
+        try:
+            return self.columns[0][1].build(keys_of(texts, self._keys))
+        except (TooNarrow, msgspec.MsgspecError) as error:
+            if isinstance(error, TooNarrow) and not self.wide:
+                raise
+            raise self._diverged(error) from error
+
+    def _diverged(self, error: Exception) -> Diverged:
+        return Diverged(
+            f"the journal holds a {self.kind.name} that does not fit its class: {error}"
+        )
+
+
+def _misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the places of the values that do not fit a column, and why; halves that do cost little."""
+    try:
+        column.build(values)
+    except MemoryError:
+        raise
+    except _UNFIT as error:
+        if len(values) == 1:
+            yield start, _why(error)
+            return
+        middle = len(values) // 2
+        yield from _misfits(column, values[:middle], start)
+        yield from _misfits(column, values[middle:], start + middle)
+
+
+def _why(error: Exception) -> str:
+    """Return a reason that does not depend on where a row is built."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_WHY_MAX]
 
 
 def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from penstock.errors import QueryError
 from penstock.model.application import App
-from penstock.state.column import json_text
 from penstock.state.table import tables_of
+from penstock.state.text import json_text
 from penstock.views import seal
 from penstock.views.as_of import Statement
 from penstock.views.connection import isolated

@@ -21,11 +21,11 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal, PartKind
 from penstock.model.application import App
-from penstock.state.column import TooNarrow, quoted
-from penstock.state.rewind import Rewound
+from penstock.state.column import quoted
+from penstock.state.rewind import Rewound, typed
 from penstock.state.table import EntityTable, tables_of
 from penstock.views.connection import given
-from penstock.views.table import selected
+from penstock.views.table import selected, widened
 
 _COLUMNS: Final = ("epoch", "entity", "key", "state")
 _KEPT: Final = ("epoch", "key", "state")
@@ -87,7 +87,7 @@ def feed_of(
     places = pa.array(np.arange(changes.num_rows))
     present = pc.is_valid(changes["state"]).combine_chunks()
     states = changes.filter(present)
-    after = _typed(app, entity, states) if states.num_rows else None
+    after = typed(app, entity, states) if states.num_rows else None
     found = before() if changes.num_rows and span.first > 0 else None
     wide = any(one is not None and one.table.wide for one in (after, found))
     table = tables_of(app, [entity] if wide else [])[entity]
@@ -118,16 +118,6 @@ def _changes(journal: Journal, entity: str, span: Span, bytes_max: int) -> pa.Ta
     return pa.concat_tables(found).sort_by(_ORDER)
 
 
-def _typed(app: App, entity: str, states: pa.Table) -> Rewound:
-    keys, values = states["key"].to_pylist(), states["state"].to_pylist()
-    table = tables_of(app)[entity]
-    try:
-        return Rewound(table, table.rows(keys, values))
-    except TooNarrow:
-        table = tables_of(app, [entity])[entity]
-        return Rewound(table, table.rows(keys, values))
-
-
 def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> None:
     """Make the table of a feed, under a name that is quoted already."""
     table, key = feed.table, quoted(feed.table.key)
@@ -144,15 +134,13 @@ def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> 
     with given(connection, feed.steps) as source:
         run(f"INSERT INTO {_STEPS} SELECT * FROM {source}")
     if feed.after is not None:
-        with given(
-            connection, feed.after.rows.append_column(_PLACE.strip('"'), feed.places)
-        ) as source:
-            run(
-                f"INSERT INTO {_STATES} SELECT {_PLACE}, {selected(feed.after.table)} FROM {source}"
-            )
+        rows = feed.after.rows.append_column(_PLACE.strip('"'), feed.places)
+        with given(connection, rows) as source:
+            chosen = _chosen(feed.after.table, table)
+            run(f"INSERT INTO {_STATES} SELECT {_PLACE}, {chosen} FROM {source}")
     if feed.before is not None:
         with given(connection, feed.before.rows) as source:
-            typed_rows = f"(SELECT {selected(feed.before.table)} FROM {source})"
+            typed_rows = f"(SELECT {_chosen(feed.before.table, table)} FROM {source})"
             run(
                 f"INSERT INTO {_BEFORE} SELECT * FROM {typed_rows} "
                 f"WHERE {key} IN (SELECT key FROM {_STEPS})"
@@ -160,6 +148,10 @@ def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> 
     run(f"INSERT INTO {target} {_joined(table)}")
     for name in (_STEPS, _STATES, _BEFORE):
         run(f"DROP TABLE {name}")
+
+
+def _chosen(given_: EntityTable, table: EntityTable) -> str:
+    return selected(given_) if given_.wide == table.wide else widened(given_, table)
 
 
 def _joined(table: EntityTable) -> str:

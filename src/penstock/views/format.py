@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from penstock.errors import QueryError
-from penstock.state.column import json_text
+from penstock.state.text import json_text
 from penstock.views.question import Answer
 
 EPOCH: Final = b"penstock.epoch"

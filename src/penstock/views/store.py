@@ -43,6 +43,7 @@ from penstock.views.table import (
     reply_rows,
     request_rows,
     selected,
+    widened,
 )
 
 _log = logging.getLogger(__name__)
@@ -332,12 +333,13 @@ class Store:
     def _widen(self, name: str) -> EntityTable:
         """Give a class the wider types; what it holds is copied."""
         wide = sorted([one for one, table in self.tables.items() if table.wide] + [name])
-        table = tables_of(self._app, wide)[name]
+        narrow, table = self.tables[name], tables_of(self._app, wide)[name]
         target = quoted(table.name)
         run = self._connection.execute
         run(f"ALTER TABLE {target} RENAME TO {quoted(f'{table.name} narrow')}")
         run(f"CREATE TABLE {target}({table.definition})")
-        run(f"INSERT INTO {target} SELECT * FROM {quoted(f'{table.name} narrow')}")
+        former = quoted(f"{table.name} narrow")
+        run(f"INSERT INTO {target} SELECT {widened(narrow, table)} FROM {former}")
         run(f"DROP TABLE {quoted(f'{table.name} narrow')}")
         run(f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()])
         self.tables[name] = table

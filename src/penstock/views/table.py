@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
-from penstock.state.column import json_text, quoted
-from penstock.state.table import EntityTable, array_header, tables_of
+from penstock.state.column import quoted
+from penstock.state.table import UNSHOWN, EntityTable, array_header, tables_of
+from penstock.state.text import Unshowable, json_text
 
 SYSTEM: Final = "penstock"
 """The schema of Penstock's own tables."""
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Of all tables together: a view made with another one is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
@@ -31,6 +32,7 @@ SYSTEM_TABLES: Final[Mapping[str, str]] = {
 }
 """Name to columns."""
 
+_TOO_DEEP: Final = "it is nested too deeply"
 _INSTANTS: Final = pa.timestamp("us", "UTC")
 
 
@@ -46,6 +48,18 @@ def selected(table: EntityTable, count: int | None = None) -> str:
     chosen = []
     for name, column in table.columns[:count]:
         value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
+        value = f"list_sort({value})" if column.ordered else value
+        chosen.append(f"{value} AS {quoted(name)}")
+    return ", ".join(chosen)
+
+
+def widened(table: EntityTable, wide: EntityTable) -> str:
+    """Return what turns the rows of a table into those of the same class's wide one."""
+    columns = dict(table.columns)
+    chosen = []
+    for name, column in wide.columns:
+        value = quoted(name) if name in columns else "NULL"
+        value = f"CAST({value} AS {column.sql})"
         value = f"list_sort({value})" if column.ordered else value
         chosen.append(f"{value} AS {quoted(name)}")
     return ", ".join(chosen)
@@ -76,7 +90,7 @@ def request_rows(transactions: pa.Table) -> pa.Table:
         pa.array([one.entity or None for one in calls], pa.string()),
         pa.array([one.key for one in calls], pa.string()),
         pa.array([one.method for one in calls], pa.string()),
-        pa.array([json_text(_arguments(one)) for one in calls], pa.string()),
+        pa.array([_text(_arguments(one)) for one in calls], pa.string()),
     ]
     names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
     return pa.Table.from_arrays(named, names=names)
@@ -85,14 +99,14 @@ def request_rows(transactions: pa.Table) -> pa.Table:
 def reply_rows(transactions: pa.Table) -> pa.Table:
     """Return rows of `replies` from rows of the journal's transactions."""
     replies = transactions["reply"].to_pylist()
-    decoded = _decode_values(array_header(len(replies)) + b"".join(replies))
+    decoded = _values(replies)
     errors = transactions["error"].to_pylist()
     failures = [
         value if error is not None else (None, None, None)
         for error, value in zip(errors, decoded, strict=True)
     ]
     values = [
-        None if error is not None else json_text(value)
+        None if error is not None else _text(value)
         for error, value in zip(errors, decoded, strict=True)
     ]
     columns = [
@@ -122,7 +136,7 @@ def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
 def _calls(bodies: Sequence[bytes]) -> list[_Call]:
     try:
         return _decode_calls(array_header(len(bodies)) + b"".join(bodies))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return [_call(one) for one in bodies]
 
 
@@ -130,8 +144,30 @@ def _call(body: bytes) -> _Call:
     """Read a body; one that is no request was answered with an error, and is listed empty."""
     try:
         return _decode_call(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _NO_CALL
+
+
+def _values(replies: Sequence[bytes]) -> list[Any]:
+    try:
+        return _decode_values(array_header(len(replies)) + b"".join(replies))
+    except RecursionError:
+        return [_value(one) for one in replies]
+
+
+def _value(reply: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(reply)
+    except RecursionError:
+        return {UNSHOWN: _TOO_DEEP}
+
+
+def _text(value: object) -> str:
+    """Return JSON of a value, or of the reason why there is none."""
+    try:
+        return json_text(value)
+    except (RecursionError, Unshowable) as error:
+        return json_text({UNSHOWN: str(error) if isinstance(error, Unshowable) else _TOO_DEEP})
 
 
 def _arguments(call: _Call) -> object:

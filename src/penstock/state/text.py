@@ -1,0 +1,98 @@
+"""Values as text, for the columns of SQL that have no type of their own for them.
+
+Promises one text for one value, in whichever way it comes into a table: as it is built here, or as
+SQL converts it when the column's type becomes a wider one.
+"""
+
+import math
+from datetime import timedelta
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+
+_PLACES: Final = Decimal("1E-12")
+_NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
+_MICROSECOND: Final = timedelta(microseconds=1)
+_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_NESTED: Final = frozenset({list, tuple, dict})
+_AS_IS: Final = frozenset({str, int, bool, bytes, type(None)})
+_TEXT: Final = frozenset({str})
+
+DEPTH_MAX: Final = 100
+"""Levels of lists and dictionaries that are shown; what is deeper, many readers of JSON refuse."""
+
+
+def _named(value: object) -> str:
+    """Write what JSON does not know; of what it knows, only keys come here."""
+    if value is None or isinstance(value, tuple):
+        raise TypeError("JSON has no such keys")
+    return str(value)
+
+
+_encode_json: Final = msgspec.json.Encoder(enc_hook=_named).encode
+
+
+class Unshowable(ValueError):
+    """A value has no text; says why."""
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, fast; NaN is null, bytes are base64.
+
+    Raises:
+        RecursionError, Unshowable: It is nested too deeply.
+    """
+    try:
+        return _encode_json(value).decode()
+    except (TypeError, ValueError):  # a dictionary whose keys JSON does not know
+        return exact_json(value)
+
+
+def exact_json(value: Any) -> str:
+    """Return a value as JSON that loses nothing of it.
+
+    NaN and the infinities are text, and a dictionary of which a key is not text is a list of pairs.
+
+    Raises:
+        Unshowable: It is nested too deeply.
+    """
+    return _encode_json(value if type(value) in _AS_IS else _exact(value, 0)).decode()
+
+
+def _exact(value: Any, depth: int) -> Any:
+    """Return what JSON shows exactly; what it does already, most of all, is passed over quickly."""
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else _FLOATS[repr(value)]
+    if kind not in _NESTED:
+        return value
+    if depth == DEPTH_MAX:
+        raise Unshowable(f"it is nested more than {DEPTH_MAX} levels deep")
+    if kind is not dict:
+        return [one if type(one) in _AS_IS else _exact(one, depth + 1) for one in value]
+    if set(map(type, value)) <= _TEXT:
+        return {
+            name: one if type(one) in _AS_IS else _exact(one, depth + 1)
+            for name, one in value.items()
+        }
+    return [[_exact(name, depth + 1), _exact(one, depth + 1)] for name, one in value.items()]
+
+
+def decimal_text(value: Decimal) -> str:
+    """Return a decimal as text: as SQL writes a DECIMAL(38,12), or in full where that is too narrow."""
+    try:
+        narrow = value.quantize(_PLACES, context=_NARROW)
+    except DecimalException:
+        return str(value)
+    return format(narrow if narrow else abs(narrow), "f")
+
+
+def duration_text(value: timedelta) -> str:
+    """Return a duration as SQL writes an INTERVAL of hours: `-71:59:59.5`."""
+    microseconds = abs(value) // _MICROSECOND
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    hours, rest = divmod(seconds, 3_600)
+    minus = "-" if value < timedelta() else ""
+    decimals = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"{minus}{hours:02}:{rest // 60:02}:{rest % 60:02}{decimals}"
