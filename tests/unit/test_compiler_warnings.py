@@ -4,16 +4,21 @@
 # mypy: disable-error-code="attr-defined"
 
 import datetime
+import gc
+import locale
 import os
 import random
+import signal
 import smtplib
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -202,3 +207,22 @@ def test_special_methods_are_warned_of() -> None:
 
     (warning,) = compile_app(App("test", Box)).warnings
     assert warning.message == "calls through __len__ are not in the plan"
+
+
+def test_changes_of_the_process_are_warned_of() -> None:
+    """Settings that other transactions share, and the locale, are named."""
+
+    def root() -> None:
+        sys.setswitchinterval(1)
+        gc.disable()
+        warnings.simplefilter("error")
+        signal.alarm(1)
+        locale.setlocale(locale.LC_ALL, "C")
+
+    assert [message.partition(" ")[0] for message in warnings_of(root)] == [
+        "sys.setswitchinterval",
+        "gc.disable",
+        "warnings.simplefilter",
+        "signal.alarm",
+        "locale.setlocale",
+    ]

@@ -19,6 +19,8 @@ OUTSIDE: Final = (
     "call it outside of handlers and pass its result in the request"
 )
 
+_SETTING: Final = "changes its process, which other transactions share; the change is taken back"
+
 _OPENS: Final = ("_io", "io", "codecs", "gzip", "bz2", "lzma", "tarfile", "wave")
 _PATH: Final = (
     *("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch", "mkdir", "rmdir"),
@@ -46,6 +48,14 @@ _BY_NAME: Final = {
     ("uuid", "uuid4"): _ID,
     ("random", "Random"): "",  # a generator with a seed of one's own
     ("time", "struct_time"): "",
+    ("sys", "setrecursionlimit"): _SETTING,
+    ("sys", "setswitchinterval"): _SETTING,
+    ("sys", "set_int_max_str_digits"): _SETTING,
+    ("sys", "settrace"): _SETTING,
+    ("sys", "setprofile"): _SETTING,
+    ("warnings", "simplefilter"): _SETTING,
+    ("warnings", "filterwarnings"): _SETTING,
+    ("warnings", "resetwarnings"): _SETTING,
     ("time", "strftime"): "",
     ("time", "strptime"): "",
 }
@@ -76,6 +86,12 @@ _BY_MODULE: Final = {
     "os": _SURROUNDINGS,
     "posix": _SURROUNDINGS,
     "platform": _SURROUNDINGS,
+    "locale": _SURROUNDINGS,
+    "_locale": _SURROUNDINGS,
+    "gc": _SETTING,
+    "signal": _SETTING,
+    "_signal": _SETTING,
+    "resource": _SETTING,
     **dict.fromkeys(_OUTSIDE_MODULES, OUTSIDE),
 }
 

@@ -17,9 +17,10 @@ from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
+from penstock.engine.isolation import Isolation
 from penstock.errors import LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
-from penstock.model.context import Read, Transaction, activate, deactivate
+from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
 from penstock.model.request import Failure, Request, decode_request, encode_failure
@@ -67,12 +68,15 @@ class Outcome(NamedTuple):
 
 
 _NOTHING: Final[dict[EntityKey, bytes | None]] = {}
+_Processed = tuple[bytes, dict[EntityKey, bytes | None], Failure | None]
+"""Reply, writes, failure."""
 
 
 class Executor:
     """Runs the requests of one application against one `read` function.
 
     Attributes:
+        isolation: Keeps what a handler does to its process from those after it.
         interrupted: Set by whoever raises `Interrupted`, so that a handler which swallows it is
             still undone.
         escaped: The key that the last run escaped on, if it did; `read` sets it when it raises
@@ -92,6 +96,7 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
+        self.isolation = Isolation(app.context, limits.depth)
         self.interrupted: str | None = None
         self.escaped: EntityKey | None = None
         self.touched: tuple[EntityKey, ...] = ()
@@ -115,20 +120,9 @@ class Executor:
         """
         self._forget()
         txn = Transaction(request_id, time_us, self._read, self._app.entities)
-        token = activate(txn)
         self.runs += 1
-        reply, writes = b"", _NOTHING
-        failure: Failure | None = None
-        try:
-            self.running = True
-            try:
-                reply, writes = self._call(body, txn)
-            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
-                failure = self._describe(raised)
-            self._end(txn)
-        except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
-            self._end(txn)
-        deactivate(token)
+        reply, writes, failure = self.isolation.context().run(self._process, body, txn)
+        self.isolation.leave()
         if self.stopped:
             self.stopped = False
             raise KeyboardInterrupt
@@ -138,6 +132,25 @@ class Executor:
         if failure is not None:
             return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
         return Outcome(None, reply, self.touched, writes)
+
+    def _process(self, body: bytes, txn: Transaction) -> _Processed:
+        """Run a transaction in a context of its own, and say how it ended."""
+        activate(txn)
+        self.isolation.enter()
+        reply, writes = b"", _NOTHING
+        failure: Failure | None = None
+        try:
+            self.running = True
+            try:
+                reply, writes = self._call(body, txn)
+            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
+                self.isolation.restore_names()
+                failure = self._describe(raised)
+            self._end(txn)
+        except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
+            self.isolation.restore_names()
+            self._end(txn)
+        return reply, writes, failure
 
     def _forget(self) -> None:
         self.interrupted = self.escaped = self.raised = self.root = None

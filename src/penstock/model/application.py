@@ -4,10 +4,12 @@ Building an application resolves every annotation and reports everything wrong i
 `DefinitionError`. A built application is immutable: it is the meaning of its requests.
 """
 
+import decimal
 import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from inspect import Parameter
 from typing import Any, ClassVar, Final
 
@@ -31,6 +33,7 @@ class App:
 
     Attributes:
         name: Identifies the application in its journal.
+        context: The context variables as they were when it was built; handlers begin with these.
         entities: Class name to description.
         functions: Name to signature of the functions that requests may call.
         routes: The paths of its own, as `@route` maps them.
@@ -65,6 +68,10 @@ class App:
         for kind in self.entities.values():
             kind.settle()
         self.shapes: dict[str, Shape] = {one.name: one.shape for one in self.entities.values()}
+        self.context = copy_context()
+        chosen = decimal.getcontext().copy()
+        chosen.clear_flags()
+        self.context.run(decimal.setcontext, chosen)
 
     def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
         declaration = declaration_of(cls)

@@ -46,7 +46,6 @@ _set: Final = object.__setattr__
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
 activate = _ACTIVE.set
-deactivate = _ACTIVE.reset
 
 
 def current() -> "Transaction":

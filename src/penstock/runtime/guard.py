@@ -19,6 +19,7 @@ from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.failure import Interrupted
+from penstock.runtime.process import ProcessSettings
 
 T = TypeVar("T")
 
@@ -46,20 +47,20 @@ class Guard:
         self._timed = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
-        self._depth_before = sys.getrecursionlimit()
-        sys.setrecursionlimit(_depth() + self._limits.depth)
+        self._executor.isolation.begin()
         if self._timed:
+            self._process = ProcessSettings()
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
             self._limit_memory()
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, self._stop)
-            seconds = self._limits.time_ms / 1_000 / TICKS
+            self._tick_s = self._limits.time_ms / 1_000 / TICKS
             self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
                 faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
             signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
-            self._timer_before = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+            self._timer_before = signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
         return self
 
     def __exit__(
@@ -77,14 +78,26 @@ class Guard:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
-        sys.setrecursionlimit(self._depth_before)
+            self._process.restore()
+        self._executor.isolation.end()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield what is to be run, so that no transaction pays for the memory of those before it."""
         for index, item in enumerate(items):
-            if self._timed and index % RENEW_EVERY == 0:
-                self._limit_memory()
+            if index % RENEW_EVERY == 0:
+                self._executor.isolation.restore_names()
+                self._executor.isolation.collect()
+                if self._timed:
+                    self._renew()
             yield item
+
+    def _renew(self) -> None:
+        """Put back what handlers may have switched off, and look at what the process has by now."""
+        self._limit_memory()
+        if signal.getsignal(signal.SIGALRM) != self._tick:
+            signal.signal(signal.SIGALRM, self._tick)
+        if not signal.getitimer(signal.ITIMER_REAL)[1]:
+            signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
 
     def _limit_memory(self) -> None:
         soft, hard = _data_bytes() + self._limits.memory_bytes, self._memory_before[1]
@@ -108,15 +121,6 @@ class Guard:
         if self._strikes >= TICKS:
             executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"
             raise Interrupted(executor.interrupted)
-
-
-def _depth() -> int:
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 -- the only way to count frames
-    count = 0
-    while frame is not None:
-        frame = frame.f_back
-        count += 1
-    return count
 
 
 def _data_bytes() -> int:
