@@ -2,30 +2,21 @@
 
 Each transaction runs in a context of its own (`contextvars`), a copy of the one in which the
 application was built, with a decimal context of its own. Cheap settings of the interpreter are
-looked at behind each transaction, and put back where they differ. Inside transactions changes of the
-environment, of the locale and of Python's built-in names are refused, and cyclic garbage waits, so
-that finalizers of one transaction never run inside another.
+looked at behind each transaction, and put back where they differ. Cyclic garbage waits, so that
+finalizers of one transaction never run inside another.
 
-The interpreter's settings are touched between `begin` and `end` alone. What costs a look at the
-operating system is left to `runtime.guard`; what nobody looks at is in docs/GUIDE.md.
+The interpreter's settings are touched between `begin` and `end` alone. Settings of the operating system
+are left to `runtime.process`; docs/GUIDE.md lists what nobody looks at.
 """
 
 import builtins
 import decimal
 import gc
-import locale
-import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
 from contextvars import Context
-from functools import cache
-from types import ModuleType
 from typing import Any, Final
-
-from penstock.errors import UserError
-from penstock.model.context import active
 
 _DEPTH: Final = re.compile(r"at the recursion depth (\d+)")
 _collects: Final = gc.isenabled
@@ -36,13 +27,6 @@ _trace: Final = sys.gettrace
 _profile: Final = sys.getprofile
 _NAMES: Final = vars(builtins)
 _DECIMAL: Final = "decimal_context"
-_REFUSED: Final = (
-    (os, "putenv", "the environment"),
-    (os, "unsetenv", "the environment"),
-    (locale, "_setlocale", "the locale"),
-)
-"""What may not be called in a transaction; `os.environ` and `locale.setlocale` end in these. They are
-replaced once for the process; outside of transactions they do what they did."""
 
 
 class Isolation:
@@ -80,7 +64,6 @@ class Isolation:
         self._settings = ()
         self._watching = (_trace(), _profile())
         self._begun = True
-        _refuse()
         gc.disable()
 
     def end(self) -> None:
@@ -163,44 +146,6 @@ def _settings() -> tuple[Any, ...]:
 
 class _Garbage:
     """Something to allocate."""
-
-
-@cache
-def _refuse() -> None:
-    """Let each function that ends in a change of the process refuse it in a transaction."""
-    for module, name, what in _REFUSED:
-        setattr(module, name, _refusing(getattr(module, name), what))
-    builtins.__class__ = _Builtins
-
-
-def _refusing(allowed: Callable[..., Any], what: str) -> Callable[..., Any]:
-    def refuse(*arguments: Any) -> Any:
-        asks = allowed.__name__ == "setlocale" and (len(arguments) < 2 or arguments[1] is None)
-        if not asks:
-            _check_outside(what)
-        return allowed(*arguments)
-
-    return refuse
-
-
-class _Builtins(ModuleType):
-    """The class of the module `builtins`: its names cannot be replaced in a transaction."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        _check_outside("Python's built-in names")
-        super().__setattr__(name, value)
-
-    def __delattr__(self, name: str) -> None:
-        _check_outside("Python's built-in names")
-        super().__delattr__(name)
-
-
-def _check_outside(what: str) -> None:
-    if active() is not None:
-        raise UserError(
-            f"a handler cannot change {what}, which other transactions see; "
-            "set it before the process starts"
-        )
 
 
 def _depth() -> int:

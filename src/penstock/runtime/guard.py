@@ -19,7 +19,7 @@ from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.failure import Interrupted
-from penstock.runtime.process import ProcessSettings
+from penstock.runtime.process import ProcessSettings, refuse_changes
 
 T = TypeVar("T")
 
@@ -47,6 +47,7 @@ class Guard:
         self._timed = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
+        refuse_changes()
         self._executor.isolation.begin()
         if self._timed:
             self._process = ProcessSettings()

@@ -1,12 +1,30 @@
 """Settings of the process that a handler can change, and that cost too much to look at each time.
 
-They are put back behind the last transaction, before Penstock itself goes on. The functions for that
-are taken when this module is imported, so that a handler which replaces them replaces nothing here.
+Changes of the environment, of the locale and of Python's built-in names are refused. Others are put
+back behind the last transaction, before Penstock itself goes on. The functions for that are taken when
+this module is imported, so that a handler which replaces them replaces nothing here.
 """
 
+import builtins
+import locale
+import os
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from os import chdir, getcwd, umask
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
+
+from penstock.errors import UserError
+from penstock.model.context import active
+
+_REFUSED: Final = (
+    (os, "putenv", "the environment"),
+    (os, "unsetenv", "the environment"),
+    (locale, "_setlocale", "the locale"),
+)
+"""What may not be called in a transaction; `os.environ` and `locale.setlocale` end in these. They are
+replaced once for the process; outside of transactions they do what they did."""
 
 _PRIVATE: Final = 0o077
 
@@ -27,3 +45,41 @@ class ProcessSettings:
         with suppress(OSError):
             if self._folder is not None and getcwd() != self._folder:  # noqa: PTH109
                 chdir(self._folder)
+
+
+@cache
+def refuse_changes() -> None:
+    """Let each function that ends in a change of the process refuse it in a transaction."""
+    for module, name, what in _REFUSED:
+        setattr(module, name, _refusing(getattr(module, name), what))
+    builtins.__class__ = _Builtins
+
+
+def _refusing(allowed: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any) -> Any:
+        asks = allowed.__name__ == "setlocale" and (len(arguments) < 2 or arguments[1] is None)
+        if not asks:
+            _check_outside(what)
+        return allowed(*arguments)
+
+    return refuse
+
+
+class _Builtins(ModuleType):
+    """The class of the module `builtins`: its names cannot be replaced in a transaction."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _check_outside("Python's built-in names")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _check_outside("Python's built-in names")
+        super().__delattr__(name)
+
+
+def _check_outside(what: str) -> None:
+    if active() is not None:
+        raise UserError(
+            f"a handler cannot change {what}, which other transactions see; "
+            "set it before the process starts"
+        )
