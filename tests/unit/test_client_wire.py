@@ -209,6 +209,14 @@ def test_every_error_comes_back_as_its_class(code: str) -> None:
         assert (error.kind, str(error)) == ("OutOfStock", "OutOfStock: i1")
 
 
+def test_a_code_of_the_application_is_an_abort() -> None:
+    """A reply with a code that an exception class of the application brought is an abort."""
+    told = b'{"error":{"code":"sold-out","kind":"SoldOut","message":"i1"}}'
+    error = error_of(Answer(400, {"penstock-epoch": "7"}, told))
+    assert type(error) is Aborted
+    assert (error.kind, str(error)) == ("SoldOut", "SoldOut: i1")
+
+
 def test_error_of_http_is_not_an_abort() -> None:
     """A code that the tree does not have says that the question was wrong, or the server is."""
     told = b'{"error":{"code":"path-too-long","kind":"Refused","message":"shorter"}}'

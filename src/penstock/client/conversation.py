@@ -28,6 +28,7 @@ from penstock.client.answers import (
 )
 from penstock.client.talk import LONG_POLL_S, Answer, Patience, Pause, Question, Talk, ask
 from penstock.client.wire import (
+    EPOCH,
     JSON,
     MSGPACK,
     error_of,
@@ -44,7 +45,6 @@ from penstock.runtime.calling import Call, returns_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EPOCH: Final = "penstock-epoch"
 _EPOCH_DIGITS_MAX: Final = 18
 _LOOK_MIN_S: Final = 0.05
 _LOOK_MAX_S: Final = 1.0
@@ -282,6 +282,6 @@ def _id_of(call: Call) -> str:
 
 
 def _epoch_of(answer: Answer) -> Epoch:
-    text = answer.headers.get(_EPOCH, "")
+    text = answer.headers.get(EPOCH, "")
     good = text.isdecimal() and len(text) <= _EPOCH_DIGITS_MAX
     return Epoch(int(text)) if good else BEFORE_FIRST

@@ -28,6 +28,8 @@ DERIVED: Final = "-"
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _TOLD_MAX: Final = 200
+EPOCH: Final = "penstock-epoch"
+"""The header that every reply carries."""
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -143,7 +145,7 @@ def error_of(answer: Answer) -> PenstockError:
         body = msgspec.json.decode(answer.content, type=_ErrorBody).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _foreign(answer, f"this is no answer of a gateway: {_shown(answer)}")
-    if body.code in BY_CODE:
+    if body.code in BY_CODE or EPOCH in answer.headers:  # a reply; a code may be the application's
         return raised_by(body.code, body.kind, body.message)
     return _foreign(answer, f"{body.message} [{body.code}]")
 
