@@ -95,3 +95,29 @@ def test_progress_wakes_who_waits_for_a_position(journal: MemoryJournal) -> None
     assert replies.wait_until((ONLY, Lsn(33)), DEADLINE_MS)
     later.join()
     replies.close()
+
+
+class Unsteady(MemoryJournal):
+    """A journal that cannot be read at times."""
+
+    broken = False
+
+    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
+        """Wait for the next epoch."""
+        if self.broken:
+            raise OSError("the disk is away")
+        return super().wait(after, timeout_ms)
+
+
+def test_journal_that_fails_once_is_followed_again() -> None:
+    """Who waits meanwhile hears of it; who asks later is answered."""
+    journal = Unsteady()
+    replies = Replies(journal)
+    journal.broken = True
+    with pytest.raises(OSError, match="the disk is away"):
+        replies.wait((ONLY, Lsn(0)), DEADLINE_MS)
+    journal.broken = False
+    commit(journal, 0, range(1))
+    assert replies.wait_until((ONLY, Lsn(1)), DEADLINE_MS)
+    assert replies.wait((ONLY, Lsn(0)), DEADLINE_MS).value(int) == 0
+    replies.close()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -149,6 +150,17 @@ def test_hopeless_child_is_given_up(yard: Yard, monkeypatch: pytest.MonkeyPatch)
         *("at once", "in 0.01 s", "in 0.02 s", "in 0.04 s"),
         *("in 0.08 s", "in 0.16 s", "in 0.32 s"),
     ]
+
+
+def test_child_that_nobody_needs_is_never_given_up(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that dies again and again ends nothing else, and is tried as often as need be."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.001)
+    view = replace(yard.child("view", "raise SystemExit(70)"), needed=False)
+    with yard.running(yard.child("driver"), view) as supervisor:
+        look_until(supervisor, lambda: len(yard.told) > module.FAILURES_MAX + 2)
+        assert supervisor.pids("driver")
 
 
 def test_pause_between_tries_is_bounded(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from penstock.runtime.measures import DriverMeasures
 from penstock.runtime.report import EpochReport
 from penstock.runtime.reports import ReportWriter
 from penstock.runtime.standing import standing_of
+from penstock.runtime.threads import end_with_threads
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
 
@@ -93,6 +94,7 @@ def driver(  # noqa: PLR0913 -- one parameter for each flag
         cores=cores,
     )
     logs.configure(ROLE, settings.log_format, settings.log_level)
+    end_with_threads()
     presence.refuse_second(settings.data, ROLE)
     console = Console(quiet=supervised)
     with Stop(supervised=supervised) as stop:

@@ -19,6 +19,7 @@ from penstock.gateway.exposure import check_exposure
 from penstock.gateway.keys import KeyStore
 from penstock.gateway.serving import serve_gateway
 from penstock.runtime import logs
+from penstock.runtime.threads import end_with_threads
 
 HELP: Final = """Run one of an application's gateways alone: HTTP in, replies out.
 
@@ -59,6 +60,7 @@ def gateway(  # noqa: PLR0913 -- one parameter for each flag
         ],
     )
     logs.configure("gateway", settings.log_format, settings.log_level)
+    end_with_threads()
     check_exposure(settings, KeyStore(settings.data).exists)
     more = console_routes(application, settings, dev=dev)
     serve_gateway(application, app, settings, more=more, supervised=supervised)

@@ -5,7 +5,7 @@ Each is a command of its own that can be run alone, with the same settings.
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,7 @@ def children_of(given: Given, settings: Config) -> list[Child]:
     gateway = _child("gateway", given, settings, flags=flags, stop_s=stop_s)
     return [
         _child("driver", given, settings, progress=newest_epoch),
-        _child("view", given, settings),
+        replace(_child("view", given, settings), needed=False),
         *[gateway] * settings_of_gateways.processes,
     ]
 

@@ -1,7 +1,8 @@
 """`Supervisor`: child processes that are started, watched, restarted, and stopped in order.
 
 It promises that whatever ends without being asked to is started again at once, and ever more slowly
-where that does not help; that a child which cannot run as it was told to is not tried twice; and
+where that does not help; that a child which cannot run as it was told to is not tried twice; that one which nobody needs
+(queries, but no request, wait for the SQL view) is never given up; and
 that no child outlives it: each holds the reading end of a pipe as its standard input, which ends
 when the supervisor does, however it does. What the children do is left to them.
 """
@@ -45,6 +46,7 @@ class Child:
         ready: Says of a process id whether that process does its work already.
         progress: Returns what changes when it gets on with its work.
         stop_s: How long it may take to end when it is asked to; then it is killed.
+        needed: Whether nothing goes on without it; otherwise it is never given up.
     """
 
     role: str
@@ -52,6 +54,7 @@ class Child:
     ready: Callable[[int], bool]
     progress: Callable[[], object] = _nothing
     stop_s: float = 60.0
+    needed: bool = True
 
 
 @dataclass(slots=True)
@@ -169,7 +172,8 @@ class Supervisor:
             run.failures = 0
         run.failures += 1
         run.progress = progress
-        hopeless = code == USER_ERROR or run.failures >= FAILURES_MAX
+        given_up = run.failures >= FAILURES_MAX and run.child.needed
+        hopeless = code == USER_ERROR or given_up
         self._drop(run, wait_s=1.0 if hopeless else 0.0)
         if code == USER_ERROR:
             raise ConfigError(f"the {role} cannot run as it is; its message is above")
@@ -178,7 +182,7 @@ class Supervisor:
                 f"the {role} has ended {run.failures} times in a row without getting anywhere "
                 f"(last with {_called(code)}); its messages are above"
             )
-        pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (run.failures - 2)
+        pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
         run.due = now + min(pause_s, PAUSE_MAX_S)
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
         self._tell(role, f"ended with {_called(code)}; it is started again {when}")

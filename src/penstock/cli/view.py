@@ -11,6 +11,7 @@ from penstock.cli.settings import (
     SupervisedOption,
 )
 from penstock.runtime import logs
+from penstock.runtime.threads import end_with_threads
 from penstock.views.server import ROLE, serve_view
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
@@ -36,4 +37,5 @@ def view(
     """Run a view in the foreground; see `HELP`."""
     application, settings = application_of(app, data=data, file=config, assignments=assignments)
     logs.configure(ROLE, settings.log_format, settings.log_level)
+    end_with_threads()
     serve_view(application, app, settings, supervised=supervised)

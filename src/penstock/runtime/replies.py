@@ -1,9 +1,11 @@
 """Replies, as the journal has them: nothing is known of a request before its epoch is committed.
 
-`Replies` follows the journal in a thread of its own and wakes who waits. `find_reply` looks up one
-that was committed long ago.
+`Replies` follows the journal in a thread of its own and wakes who waits; when the journal cannot be
+read, who waits hears of it, and following goes on. `find_reply` looks up one that was committed long
+ago.
 """
 
+import logging
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future
@@ -15,6 +17,12 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import RequestError, TimedOut
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.runtime.api import Reply
+
+_log = logging.getLogger(__name__)
+
+_LOOK_MS = 200
+_PAUSE_S = 0.5
+"""Between two tries of a journal that cannot be read."""
 
 _COLUMNS = ("partition", "lsn", "request_id", "error", "reply")
 Place = tuple[LogPartition, Lsn]
@@ -31,8 +39,9 @@ class Replies:
         last = journal.last()
         self._seen = BEFORE_FIRST if last is None else last.epoch
         self._reached: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
-        self._closed = False
+        self._closing = threading.Event()
         self._failure: Exception | None = None
+        self._trouble: Exception | None = None  # which may pass
         self._thread = threading.Thread(target=self._follow, name="penstock-replies", daemon=True)
         self._thread.start()
 
@@ -46,8 +55,9 @@ class Replies:
             partition, lsn = place
             future = None
             if lsn >= self._reached.get(partition, Lsn(0)):
-                if self._failure is not None:
-                    raise self._failure
+                failure = self._failure or self._trouble
+                if failure is not None:
+                    raise failure
                 future = self._waiting.setdefault(place, Future())
         if future is None:
             return find_reply(self._journal, place)
@@ -69,18 +79,24 @@ class Replies:
 
     def close(self) -> None:
         """Stop following."""
-        self._closed = True
+        self._closing.set()
         self._thread.join(timeout=5)
 
     def _follow(self) -> None:
-        while not self._closed:
+        while not self._closing.is_set():
             try:
-                commit = self._journal.wait(self._seen, timeout_ms=200)
+                commit = self._journal.wait(self._seen, _LOOK_MS)
                 if commit is not None:
                     self._take(commit)
+                self._trouble = None
             except Exception as error:  # noqa: BLE001 -- who waits must hear of whatever it is
-                self.fail(error)
-                return
+                if self._closing.is_set():
+                    return
+                _log.error("the journal cannot be followed", exc_info=error)
+                with self._lock:
+                    self._trouble = error
+                self._end_waiting(error)
+                self._closing.wait(_PAUSE_S)
 
     def _take(self, commit: Commit) -> None:
         with self._lock:
@@ -103,6 +119,10 @@ class Replies:
         """Raise an error for who waits, now and later: no further epoch will come."""
         with self._lock:
             self._failure = error
+        self._end_waiting(error)
+
+    def _end_waiting(self, error: Exception) -> None:
+        with self._lock:
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.set_exception(error)

@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 _LOOK_MS: Final = 200
 _PAUSE_S: Final = 1.0
+"""After a failure; twice as long after each further one, so that what never works costs little."""
+_PAUSE_MAX_S: Final = 30.0
 _REST_S: Final = 0.5
 """Between two folds while nobody asks: a fold costs nearly the same for one epoch and for many."""
 _CURIOUS_S: Final = 5.0
@@ -88,6 +90,7 @@ class View:
         self._problem: str | None = None
         self._damage: str | None = None
         self._repaired_at: Epoch | None = None
+        self._failures = 0  # in a row
         newest = self.journal_epoch()
         self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
         self._thread = threading.Thread(target=self._follow, name="penstock-view", daemon=True)
@@ -195,6 +198,13 @@ class View:
         )
 
     def _follow(self) -> None:
+        try:
+            self._keep_following()
+        except BaseException as error:  # where threads end their process, it begins again
+            self._problem = f"the view's thread died of {type(error).__name__}: {error}"
+            raise
+
+    def _keep_following(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._repair()
@@ -206,6 +216,7 @@ class View:
                         self._asked.wait(_REST_S)
                     self._asked.clear()
                 self._problem = None
+                self._failures = 0
             except (PenstockError, duckdb.Error, OSError, MemoryError) as error:
                 self._fail(error)
 
@@ -215,7 +226,8 @@ class View:
         if is_damage(error):
             self._damage = problem
         self._problem = problem
-        self._stopping.wait(_PAUSE_S)
+        self._stopping.wait(min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S))
+        self._failures = min(self._failures + 1, 10)
 
     def _repair(self) -> None:
         """Make a damaged file anew, once nobody reads it."""

@@ -1,0 +1,38 @@
+"""Threads that a process cannot do without: when one of them dies, the process ends.
+
+Whoever runs the process starts it again, with all its threads; a process that stayed without one of
+them would go on as if nothing were wrong. Promises a clear line in the log before.
+"""
+
+import logging
+import os
+import threading
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+OURS: Final = "penstock-"
+"""How the names of such threads begin."""
+
+DIED: Final = 70
+"""The exit code."""
+
+
+def end_with_threads() -> None:
+    """End this process, from now on, when one of its threads dies of an error."""
+    threading.excepthook = _end
+
+
+def _end(told: threading.ExceptHookArgs) -> None:
+    name = "" if told.thread is None else told.thread.name
+    if told.exc_value is None or not name.startswith(OURS):
+        threading.__excepthook__(told)
+        return
+    try:
+        _log.critical(
+            "a thread died; the process ends, to be started again",
+            extra={"died": name},
+            exc_info=told.exc_value,
+        )
+    finally:
+        os._exit(DIED)
