@@ -212,3 +212,19 @@ def test_turns_are_shared_out_among_callers() -> None:
         one.join()
     assert order[0] == "b"
     assert turns.take_now("c")
+
+
+def test_spare_child_answers_of_the_newest_epoch(tmp_path: Path) -> None:
+    """Children that were forked before their questions came answer as others do, epoch by epoch."""
+    journal = MemoryJournal()
+    written = Written(journal)
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        view.start(spare=True)
+        for number in range(20):
+            written.painters({1: str(number)})
+            for _ in range(2):
+                found = view.ask(Question("SELECT name, ? AS n FROM Painter", [number]))
+                assert found.table.to_pylist() == [{"name": str(number), "n": number}]
+        with pytest.raises(QueryError, match=r"took longer than 300 ms"):
+            view.ask(Question(STUBBORN, timeout_ms=300))
+    assert children() == []

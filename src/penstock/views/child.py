@@ -94,6 +94,15 @@ class Child:
             self._ended = self._reaped()
         return self._ended
 
+    def is_alive(self) -> bool:
+        """Say whether it has not ended yet."""
+        if self._ended is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self._source)
+                self._ended = os.waitstatus_to_exitcode(status)
+        return self._ended is None
+
     def busy_s(self) -> float:
         """Return for how long it has used the processor."""
         with suppress(psutil.Error):
@@ -114,13 +123,16 @@ class Child:
 
 
 def start(
-    work: Work, bounds: Bounds, still: AbstractContextManager[None], closed: Sequence[int] = ()
+    work: Work,
+    bounds: Bounds | None,
+    still: AbstractContextManager[object],
+    closed: Sequence[int] = (),
 ) -> Child:
     """Fork, and let the child do the work.
 
     Args:
         work: What it does; it writes to the pipe that it is given.
-        bounds: What it may take.
+        bounds: What it may take; None where the work calls `keep_to` itself.
         still: Keeps other threads from everything that the work uses, while the process forks.
         closed: Descriptors that the child shall not keep open.
 
@@ -153,9 +165,13 @@ def _fork() -> int:
         return os.fork()
 
 
-def _do(work: Work, target: int, bounds: Bounds, parent: int, closed: Sequence[int]) -> NoReturn:
+def _do(
+    work: Work, target: int, bounds: Bounds | None, parent: int, closed: Sequence[int]
+) -> NoReturn:
     try:
-        _keep_to(bounds, parent, closed)
+        _leave(parent, closed)
+        if bounds is not None:
+            keep_to(bounds)
         with open(target, "wb") as pipe:
             work(pipe)
         os._exit(0)
@@ -168,13 +184,11 @@ def _do(work: Work, target: int, bounds: Bounds, parent: int, closed: Sequence[i
         os._exit(1)
 
 
-def _keep_to(bounds: Bounds, parent: int, closed: Sequence[int]) -> None:
-    """Give up what is the parent's, and let the system bound what is this process's own."""
+def _leave(parent: int, closed: Sequence[int]) -> None:
+    """Give up what is the parent's."""
     gc.disable()  # it would copy every page that it looks at, and finish what is the parent's
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    left_s = max(0.001, bounds.deadline - time.monotonic()) + _GRACE_S
-    signal.setitimer(signal.ITIMER_REAL, left_s)
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -184,7 +198,13 @@ def _keep_to(bounds: Bounds, parent: int, closed: Sequence[int]) -> None:
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_text("1000")
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_CPU, int(left_s * bounds.threads) + 1)
+
+
+def keep_to(bounds: Bounds) -> None:
+    """Let the system bound this process, which is a child, from now on."""
+    left_s = max(0.001, bounds.deadline - time.monotonic()) + _GRACE_S
+    signal.setitimer(signal.ITIMER_REAL, left_s)
+    _limit(resource.RLIMIT_CPU, int(time.process_time() + left_s * bounds.threads) + 1)
     with suppress(OSError):  # not Linux, where the kernel counts and bounds it
         pages = int(Path("/proc/self/statm").read_text().split()[_STATM])
         _limit(resource.RLIMIT_DATA, pages * resource.getpagesize() + bounds.memory_bytes)

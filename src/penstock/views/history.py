@@ -55,7 +55,7 @@ class History:
             snapshots: Those of the journal.
             pool: The places for questions, if others use them, too.
         """
-        self._pool = pool or Pool(settings)
+        self._pool = pool or Pool()
         self._app = app
         self._journal = journal
         self._settings = settings

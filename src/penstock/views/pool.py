@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Final
 
@@ -30,8 +30,7 @@ from penstock.errors import (
     QueryError,
     ViewUnavailable,
 )
-from penstock.runtime.config import ViewConfig
-from penstock.views.child import OUT_OF_MEMORY, Bounds, Child, start
+from penstock.views.child import OUT_OF_MEMORY, Bounds, Child, Work, start
 from penstock.views.format import Format, encode
 from penstock.views.question import Answer, Limits, too_large
 from penstock.views.store import Damaged
@@ -127,14 +126,16 @@ class Job:
         still: Keeps other threads from what `ask` uses, while a process is forked.
         kept: Gives bytes that the parent shall keep for others.
         keep: Takes them, in the parent.
+        ready: Gives a child that does this job already, if there is one.
     """
 
     ask: Callable[[], Answer]
     asked: Asked
     limits: Limits
-    still: Callable[[], AbstractContextManager[None]]
+    still: Callable[[], AbstractContextManager[object]] = nullcontext
     kept: Callable[[], bytes] = bytes
     keep: Callable[[bytes], object] = bytes
+    ready: Callable[[], Child | None] = lambda: None
 
     def work(self, pipe: IO[bytes]) -> None:
         """Answer, in a child."""
@@ -167,11 +168,10 @@ class Job:
 class Pool:
     """The places for questions. Many threads may ask at once."""
 
-    def __init__(self, settings: ViewConfig, closed: Sequence[int] = ()) -> None:
+    def __init__(self, closed: Sequence[int] = ()) -> None:
         """Have all places free; children shall not keep some descriptors open."""
         self.still = threading.Lock()
         """Whoever has it knows that no process is forked; who forks, that nobody else has it."""
-        self._settings = settings
         self._closed = closed
         self._quick = Turns(QUICK, QUICK)
         self._long = Turns(LONG, LONG_EACH)
@@ -253,21 +253,33 @@ class Pool:
     @contextmanager
     def _child(self, job: Job) -> Iterator[Child]:
         """Start a child, and see it end."""
-        memory = (self._settings.memory_mb << 20) + _SLACK
-        bounds = Bounds(job.limits.deadline, memory, self._settings.threads)
-        self._count(1, 1)
-        try:
-            child = self._started(job, bounds)
+        with self.counted():
+            child = job.ready() or self.started(job.work, bounds_of(job.limits), job.still())
             try:
                 yield child
             finally:
                 child.end()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Let a child count as one that lives, before it is started and until it has ended."""
+        self._count(1, 0)
+        try:
+            yield
         finally:
             self._count(-1, 0)
 
-    def _started(self, job: Job, bounds: Bounds) -> Child:
+    def started(
+        self, work: Work, bounds: Bounds | None, still: AbstractContextManager[object]
+    ) -> Child:
+        """Start a child, as `start` does; the caller has counted it.
+
+        Raises:
+            ViewUnavailable: The system has no room for it.
+        """
+        self._count(0, 1)
         try:
-            return start(job.work, bounds, job.still(), self._closed)
+            return start(work, bounds, still, self._closed)
         except OSError as error:
             message = f"no process can be started for the query: {error}"
             raise ViewUnavailable(message) from error
@@ -278,6 +290,12 @@ class Pool:
         with self._counting:
             self._living += living
             self._starting += starting
+
+
+def bounds_of(limits: Limits) -> Bounds:
+    """Return what a child may take for one query."""
+    memory = (limits.settings.memory_mb << 20) + _SLACK
+    return Bounds(limits.deadline, memory, limits.settings.threads)
 
 
 def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:

@@ -141,7 +141,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
     with closing(open_journal(config.data, app)) as journal:
         view = View(config.data, app, journal, config.view)
         with closing(view), _socket(config.data) as socket:
-            view.start()
+            view.start(spare=True)
             uvloop.run(_serve(view, spec, config, socket, supervised=supervised))
 
 

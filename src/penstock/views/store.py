@@ -102,6 +102,7 @@ class Store:
         self.tables: dict[str, EntityTable] = {}
         self.epoch = BEFORE_FIRST
         self._kept = 0
+        self._is_sealed = False
         self._connection: duckdb.DuckDBPyConnection
         for path in self._folder.glob("*.copy"):  # what a killed view left
             path.unlink()
@@ -137,7 +138,9 @@ class Store:
 
     def sealed(self) -> duckdb.DuckDBPyConnection:
         """Return a connection for a query; nobody may change a setting of this database any more."""
-        fix_settings(self._connection, self._settings.threads)
+        if not self._is_sealed:
+            self._is_sealed = True
+            fix_settings(self._connection, self._settings.threads)
         return self._connection
 
     def fold_log(self, *, is_read: bool) -> None:

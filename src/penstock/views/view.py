@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,8 +28,10 @@ from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.snapshot import Snapshots
 from penstock.views.fold import Fold, folds, loads
 from penstock.views.history import History
+from penstock.views.order import order_of, serve
 from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Question, limits_of, run
+from penstock.views.spare import Spare
 from penstock.views.store import Damaged, Store, is_damage
 
 _log = logging.getLogger(__name__)
@@ -80,7 +83,9 @@ class View:
         self._journal = journal
         self._settings = settings
         self._store = Store(data, app, journal.identity, settings)
-        self._pool = Pool(settings, [self._store.lock])
+        self._pool = Pool([self._store.lock])
+        serving = partial(serve, self._store, settings)
+        self._spare = Spare(self._pool, serving, partial(self._still, BEFORE_FIRST))
         self._snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
         self._history = History(app, journal, settings, self._snapshots, self._pool)
         self._changed = threading.Condition()
@@ -95,9 +100,11 @@ class View:
         self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
         self._thread = threading.Thread(target=self._follow, name="penstock-view", daemon=True)
 
-    def start(self) -> None:
-        """Begin to follow the journal."""
+    def start(self, *, spare: bool = False) -> None:
+        """Begin to follow the journal; with `spare`, a child is forked before its question comes."""
         self._thread.start()
+        if spare:
+            self._spare.start()
 
     def close(self) -> None:
         """Stop following, and let others open the view."""
@@ -105,6 +112,7 @@ class View:
         self._asked.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._spare.close()
         self._store.close()
 
     @property
@@ -158,7 +166,10 @@ class View:
         wanted = self.journal_epoch() if question.min_epoch is None else question.min_epoch
         limits = limits_of(question, self._settings, deadline)
         ask = partial(run, self._store, question, limits)
+        order = order_of(question, limits, asked)
         job = Job(ask, asked, limits, partial(self._still, Epoch(wanted)))
+        if order is not None:
+            job = replace(job, ready=partial(self._spare.take, Epoch(wanted), order))
         try:
             while True:
                 self._await(Epoch(wanted), deadline)
@@ -170,8 +181,8 @@ class View:
             raise ViewUnavailable("the SQL view was damaged and is made anew") from error
 
     @contextmanager
-    def _still(self, wanted: Epoch) -> Iterator[None]:
-        """Keep everything as it is, at an epoch that is wanted or a later one.
+    def _still(self, wanted: Epoch) -> Iterator[Epoch]:
+        """Keep everything as it is, at an epoch that is wanted or a later one; give it.
 
         Raises:
             _Behind: It is at an earlier one.
@@ -179,7 +190,7 @@ class View:
         with self._pool.still, self._journal.still():
             if self._store.epoch < wanted:
                 raise _Behind
-            yield
+            yield self._store.epoch
 
     def await_epoch(self, epoch: Epoch, timeout_s: float) -> bool:
         """Wait until an epoch is applied, or the time is up; say which."""
@@ -187,6 +198,11 @@ class View:
             self._asked.set()
         with self._changed:
             return self._changed.wait_for(lambda: self._store.epoch >= epoch, max(0.0, timeout_s))
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether questions have come of late."""
+        return time.monotonic() - self._asked_at < _CURIOUS_S
 
     def _await(self, epoch: Epoch, deadline: float) -> None:
         if self.await_epoch(epoch, deadline - time.monotonic()):
@@ -212,7 +228,7 @@ class View:
                     self._begin_anew()
                 if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
                     self._catch_up()
-                    if time.monotonic() - self._asked_at > _CURIOUS_S:
+                    if not self._is_asked:
                         self._asked.wait(_REST_S)
                     self._asked.clear()
                 self._problem = None
@@ -234,6 +250,7 @@ class View:
         if self._damage is None:
             return
         epoch = self._store.epoch
+        self._spare.drop()
         with self._pool.still:
             self._store.repair(self._damage, again=epoch != self._repaired_at)
             self._problem = self._damage = None
@@ -260,8 +277,11 @@ class View:
         with self._pool.still:
             fold = next(following, None)
             if fold is not None:
+                self._spare.drop()
                 self._store.apply(fold)
                 self._store.fold_log(is_read=self._pool.living > 0)
+        if fold is not None and self._is_asked:
+            self._spare.want()
         return fold
 
     def _begin_anew(self) -> None:
@@ -277,6 +297,7 @@ class View:
         usable = [one for one in self._snapshots.every() if one.epoch + 1 >= first]
         if not usable:
             raise Diverged(f"the journal begins with epoch {first}, and no snapshot leads there")
+        self._spare.drop()
         with self._pool.still:
             self._store.rebuild(f"the journal begins with epoch {first}")
             self._rebuilding_to = self.journal_epoch()
