@@ -47,7 +47,10 @@ def serve(store: Store, settings: ViewConfig, orders: IO[bytes], pipe: IO[bytes]
     for one in Format:
         encode(answer, one)
     store.sealed().execute("ROLLBACK")
-    order = _decode(orders.read(int.from_bytes(orders.read(LENGTH_BYTES))))
+    length = orders.read(LENGTH_BYTES)
+    if not length:
+        return  # the parent ends this child, which is of an old epoch
+    order = _decode(orders.read(int.from_bytes(length)))
     limits = Limits(order.deadline, order.time_ms, order.rows_max, settings)
     keep_to(bounds_of(limits))
     job = Job(partial(run, store, order.question, limits), Asked(order.chosen), limits)
