@@ -9,10 +9,12 @@ import socket
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -25,11 +27,13 @@ from penstock.cli.processes import Given, children_of
 from penstock.cli.sources import Sources
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError
+from penstock.journal.api import CHANGES, PartKind
 from penstock.log.api import Entry
 from penstock.runtime import presence
 from penstock.runtime.config import Config, GatewayConfig
 from penstock.runtime.loading import load_app, locate
 from penstock.runtime.reports import ReportWriter
+from penstock.runtime.stores import open_journal
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
@@ -63,7 +67,7 @@ from penstock import transactional
 def call(address: str) -> None:
     urllib.request.urlopen(address)
 
-app = App("calling", Item, call)
+app = App("edited", Item, call)
 """
 
 
@@ -280,6 +284,39 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
     assert not set(restarted) & set(first)
     assert "nonsense" in output.getvalue()
     assert "source edited.py:16: call: urllib.request.urlopen reaches outside" in output.getvalue()
+
+
+def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
+    """A class that changes after it was stored is shown with its difference; what runs keeps running."""
+    path, output, data = tmp_path / "stored.py", StringIO(), tmp_path / "data"
+    write_app(path, "0")
+    app = load_app(str(path))
+    state = app.entities["Item"].encode({"item_id": "i1", "stock": 1})
+    row = {"epoch": 0, "entity": "Item", "key": "i1", "state": state}
+    shown = foreground(str(path), data, output)
+    restarting = Restarting(shown, Sources(locate(str(path))))
+    steps: list[list[int]] = []
+
+    def look(supervisor: Supervisor) -> None:
+        restarting.look(supervisor)
+        pids, text = supervisor.pids("driver") + supervisor.pids("gateway"), output.getvalue()
+        if not supervisor.ready:
+            return
+        if not steps:
+            steps.append(pids)
+            with closing(open_journal(data, app)) as journal:
+                journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "part")
+            write_app(path, "0\n        colour: str = ''")
+        elif len(steps) == 1 and "keeps what runs" in text:
+            steps.append(pids)
+            write_app(path, "1234")
+        elif len(steps) == 2 and "it starts again" in text:
+            signal.raise_signal(signal.SIGINT)
+
+    shown.run(look)
+    assert steps[0] == steps[1]
+    assert "  + colour: str\n" in output.getvalue()
+    assert "Go back to the code that wrote them" in output.getvalue()
 
 
 def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) -> None:

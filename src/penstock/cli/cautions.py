@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -44,10 +45,11 @@ def cautions_of(app: App) -> list[str]:
         return []
 
 
-def check(app: str) -> Checked:
-    """Check an application as it is on disk now, in a process of its own."""
+def check(app: str, data: Path) -> Checked:
+    """Check an application as it is on disk now, also against its data, in a process of its own."""
+    explain = ["explain", app, "--format", "json", "--data", str(data)]
     done = subprocess.run(  # noqa: S603 -- this very program
-        [sys.executable, "-P", "-m", "penstock", "explain", app, "--format", "json"],
+        [sys.executable, "-P", "-m", "penstock", *explain],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,8 +1,8 @@
 """`penstock dev`: an application in the foreground, restarted whenever its source changes.
 
 A change is first checked in a process of its own: what is wrong is shown, and what runs keeps
-running until it is right. The data stay: what is stored must fit the classes as they are now, or
-requests that touch it are undone, and say so.
+running until it is right. So it does where a class has changed whose entities are stored: then the
+difference is shown, and what can be done.
 """
 
 from typing import Final
@@ -28,8 +28,9 @@ HELP: Final = """Run an application while you write it: log, Spark, SQL view, ga
 
 It starts again whenever a source file of the application changes; a mistake is shown and what runs
 keeps running. The console has a button that kills the driver, to watch it come back with nothing
-lost. Data stay in .penstock/<app name> between two runs; remove that folder to begin anew, which
-a change of an entity's attributes asks for.
+lost. Data stay in .penstock/<app name> between two runs. Where an entity's attributes change after
+some were stored, the difference is shown, and the former code keeps running: put it back, or begin
+with an empty directory, by --data or by removing that folder.
 
 \b
 Examples:
@@ -88,7 +89,7 @@ class Restarting:
 
     def _take_change(self, supervisor: Supervisor) -> None:
         tell = self._foreground.tell
-        found = check(self._foreground.given.app)
+        found = check(self._foreground.given.app, self._foreground.settings.data)
         if found.complaint:
             kept = "waits" if self._waiting else "keeps what runs"
             tell("dev", f"{kept} until this is right:\n{found.complaint}")

@@ -5,6 +5,7 @@ code says nothing of warnings. Errors in the application are left to the main mo
 """
 
 from enum import StrEnum, unique
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -15,6 +16,7 @@ from penstock.plan.document import plan_json
 from penstock.plan.mermaid import plan_mermaid
 from penstock.plan.text import plan_text
 from penstock.runtime.loading import load_app
+from penstock.runtime.stores import check_data
 
 HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
 
@@ -22,10 +24,14 @@ The graph is read from the source; nothing of the application runs but its impor
 calls whose target only the run tells. Warnings name lines that would make replay differ, such as
 calls to other services, and say what to do instead.
 
+With --data it also says whether the entities that DIR holds are stored as the classes are declared;
+where they are not, every command refuses the application there. The exit code is 2 then.
+
 \b
 Examples:
   penstock explain examples/shop
   penstock explain shop:app --format json
+  penstock explain examples/shop --data /var/lib/shop
   penstock explain examples/shop --format mermaid > shop.mmd
 """
 
@@ -51,11 +57,19 @@ def explain(
     form: Annotated[
         Format, typer.Option("--format", "-f", help="For people, programs, or a drawing.")
     ] = Format.TEXT,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Compare with what is stored there, too."),
+    ] = None,
 ) -> None:
     """Print the plan of an application.
 
     Raises:
         ConfigError: The application cannot be found or imported.
         DefinitionError: It is defined wrongly.
+        ClassChanged: A class is declared otherwise than its entities are stored.
     """
-    typer.echo(_PRINTERS[form](compile_app(load_app(app))), nl=False)
+    application = load_app(app)
+    if data is not None:
+        check_data(data, application)
+    typer.echo(_PRINTERS[form](compile_app(application)), nl=False)

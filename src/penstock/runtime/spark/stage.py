@@ -27,6 +27,7 @@ from penstock.engine.failure import exceeded
 from penstock.engine.task import Task
 from penstock.engine.touches import Finding, Positions, Touches
 from penstock.errors import (
+    ClassChanged,
     Corrupt,
     EpochFailed,
     IntegrityError,
@@ -99,7 +100,7 @@ def _perform(settings: bytes, payload: bytes) -> Report:
         worker = _worker(settings)
         loaded = True
         return worker.perform(orders.decode_order(payload))
-    except (OperationalError, IntegrityError) as error:
+    except (OperationalError, IntegrityError, ClassChanged) as error:
         return _failed(type(error), str(error))
     except OSError as error:  # of drafts and notes; handlers' own never come this far
         return _failed(StateUnavailable, str(error))
