@@ -1,7 +1,7 @@
-"""From what a command line says to an application, its settings, and data that fit it.
+"""From a command line to an application, its settings, and data that fit it.
 
-Every command that takes an APP and looks at its data begins here, so that none of them reads or writes
-entities of classes that are declared otherwise than they are stored.
+Every command that takes an APP and looks at its data begins here. So no command reads or writes entities
+whose class is declared differently from how they are stored.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ def application_of(
     """Load an application and the configuration of a command.
 
     Args:
-        spec: What names the application; see `load_app`.
+        spec: The name of the application; see `load_app`.
         data: `--data`.
         file: `--config`.
-        assignments: What was given with `--set`.
-        chosen: Flags by the name of their setting; None where not given.
+        assignments: The settings of `--set`.
+        chosen: Flags by the name of their setting; None if not given.
 
     Raises:
         ConfigError: There is no such application, or a setting cannot be used.

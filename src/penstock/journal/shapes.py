@@ -1,9 +1,9 @@
 """The shapes of a journal: how each class is stored of which it has rows, in one small file.
 
-The file lies beside the Delta log and is there from the journal's creation on. A class joins it before
-the first part with rows of it is written, and keeps its shape from then on. Promises that rows of two
-shapes of a class never get into one journal, whoever writes, and that code which declares a stored
-class otherwise is refused with the difference. What a shape is, is left to `model.shape`.
+The journal is created with the file. A class joins it before the first part with rows of it is written,
+and keeps its shape from then on. Promises that rows of two shapes of a class never get into one journal,
+also if two processes write, and that code which declares a stored class differently is refused with the
+difference. Leaves shapes themselves to `model.shape`.
 """
 
 import fcntl
@@ -45,10 +45,10 @@ class Shapes:
         durable.sync_directory(self._root)
 
     def check(self) -> None:
-        """Refuse to go on where a stored class is declared otherwise; nothing is written.
+        """Refuse code that declares a stored class differently; nothing is written.
 
         Raises:
-            ClassChanged: Says which, how, and what to do.
+            ClassChanged: A class is declared differently; says how, and which remedies there are.
             Corrupt: The file is missing or damaged.
         """
         stored = self.stored()

@@ -1,7 +1,7 @@
 """Shapes: how the entities of a class are stored, as text that people compare and rows refer to.
 
-A shape says in a line each what the key and the attributes are called and of what types, in order;
-dataclasses and enumerations follow with lines of their own, wherever they are used. Defaults, methods
+A shape has a line for the key and for each attribute, in order, with name and type; dataclasses and
+enumerations follow with lines of their own, at any depth. Defaults, methods
 and modules are no part of it. Promised: equal shapes store equal values as equal bytes, and a row
 begins with its shape's tag, so that a reader which expects another one notices.
 """
@@ -36,7 +36,7 @@ class Shape(msgspec.Struct, frozen=True):
     """How one class is stored.
 
     Attributes:
-        tag: What its rows begin with: 32 bits, the highest one set, so that all take five bytes.
+        tag: The first element of its rows: 32 bits, the highest one set, so that it takes five bytes.
         lines: The description that the tag is made of.
     """
 
@@ -55,7 +55,7 @@ def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> 
 
 
 def tag_of(row: bytes) -> int | None:
-    """Return the tag that a row begins with; None where it has none."""
+    """Return the tag that a row begins with; None if it has no tag."""
     try:
         values = msgspec.msgpack.decode(row)
     except msgspec.MsgspecError:
@@ -65,7 +65,7 @@ def tag_of(row: bytes) -> int | None:
 
 
 def differences(stored: Mapping[str, Shape], declared: Mapping[str, Shape]) -> list[str]:
-    """Say in lines which stored classes are declared otherwise, and how; empty where none is."""
+    """Say in lines which stored classes are declared differently, and how; empty if all are the same."""
     found: list[str] = []
     for name, was in stored.items():
         now = declared.get(name)
@@ -96,7 +96,7 @@ class _Describing:
         self._waiting: list[type] = []
 
     def text(self, annotation: Any) -> str:
-        """Return a type as text; what it is made of follows in `rest`."""
+        """Return a type as text; the types that it consists of follow in `rest`."""
         reference: Any = reference_type(annotation)
         if reference is not None:
             return f"{reference.name}({self.text(reference.key_annotation)})"

@@ -1,7 +1,7 @@
-"""What lies in a data directory of an application: one way to open it, for all who read or write it.
+"""The journal and the stores of a data directory: one way to open them, for all readers and writers.
 
-Promises that nobody opens the journal of an application whose classes are stored otherwise than the
-code declares them.
+Promises that no process opens the journal of an application with code that declares a stored class
+differently.
 """
 
 from contextlib import closing
@@ -19,11 +19,10 @@ JOURNAL: Final = "journal"
 
 
 def open_journal(data: Path, app: App) -> DeltaJournal:
-    """Open an application's journal, which is created where there is none.
+    """Open an application's journal, which is created if it is not there.
 
     Raises:
-        ClassChanged: An entity class is declared otherwise than its entities are stored; nothing was
-            written.
+        ClassChanged: A stored entity class is declared differently; nothing was written.
         ConfigError: The journal is another application's, or of an earlier Penstock.
         Corrupt: It is damaged.
         JournalUnavailable: It cannot be created or read.
@@ -34,8 +33,8 @@ def open_journal(data: Path, app: App) -> DeltaJournal:
 def check_data(data: Path, app: App) -> None:
     """Refuse an application that a data directory does not fit; raises as `open_journal`.
 
-    For who has not opened the journal yet and is about to write something, or to start somebody who
-    will. Nothing is created.
+    For a process that writes something, or starts a process that does, before it opens the journal.
+    Nothing is created.
     """
     if app_of(data / JOURNAL) is not None:
         with closing(open_journal(data, app)):
