@@ -47,7 +47,7 @@ class ConfigError(UserError):
 
 
 class ClassChanged(UserError):
-    """An entity class is declared otherwise than its entities are stored; says how they differ."""
+    """An entity class is declared differently from how its entities are stored; says how."""
 
     code: ClassVar[str] = "class-changed"
 
