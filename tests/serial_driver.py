@@ -99,6 +99,7 @@ class SerialDriver:
     def _process(self, end: Lsn) -> None:
         began = time.perf_counter()
         executor = Executor(self.app, self._state.get, self.config.limits)
+        executor.secret = self.journal.secret
         executor.sampler = CallSampler(self._members)
         roots = Counter[str]()
         records = self.log.read(self._position, Lsn(end))

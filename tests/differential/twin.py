@@ -8,9 +8,8 @@ and random numbers are derived from a request id.
 import random
 from copy import deepcopy
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from uuid import UUID
-
-import xxhash
 
 from tests.differential.machine import KEYS, Program, Who
 
@@ -38,6 +37,10 @@ def name_of(who: Who) -> Name:
     return kind, number if kind == "Gamma" else f"{kind[0].lower()}{number}"
 
 
+def derived(purpose: bytes, text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=16, person=purpose).digest()
+
+
 class Twin:
     """All entities, and what one request at a time does to them."""
 
@@ -50,7 +53,7 @@ class Twin:
         self.doomed = False
         self.request_id = request_id
         self.made = 0
-        self.random = random.Random(xxhash.xxh3_128_intdigest(request_id.encode()))
+        self.random = random.Random(derived(b"random", request_id))
 
     def commit(self) -> None:
         if self.doomed:
@@ -73,7 +76,7 @@ class Twin:
 
     def derived(self) -> Name:
         self.made += 1
-        digest = xxhash.xxh3_128_digest(f"{self.made}/{self.request_id}".encode())
+        digest = derived(b"uuid", f"{self.made}/{self.request_id}")
         return "Alpha", str(UUID(bytes=digest, version=5))
 
     def run(self, name: Name, program: Program, friend: Name | None = None) -> int:

@@ -93,6 +93,7 @@ class Watch:
 
     def _read(self) -> Iterator[EpochRows]:
         journal = DeltaJournal(self._data / "journal", self._app.name)
+        self._secret = journal.secret
         try:
             yield from read_epochs(journal, BEFORE_FIRST)
         finally:
@@ -134,7 +135,7 @@ class Watch:
 
     def _check_effects(self) -> None:
         """Money and stock are conserved in every epoch, and the oracle agrees on everything."""
-        oracle = LocalRuntime(self._app)
+        oracle = LocalRuntime(self._app, secret=self._secret)
         self.state = {}
         rows: list[Row] = []
         for one in self._seen:

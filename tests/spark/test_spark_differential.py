@@ -48,7 +48,7 @@ class Pair:
     def __init__(self, folder: Path, partitions: int) -> None:
         self.config = Config(data=folder, cores=2, partitions=partitions, small_epoch=0)
         self.spark = SparkRuntime(f"{MACHINE}:app", self.config)
-        self.serial = LocalRuntime(app)
+        self.serial = LocalRuntime(app, secret=self.spark.journal.secret)
         self.reports: list[EpochReport] = []
         self.expected: list[Answer] = []
         self._numbers = count()

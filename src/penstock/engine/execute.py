@@ -76,6 +76,7 @@ class Executor:
     """Runs the requests of one application against one `read` function.
 
     Attributes:
+        secret: The journal's, which `random()` and `uuid()` mix in; empty in tests.
         isolation: Keeps what a handler does to its process from those after it.
         interrupted: Set by whoever raises `Interrupted`, so that a handler which swallows it is
             still undone.
@@ -96,6 +97,7 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
+        self.secret = b""
         self.isolation = Isolation(app.context, limits.depth)
         self.interrupted: str | None = None
         self.escaped: EntityKey | None = None
@@ -119,7 +121,7 @@ class Executor:
             IntegrityError: An entity that it touched is stored in another shape than its class's.
         """
         self._forget()
-        txn = Transaction(request_id, time_us, self._read, self._app.entities)
+        txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
         self.runs += 1
         reply, writes, failure = self.isolation.context().run(self._process, body, txn)
         self.isolation.leave()

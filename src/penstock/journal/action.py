@@ -115,6 +115,10 @@ class _Commit(msgspec.Struct, frozen=True):
     time_us: int
 
 
+class _Table(msgspec.Struct, frozen=True):
+    secret: str
+
+
 class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
     timestamp: int
     operation: str
@@ -173,8 +177,15 @@ def commit_of(text: Text) -> Commit:
     return Commit(Epoch(inner.epoch), positions, parts, inner.time_us)
 
 
-def table_text(app: str, identity: str, time_ms: int) -> bytes:
-    """Return the text of version 0, which creates the table."""
+def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
+    """Return the text of version 0, which creates the table.
+
+    Args:
+        app: The application.
+        identity: The table's id.
+        time_ms: When it is created, milliseconds since the Unix epoch.
+        secret: Goes where other engines do not look.
+    """
     fields = {one.name: one for schema in SCHEMAS.values() for one in schema}
     types = {PARTITION_COLUMN: "string"} | {name: _TYPES[one.type] for name, one in fields.items()}
     columns = [
@@ -186,7 +197,21 @@ def table_text(app: str, identity: str, time_ms: int) -> bytes:
         identity, app, Format(), schema, [PARTITION_COLUMN], dict(CONFIGURATION), time_ms
     )
     actions = [Action(protocol=Protocol()), Action(meta_data=table)]
-    return _frame("CREATE TABLE", time_ms, "", actions)
+    inner = msgspec.json.encode(_Table(secret.hex())).decode()
+    return _frame("CREATE TABLE", time_ms, inner, actions)
+
+
+def secret_of(text: Text) -> bytes:
+    """Return the secret in the whole text of version 0; empty where it was created without one.
+
+    Raises:
+        ValueError: The text holds something else.
+    """
+    return (
+        bytes.fromhex(msgspec.json.decode(text.penstock, type=_Table).secret)
+        if text.penstock
+        else b""
+    )
 
 
 def table_of(text: Text) -> MetaData | None:

@@ -122,6 +122,13 @@ class Journal(Protocol):
     def identity(self) -> str:
         """Name that no other journal has; a state that was fed from another one is useless."""
 
+    @property
+    def secret(self) -> bytes:
+        """What `random()` and `uuid()` mix in, so that no caller can compute them; never changes.
+
+        Copies and branches have it, too, because what they hold is run again.
+        """
+
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Write a part durably under an attempt-scoped name; nobody sees it before its commit.
 

@@ -43,7 +43,8 @@ def become_another(path: Path, app: str, upto: Epoch) -> str:
         for epoch in range(min(segments.last, upto) + 1, upto + 1):
             kept += commits.get(Epoch(epoch)).parts
         _remove_others(path, kept, min(segments.last, upto), upto)
-        text = action.table_text(app, identity, time.time_ns() // 1_000_000)
+        secret = action.secret_of(commits.text_of(BEFORE_FIRST))  # its requests will be run again
+        text = action.table_text(app, identity, time.time_ns() // 1_000_000, secret)
         durable.replace(path / commit_name(BEFORE_FIRST), text)
         durable.sync_directory(path / LOG)
     journal = DeltaJournal(path, app)

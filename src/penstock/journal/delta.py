@@ -44,6 +44,7 @@ from penstock.journal.shapes import Shapes
 from penstock.model.shape import Shape
 
 _LOG: Final = "_delta_log"
+SECRET_BYTES: Final = 32
 
 
 class DeltaJournal:
@@ -62,8 +63,20 @@ class DeltaJournal:
     """
 
     def __init__(
-        self, path: Path | str, app: str, shapes: Mapping[str, Shape] | None = None
+        self,
+        path: Path | str,
+        app: str,
+        shapes: Mapping[str, Shape] | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        """Open or create.
+
+        Args:
+            path: The directory.
+            app: The application's name.
+            shapes: Those of its classes.
+            secret: Of a new journal that goes on with another one's history; None: a random one.
+        """
         self._root = Path(path)
         self._app = app
         self._shapes = Shapes(self._root, shapes or {})
@@ -71,12 +84,17 @@ class DeltaJournal:
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
-        self._identity = self._open()
+        self._identity, self._secret = self._open(secret)
 
     @property
     def identity(self) -> str:
         """The Delta table's id, which is drawn when it is created."""
         return self._identity
+
+    @property
+    def secret(self) -> bytes:
+        """What creation drew, as the port says."""
+        return self._secret
 
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Write and fsync a Parquet file; touches neither the Delta log nor other parts.
@@ -241,11 +259,11 @@ class DeltaJournal:
                 self._segments.refresh()
         raise parquet.damaged(part, "is missing")
 
-    def _open(self) -> str:
+    def _open(self, secret: bytes | None) -> tuple[str, bytes]:
         with storage(f"open the journal in {self._root}"):
             table = self._table()
             if table is None:
-                self._create()
+                self._create(secret or secrets.token_bytes(SECRET_BYTES))
                 table = self._table()
         if table is None:
             raise Corrupt(f"the journal in {self._root} does not say what it is")
@@ -263,12 +281,12 @@ class DeltaJournal:
         if self._knows_shapes:
             with storage(f"read {self._root}"):
                 self._shapes.check()
-        return table.id
+        return table.id, action.secret_of(self._commits.text_of(BEFORE_FIRST))
 
     def _table(self) -> MetaData | None:
         return _table_of(self._commits)
 
-    def _create(self) -> None:
+    def _create(self, secret: bytes) -> None:
         for name in (_LOG, *(f"kind={kind}" for kind in PartKind)):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         durable.sync_directory(self._root)
@@ -276,7 +294,8 @@ class DeltaJournal:
         self._shapes.create()
         # No two journals may share an identity, so it is drawn and not derived.
         identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
-        self._commits.create(action.table_text(self._app, identity, time.time_ns() // 1_000_000))
+        now_ms = time.time_ns() // 1_000_000
+        self._commits.create(action.table_text(self._app, identity, now_ms, secret))
 
     def _check_part(self, one: Part, epoch: Epoch) -> None:
         written = parquet.epoch_of(one.path)

@@ -23,6 +23,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._identity = secrets.token_hex(16)
+        self._secret = secrets.token_bytes(32)
         self._changed = threading.Condition()
         self._commits: list[Commit] = []
         self._parts: dict[str, bytes] = {}
@@ -33,6 +34,11 @@ class MemoryJournal:
     def identity(self) -> str:
         """A name that no other journal has."""
         return self._identity
+
+    @property
+    def secret(self) -> bytes:
+        """As the port says."""
+        return self._secret
 
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Keep a part, as the port says."""

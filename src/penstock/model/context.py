@@ -10,11 +10,10 @@ import random as _random
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from sys import getrefcount
 from typing import Any, Final
 from uuid import UUID
-
-import xxhash
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.errors import (
@@ -89,6 +88,7 @@ class Transaction:
         "_kinds",
         "_random",
         "_read",
+        "_secret",
         "_uuids",
         "_watched",
         "awake",
@@ -103,9 +103,23 @@ class Transaction:
     )
 
     def __init__(
-        self, request_id: RequestId, time_us: int, read: Read, kinds: Mapping[str, EntityType]
+        self,
+        request_id: RequestId,
+        time_us: int,
+        read: Read,
+        kinds: Mapping[str, EntityType],
+        secret: bytes = b"",
     ) -> None:
-        """Begin; `kinds` are the application's entity classes by name, no others may be touched."""
+        """Begin.
+
+        Args:
+            request_id: Of the request.
+            time_us: When it was appended.
+            read: Reads committed attributes.
+            kinds: The application's entity classes by name; no others may be touched.
+            secret: The journal's, which `random` and `uuid` mix in.
+        """
+        self._secret = secret
         self._kinds = kinds
         self.request_id = request_id
         self.time_us = time_us
@@ -337,14 +351,20 @@ class Transaction:
     def uuid(self) -> UUID:
         """Return the next of this request's ids: the same at every run of it."""
         self._uuids += 1
-        digest = xxhash.xxh3_128_digest(f"{self._uuids}/{self.request_id}".encode())
-        return UUID(bytes=digest, version=5)
+        return UUID(bytes=self._derived(b"uuid", f"{self._uuids}/{self.request_id}"), version=5)
 
     def random(self) -> _random.Random:
         """Return this request's source of randomness, seeded by the request id."""
         if self._random is None:
-            self._random = _random.Random(xxhash.xxh3_128_intdigest(self.request_id.encode()))
+            self._random = _random.Random(self._derived(b"random", self.request_id))
         return self._random
+
+    def _derived(self, purpose: bytes, text: str) -> bytes:
+        """Return 16 bytes that only the request determines, and only the secret lets compute.
+
+        A keyed hash: who knows some of them knows nothing of others (RFC 7693, section 2.9).
+        """
+        return blake2b(text.encode(), digest_size=16, key=self._secret, person=purpose).digest()
 
 
 def now() -> datetime:
@@ -353,12 +373,12 @@ def now() -> datetime:
 
 
 def random() -> _random.Random:
-    """Return a `random.Random` seeded by the request id: the same numbers at every run."""
+    """Return a `random.Random`: the same numbers at every run of a request, no caller's guess."""
     return current().random()
 
 
 def uuid() -> UUID:
-    """Return a new UUID derived from the request id: the same at every run."""
+    """Return a new UUID: the same at every run of a request, no caller's guess."""
     return current().uuid()
 
 

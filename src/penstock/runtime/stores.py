@@ -18,7 +18,7 @@ from penstock.state.stores import Stores
 JOURNAL: Final = "journal"
 
 
-def open_journal(data: Path, app: App) -> DeltaJournal:
+def open_journal(data: Path, app: App, secret: bytes | None = None) -> DeltaJournal:
     """Open an application's journal, which is created if it is not there.
 
     Raises:
@@ -27,7 +27,7 @@ def open_journal(data: Path, app: App) -> DeltaJournal:
         Corrupt: It is damaged.
         JournalUnavailable: It cannot be created or read.
     """
-    return DeltaJournal(data / JOURNAL, app.name, app.shapes)
+    return DeltaJournal(data / JOURNAL, app.name, app.shapes, secret)
 
 
 def check_data(data: Path, app: App) -> None:

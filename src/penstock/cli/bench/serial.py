@@ -38,9 +38,9 @@ def serial_rate(options: Options, found: Findings) -> float:
 def differences(options: Options, data: Path, found: Findings) -> list[str]:
     """Return how the journal differs from the oracle that replays all of it."""
     app, _ = application_of(options)
-    oracle = LocalRuntime(app)
     rows: list[tuple[str, str | None, bytes]] = []
     journal = DeltaJournal(data / "journal", app.name)
+    oracle = LocalRuntime(app, secret=journal.secret)
     for commit in journal.commits(BEFORE_FIRST):
         records = [
             Record(Lsn(row["lsn"]), RequestId(row["request_id"]), row["request"], row["time_us"])

@@ -30,7 +30,7 @@ def break_at(past: Past, app: App, request_id: str, limits: Limits) -> Outcome:
     position = place_in(recorded, request_id)
     row = recorded.rows[position]
     code = code_of(app, row.body)
-    rerun = Rerun(app, past.state_before(epoch), limits)
+    rerun = Rerun(app, past.state_before(epoch), limits, past.secret)
     rerun.run_all(recorded.rows[:position])
     stopper = _Stopper(code)
     sys.settrace(stopper)

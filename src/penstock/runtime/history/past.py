@@ -81,6 +81,11 @@ class Past:
             self._hold.__exit__(kind, error, trace)
 
     @property
+    def secret(self) -> bytes:
+        """What `random()` and `uuid()` mix in."""
+        return self._journal.secret
+
+    @property
     def first(self) -> Epoch:
         """The oldest epoch before which the state is known.
 

@@ -92,6 +92,7 @@ def probe(
     states: Mapping[EntityKey, bytes | None],
     replayed: Outcome,
     limits: Limits,
+    secret: bytes,
 ) -> tuple[Cause, ...]:
     """Run a request again in several processes, and return what makes it differ.
 
@@ -101,6 +102,7 @@ def probe(
         states: What it touched, as it was before.
         replayed: How it came out in this process.
         limits: What a transaction may use.
+        secret: The journal's.
     """
     clock_ns = time.time_ns()
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -108,7 +110,7 @@ def probe(
     bare["PYTHONHASHSEED"] = "0"
 
     def start(surroundings: Mapping[str, str], at_ns: int = clock_ns) -> "_Run":
-        shared = (spec, row.request_id, row.body, row.time_us, states, RUNS, at_ns, limits)
+        shared = (spec, row.request_id, row.body, row.time_us, states, RUNS, at_ns, limits, secret)
         return _Run(Experiment(*shared), surroundings)
 
     same, again = start(environment), start(environment)

@@ -93,7 +93,7 @@ def replay(
         Corrupt: The journal is damaged.
     """
     first, last = span
-    rerun = Rerun(app, past.state_before(first), limits)
+    rerun = Rerun(app, past.state_before(first), limits, past.secret)
     replayer = rerun.replayer
     gc.collect()
     gc.freeze()  # a large state shall not be looked through again and again
@@ -164,7 +164,7 @@ def _explain(
         outcome = outcomes[position]
         if outcome is not None:
             states = _states_at(replayer, outcomes, position, outcome)
-            found = probe(spec, rows[position], states, outcome, limits)
+            found = probe(spec, rows[position], states, outcome, limits, replayer.executor.secret)
             if found != (Cause.CODE,):
                 blamed, causes = position, found
                 break

@@ -31,9 +31,19 @@ class Rerun:
         refused: The call that each request was refused, by its id, in the order in which they ran.
     """
 
-    def __init__(self, app: App, state: dict[EntityKey, bytes], limits: Limits) -> None:
-        """Begin; `state` is the rerun's from now on."""
+    def __init__(
+        self, app: App, state: dict[EntityKey, bytes], limits: Limits, secret: bytes
+    ) -> None:
+        """Begin.
+
+        Args:
+            app: The application.
+            state: The state before; the rerun's from now on.
+            limits: What a transaction may use.
+            secret: The journal's.
+        """
         self.replayer = Replayer(app, state, limits)
+        self.replayer.executor.secret = secret
         self._app = app
         self._limits = limits
         self._isolation = Isolation(self.replayer.executor)

@@ -38,19 +38,26 @@ class Scratch:
     """
 
     def __init__(
-        self, data: Path, app: App, first: Epoch, state: Mapping[EntityKey, bytes], time_us: int
+        self,
+        data: Path,
+        app: App,
+        secret: bytes,
+        first: Epoch,
+        state: Mapping[EntityKey, bytes],
+        time_us: int,
     ) -> None:
         """Begin with the state before an epoch.
 
         Args:
             data: A directory that is empty.
             app: The application that runs the epochs.
+            secret: Of the journal whose requests they run.
             first: The epoch.
             state: Every entity before it.
             time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
         """
         self.shift = shift_of(first)
-        self._journal = open_journal(data, app)
+        self._journal = open_journal(data, app, secret)
         self._position = Lsn(0)
         if first > 0:
             parts = self._changes(Epoch(0), state)

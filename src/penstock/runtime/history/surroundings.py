@@ -33,6 +33,7 @@ class Experiment(msgspec.Struct, frozen=True):
         states: The entities that the request touched; others do not exist.
         runs: How often.
         clock_ns: What every clock says, nanoseconds since the Unix epoch.
+        secret: The journal's.
     """
 
     spec: str
@@ -43,6 +44,7 @@ class Experiment(msgspec.Struct, frozen=True):
     runs: int
     clock_ns: int
     limits: Limits
+    secret: bytes
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -68,6 +70,7 @@ def main() -> None:
     for name in sorted(sys.modules.keys() - known):
         stop_dates(sys.modules[name], experiment.clock_ns)
     executor = Executor(app, experiment.states.get, experiment.limits)
+    executor.secret = experiment.secret
     results = []
     take_process()
     with Guard(executor, experiment.limits), Isolation(executor):

@@ -115,7 +115,7 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
     recorded = past.epoch(number)
     position = place_in(recorded, request_id)
     row = recorded.rows[position]
-    rerun = Rerun(app, past.state_before(number), limits)
+    rerun = Rerun(app, past.state_before(number), limits, past.secret)
     skipped = row.error in DECIDED
     rerun.run_all(recorded.rows[:position])
     before = _Before(rerun)
@@ -156,7 +156,7 @@ def history(
     if not epochs:
         raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
     chosen = epochs[-most:]
-    rerun = Rerun(app, past.state_before(chosen[0]), limits)
+    rerun = Rerun(app, past.state_before(chosen[0]), limits, past.secret)
     found: list[Change] = []
     for recorded, outcomes in _again(past, rerun, Epoch(chosen[0] - 1), chosen):
         before = rerun.replayer.state.get(key)

@@ -103,7 +103,7 @@ def what_if(
     first, last = span
     state = past.state_before(first)
     check_layouts(alternative.recorded_by, alternative.app, state)
-    run = _Run(Rerun(alternative.app, state, limits), alternative)
+    run = _Run(Rerun(alternative.app, state, limits, past.secret), alternative)
     gc.collect()
     gc.freeze()  # a large state shall not be looked through again and again
     began = time.perf_counter()
@@ -111,7 +111,7 @@ def what_if(
         with ExitStack() as stack:
             if scratch is not None:
                 begun_us = past.epoch(first).time_us
-                kept = Scratch(scratch, alternative.app, first, state, begun_us)
+                kept = Scratch(scratch, alternative.app, past.secret, first, state, begun_us)
                 run.scratch = stack.enter_context(kept)
             for recorded in past.epochs(first, last):
                 run.epoch(recorded)

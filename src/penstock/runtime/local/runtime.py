@@ -38,13 +38,22 @@ class LocalRuntime:
         *,
         limits: Limits | None = None,
         clock: Callable[[], int] = lambda: 0,
+        secret: bytes = b"",
     ) -> None:
-        """Start with no entities; `clock` gives microseconds since the Unix epoch."""
+        """Start with no entities.
+
+        Args:
+            app: The application.
+            limits: What a transaction may use.
+            clock: Gives microseconds since the Unix epoch.
+            secret: What `random()` and `uuid()` mix in; of a journal, to agree with it.
+        """
         self.app = app
         self.state: dict[EntityKey, bytes] = {}
         self.call = Caller(self)
         self._limits = limits or Limits()
         self._executor = Executor(app, self.state.get, self._limits)
+        self._executor.secret = secret
         self._executor.keeps_raised = True
         self._clock = clock
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}

@@ -205,6 +205,7 @@ class Worker:
                 clock.append(time.perf_counter())
                 task = Task(self._app, stores.get, self._settings.limits, tracked=order.tracked)
                 task.executor.sampler = sampler
+                task.executor.secret = self._journal.secret
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
                     cut = self._run(task, order, records, positions, quarantine, rows)
             own = rows.tables(task.written)
