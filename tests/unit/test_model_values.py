@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock import Aborted, App, entity, key, readonly
-from penstock.errors import Unencodable
+from penstock.errors import RequestError, Unencodable
 from penstock.testing.kit import Kit
 
 
@@ -87,6 +87,9 @@ class Thing:
 
     def put_wrong(self, name: str, index: int) -> None:
         setattr(self, name, WRONG[name][index])
+
+    def at(self, moment: datetime | None = None) -> datetime:
+        return moment or NAIVE
 
     def check(self, name: str, index: int) -> bool:
         value, expected = getattr(self, name), CASES[name][index]
@@ -259,6 +262,18 @@ def test_instant_without_zone_says_what_to_do(kit: Kit) -> None:
         kit.call.Thing("a").put_wrong("moment", WRONG["moment"].index(NAIVE))
     with pytest.raises(Aborted, match=r"Thing\.clock: .*replace\(tzinfo=None\)"):
         kit.call.Thing("a").put_wrong("clock", 0)
+
+
+def test_instant_without_zone_is_no_argument_and_no_result(kit: Kit) -> None:
+    """What has no zone comes neither in nor out, from Python or as text."""
+    with pytest.raises(RequestError, match=r"moment: .*no time zone"):
+        kit.call.Thing("a").at(NAIVE)
+    with pytest.raises(Aborted, match="no time zone"):
+        kit.call.Thing("a").at()
+    signature = app.signature("Thing", "at")
+    with pytest.raises(RequestError, match="no time zone"):
+        signature.encode([signature.of_text("moment", "2026-01-01T00:00:00")], {})
+    assert kit.call.Thing("a").at(FOLDED) == FOLDED.astimezone(UTC)
 
 
 def test_big_integer_is_named(kit: Kit) -> None:

@@ -1,6 +1,9 @@
 """Whatever a declared type admits is shown, by every reader alike, and stops none of them."""
 
+import dataclasses
 import math
+import sys
+import types
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,7 +23,7 @@ from penstock.base.ids import Epoch
 from penstock.journal.memory import MemoryJournal
 from penstock.model.entity_type import EntityType
 from penstock.runtime.config import ViewConfig
-from penstock.state.annotation import DEEPEST
+from penstock.state.annotation import DEEPEST, LONGEST, column_of
 from penstock.state.column import TooNarrow
 from penstock.state.rewind import rewound
 from penstock.state.snapshot import FOLDER, Snapshots
@@ -243,3 +246,20 @@ def test_depth_of_types_is_bounded() -> None:
     tag = app.entities[NAME].shape.tag
     [row] = table.rows(["k"], [msgspec.msgpack.encode([tag, [[]]])]).to_pylist()
     assert row["a0"] == [[]]
+
+
+def test_dataclasses_that_know_each_other_stay_small() -> None:
+    """However many dataclasses hold each other, the type of a column has a bounded length."""
+    names = [f"Node{number}" for number in range(7)]
+    nodes: list[Any] = [
+        dataclasses.make_dataclass(name, [(f"to_{one}", f"list[{one}]") for one in names])
+        for name in names
+    ]
+    module = types.ModuleType("nodes")
+    for node in nodes:
+        node.__module__ = module.__name__
+        setattr(module, node.__name__, node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        column = column_of(nodes[0], wide=False)
+    assert len(column.sql) <= LONGEST

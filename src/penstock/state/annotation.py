@@ -15,7 +15,7 @@
 | tuple[A, B] | STRUCT(_1 A, _2 B) | |
 | dict[K, V] | MAP(K, V) | K is a scalar or a reference |
 | any other dict[K, V] | STRUCT(key K, value V)[] | K may be None, or has parts |
-| a dataclass | STRUCT | JSON text where it holds itself |
+| a dataclass | STRUCT | JSON text where it holds itself, or has thousands of parts |
 | T or None | T | nullable, as all columns are |
 | anything else, or deeper than 10 levels | VARCHAR | JSON text |
 
@@ -49,6 +49,9 @@ from penstock.state.column import (
     distinct,
 )
 from penstock.state.text import decimal_text, duration_text
+
+LONGEST: Final = 10_000
+"""Characters of a dataclass's type: those that know each other multiply."""
 
 DEEPEST: Final = 10
 """Levels of lists, dictionaries, tuples and dataclasses that have types; Arrow ends at 64."""
@@ -111,9 +114,10 @@ def _dataclass(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column: 
         return Json()
     hints = typing.get_type_hints(annotation)
     inner = (*inside, annotation)
-    return Structs(
+    found = Structs(
         [(name, column_of(hints[name], wide=wide, inside=inner)) for name in names], named=True
     )
+    return found if len(found.sql) <= LONGEST else Json()
 
 
 def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- passed on
