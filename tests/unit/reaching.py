@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import multiprocessing.util
 import os
 import shutil
 import socket
@@ -68,6 +69,12 @@ class Caller:
         if (child := os.fork()) == 0:
             os.write(os.open(path, os.O_WRONLY | os.O_APPEND), b"x")
             os._exit(0)
+        os.waitpid(child, 0)
+        return self.count()
+
+    def spawn(self, path: str) -> int:
+        script = f"echo x >> {path}".encode()
+        child = multiprocessing.util.spawnv_passfds(b"/bin/sh", [b"sh", b"-c", script], [])
         os.waitpid(child, 0)
         return self.count()
 

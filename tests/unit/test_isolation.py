@@ -23,7 +23,7 @@ from tests.history import Call, journal_of
 
 REACHING = str(Path(__file__).parent / "reaching.py")
 SOCKETS = ["connect", "connect_and_hide", "ask", "connect_in_a_thread", "connect_in_a_loop"]
-FILES = ["start", "shell", "fork", "write", "replace", "remove"]
+FILES = ["start", "shell", "fork", "spawn", "write", "replace", "remove"]
 CONNECTING = '        socket.create_connection(("127.0.0.1", port)).close()'
 METHODS = [*SOCKETS, *FILES]
 SOME = ["connect", "connect_and_hide", "start", "write"]

@@ -5,6 +5,7 @@ only during an isolation. A call of the isolating thread is left to the isolatio
 to the application (an example is a sender of messages from a queue), and their calls fail.
 """
 
+import _posixsubprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -52,6 +53,14 @@ def _remember_threads() -> None:
 
 @cache
 def _add_hook() -> None:
+    start = _posixsubprocess.fork_exec
+
+    def announced(*arguments: Any) -> int:
+        sys.audit("penstock.fork_exec", arguments[0])
+        return start(*arguments)
+
+    # `multiprocessing` starts processes by it, and alone of all does not announce that.
+    _posixsubprocess.fork_exec = announced
     sys.addaudithook(_look)
 
 

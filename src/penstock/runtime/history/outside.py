@@ -131,6 +131,7 @@ _EVENTS: Final[Mapping[str, Callable[[Arguments], str | None]]] = {
     "webbrowser.open": _did("opened"),
     "syslog.syslog": lambda _: "wrote to the system's log",
     "subprocess.Popen": _program(0),
+    "penstock.fork_exec": _program(0),
     "os.system": _program(0),
     "os.exec": _program(0),
     "os.posix_spawn": _program(0),
