@@ -76,14 +76,13 @@ def show(found: dict[str, Any], console: Console) -> None:
     console.print(_rounds(found))
     _show_reply(found["reply"], console)
     show_outside(found["outside"], console)
-    if not found["as_recorded"] and all(
-        one["request_id"] != found["request_id"] for one in found["outside"]
-    ):
-        console.print(
-            "It came out otherwise this time: its code has changed or is not deterministic. "
-            "penstock replay finds out which.",
-            style="bold red",
+    if not found["as_recorded"]:
+        why = (
+            ", since calls to the outside were refused."
+            if found["outside"]
+            else ": its code has changed or is not deterministic. penstock replay finds out which."
         )
+        console.print(f"It came out otherwise this time{why}", style="bold red")
     if found["taken_as_recorded"]:
         console.print("It had exceeded a limit, and was not run again.", style="yellow")
     if found["root"] is not None:

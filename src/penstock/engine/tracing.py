@@ -253,7 +253,9 @@ def shown(value: Any, depth: int = 0) -> str:
 def _nested(value: Any, depth: int) -> str | None:
     """Return what holds other values as text; None for all else."""
     if type(value) in _BRACKETS:
-        return _BRACKETS[type(value)].format(", ".join(shown(one, depth) for one in value))
+        texts = [shown(one, depth) for one in value]
+        texts = sorted(texts) if isinstance(value, set | frozenset) else texts
+        return _BRACKETS[type(value)].format(", ".join(texts))
     if type(value) is dict:
         pairs = (f"{shown(name, depth)}: {shown(one, depth)}" for name, one in value.items())
         return f"{{{', '.join(pairs)}}}"
