@@ -155,7 +155,17 @@ class Addressed(Exception):
 
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
+
+
+def spoil(name: str, value: Any) -> None:
+    txn = active()
+    assert txn is not None
+    setattr(txn, name, value)
+
+
 WAYS: dict[str, Any] = {
+    "spoiled reads": lambda: spoil("before", None),
+    "spoiled instances": lambda: spoil("instances", {7: 7}),
     "exit": lambda: leave(SystemExit, 3),
     "generator exit": lambda: leave(GeneratorExit),
     "stop iteration": lambda: leave(StopIteration),
@@ -189,6 +199,8 @@ WAYS: dict[str, Any] = {
     "internal": lambda: leave(Internal, "so it says"),
 }
 EXPECTED = {
+    "spoiled reads": ("aborted", "AttributeError"),
+    "spoiled instances": ("aborted", "AttributeError"),
     "exit": ("aborted", "SystemExit"),
     "generator exit": ("aborted", "GeneratorExit"),
     "stop iteration": ("aborted", "StopIteration"),

@@ -1,5 +1,6 @@
 """Limits of a running handler: what never ends or never has enough ends alone."""
 
+import builtins
 import contextlib
 import resource
 import signal
@@ -9,12 +10,14 @@ import textwrap
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock import App, LimitExceeded, entity, key
-from penstock.base.ids import Lsn, RequestId
-from penstock.engine.execute import Limits
+from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
+from penstock.runtime.guard import Guard, TamperedWith
 from penstock.testing.kit import Kit
 
 
@@ -48,6 +51,13 @@ class Greedy:
     def swallow_press(self) -> None:
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
+
+    def replace(self) -> None:
+        """Replace a built-in name where nothing refuses it."""
+        vars(builtins)["oct"] = lambda _: "7"
+
+    def length(self) -> str:
+        return oct(0)
 
     def recurse(self, other: "Greedy") -> int:
         self.count = 99
@@ -134,6 +144,35 @@ def test_no_transaction_pays_for_the_memory_of_those_before_it(kit: Kit) -> None
     records = [Record(Lsn(n), RequestId(f"answer-{n}"), body, 0) for n in range(192)]
     replies = kit.runtime.replay(records)
     assert [reply.error for reply in replies] == [None] * 192
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_replaced_name_reaches_no_other_transaction(batched: bool) -> None:  # noqa: FBT001
+    """It is put back behind its transaction; a batch that ran with it is given up, and run again."""
+    state: dict[EntityKey, bytes] = {}
+    executor = Executor(app, state.get, LIMITS)
+    answers: list[str | None] = []
+
+    def run(*methods: str) -> None:
+        with Guard(executor, LIMITS, batched=batched) as guard:
+            for method in guard.each(methods):
+                body, _ = app.request("Greedy", "a", method)
+                outcome = executor.run(RequestId("r"), body, 0)
+                state.update({key: data for key, data in outcome.writes.items() if data})
+                answers.append(outcome.error or str(msgspec.msgpack.decode(outcome.reply)))
+
+    run("create")
+    if batched:
+        with pytest.raises(TamperedWith):
+            run("replace", "length")
+        answers.clear()
+    run("replace")
+    run("length")
+    assert answers[-2:] == ["None", "0o0"]
+    run("length", *["length"] * 40)
+    if not batched:
+        run("replace", "length")
+        assert answers[-2:] == ["None", "0o0"]
 
 
 def test_depth_is_limited_in_every_thread(kit: Kit) -> None:

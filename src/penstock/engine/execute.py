@@ -6,7 +6,7 @@ it decides what to do with the writes. Interrupting a handler that runs too long
 part, by raising `Interrupted` inside it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -138,6 +138,7 @@ class Executor:
     def _process(self, body: bytes, txn: Transaction) -> _Processed:
         """Run a transaction in a context of its own, and say how it ended."""
         activate(txn)
+        before = txn.before  # a handler can reach the transaction, and replace what it has read
         self.isolation.enter()
         reply, writes = b"", _NOTHING
         failure: Failure | None = None
@@ -148,10 +149,10 @@ class Executor:
             except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
                 self.isolation.restore_names()
                 failure = self._describe(raised)
-            self._end(txn)
+            failure = self._end(txn, before) or failure
         except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
             self.isolation.restore_names()
-            self._end(txn)
+            failure = self._end(txn, before) or failure
         return reply, writes, failure
 
     def _forget(self) -> None:
@@ -163,14 +164,25 @@ class Executor:
             self.raised = raised
         return failure_of(raised, self._limits.memory_bytes, self._limits.depth)
 
-    def _end(self, txn: Transaction) -> None:
-        """Keep what the run has touched, and let go of its entities, whose `__del__` is user code."""
-        self._end_look(len(txn.before))
-        self.touched = tuple(txn.before)
-        if self.escaped is not None:
-            self.known = tuple(txn.instances)
-        txn.release()
+    def _end(self, txn: Transaction, before: Collection[EntityKey]) -> Failure | None:
+        """Keep what the run has touched, and let go of its entities, whose `__del__` is user code.
+
+        Returns:
+            The failure of a handler that has spoiled its transaction from inside; None for others.
+        """
+        failure = None
+        self.touched = tuple(before)
+        try:
+            self._end_look(len(before))
+            if self.escaped is not None:
+                self.known = tuple(txn.instances)
+            txn.release()
+        except Interrupted:
+            raise
+        except BaseException as raised:  # noqa: BLE001 -- the handler has reached into Penstock
+            failure = self._describe(raised)
         self.running = False
+        return failure
 
     def _withhold(self, txn: Transaction) -> None:
         """Raise what makes a run no outcome, even where the handler has caught it."""

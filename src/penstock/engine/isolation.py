@@ -66,13 +66,14 @@ class Isolation:
         self._begun = True
         gc.disable()
 
-    def end(self) -> None:
-        """Put back all settings as they were before `begin`."""
-        self.restore_names()
+    def end(self) -> bool:
+        """Put back all settings as they were before `begin`; say whether built-in names differed."""
+        changed = self.restore_names()
         self._begun = False
         sys.setrecursionlimit(self._recursion)
         if self._collects:
             gc.enable()
+        return changed
 
     def enter(self) -> None:
         """Prepare the transaction that begins; the caller's depth is the same for all of them.
@@ -105,10 +106,14 @@ class Isolation:
         assert not collects, "garbage waits"
         gc.disable()
 
-    def restore_names(self) -> None:
-        """Put back Python's built-in names, where a handler has found a way to change them."""
+    def restore_names(self) -> bool:
+        """Put back Python's built-in names, where a handler has found a way to change them.
+
+        Returns:
+            Whether that was so.
+        """
         if not self._begun:
-            return
+            return False
         try:
             changed = [*_NAMES.values()] != self._values
         except BaseException:  # noqa: BLE001 -- a handler's object that cannot be compared
@@ -119,6 +124,7 @@ class Isolation:
                     del _NAMES[name]
             _NAMES.update(self._names)
             self._values = [*_NAMES.values()]
+        return changed
 
     def collect(self) -> None:
         """Let garbage be collected now if there is enough of it."""

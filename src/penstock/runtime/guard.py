@@ -32,16 +32,26 @@ STUCK: Final = 3
 processor time."""
 
 
+class TamperedWith(RuntimeError):
+    """Built-in names of Python were replaced while several transactions ran; none of them counts."""
+
+
 class Guard:
     """Holds an executor's transactions to their limits while the block runs.
+
+    Looking whether built-in names were replaced costs as much as a small transaction's tenth. So
+    `batched` looks once for many transactions; where it finds something, it does not know which of
+    them have run with the wrong names, and raises. Their runner divides them, and runs them again.
 
     Time limits need the main thread (signals go there); in other threads depth alone is limited.
     Memory is limited as growth of the process's private data, so mapped stores do not count.
     """
 
-    def __init__(self, executor: Executor, limits: Limits) -> None:
+    def __init__(self, executor: Executor, limits: Limits, *, batched: bool = False) -> None:
         self._executor = executor
         self._limits = limits
+        self._batched = batched
+        self._unchecked = 0  # transactions since built-in names were looked at
         self._seen = -1
         self._strikes = 0
         self._timed = threading.current_thread() is threading.main_thread()
@@ -80,17 +90,26 @@ class Guard:
             signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
             self._process.restore()
-        self._executor.isolation.end()
+        changed = self._executor.isolation.end()
+        if kind is None:
+            self._check(changed=changed)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield what is to be run, so that no transaction pays for the memory of those before it."""
         for index, item in enumerate(items):
+            if not self._batched or index % RENEW_EVERY == 0:
+                self._check(changed=self._executor.isolation.restore_names())
             if index % RENEW_EVERY == 0:
-                self._executor.isolation.restore_names()
                 self._executor.isolation.collect()
                 if self._timed:
                     self._renew()
+            self._unchecked += 1
             yield item
+
+    def _check(self, *, changed: bool) -> None:
+        if changed and self._unchecked > 1:
+            raise TamperedWith("a handler has replaced a built-in name of Python")
+        self._unchecked = 0
 
     def _renew(self) -> None:
         """Put back what handlers may have switched off, and look at what the process has by now."""

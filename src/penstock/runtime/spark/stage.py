@@ -271,7 +271,7 @@ class Worker:
         now, middle = quarantine.now, positions[len(positions) // 2]
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **order.decided}
         left = order.output_bytes_max
-        with Guard(task.executor, self._settings.limits) as guard:
+        with Guard(task.executor, self._settings.limits, batched=True) as guard:
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
