@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import duckdb
+import psutil
 import pytest
 
 from penstock import App, entity, key
@@ -179,6 +181,23 @@ def test_killed_view_loses_nothing(tmp_path: Path) -> None:
             assert painters(view) == [(one, f"3-{min(one, 19)}") for one in range(200)]
             assert view.ask(Question("FROM requests")).table.num_rows == 80
             assert view.ask(Question("FROM epochs")).table.num_rows == 160
+
+
+def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
+    """The queries of a killed view, and the child that waits for one, end with it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.asking_process", str(tmp_path)],
+        cwd=Path(__file__).parent.parent.parent,
+    )
+    until = time.monotonic() + DEADLINE_S
+    while len(children := psutil.Process(process.pid).children()) < 2:
+        assert time.monotonic() < until, "a query runs, and a spare child waits"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    gone, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
+    assert len(gone) == 2
+    assert alive == []
 
 
 def test_file_holds_an_epoch_or_not(tmp_path: Path) -> None:

@@ -161,6 +161,14 @@ def test_socket_answers_in_three_formats(view: View) -> None:
     assert answer.text == '"number","name"\n1,"Ada"\n'
 
 
+def test_large_answer_comes_in_pieces(view: View) -> None:
+    """An answer that does not lie in memory arrives whole, and says its size first."""
+    body = {"query": "SELECT repeat('x', 3000) AS x FROM range(900)"}
+    answer = asked(view, "POST", "/sql", json=body, headers={"Accept": "text/csv"})
+    assert answer.text.splitlines() == ['"x"', *[f'"{"x" * 3_000}"'] * 900]
+    assert answer.headers["content-length"] == str(len(answer.content))
+
+
 @pytest.mark.parametrize(
     "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "['290000-01-01'::TIMESTAMP]"]
 )

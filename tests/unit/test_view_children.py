@@ -1,4 +1,4 @@
-"""Queries in children: the system ends and bounds them, and one costs nobody else anything."""
+"""Queries in children: the system ends and bounds them, and no query costs another one its answer."""
 
 import signal
 import threading
@@ -82,7 +82,7 @@ def test_stubborn_functions_end_and_leave_places(view: View) -> None:
 
 
 def test_caller_cannot_have_all_places_for_long_queries(view: View) -> None:
-    """Who asks many long queries leaves one place for the long query of somebody else."""
+    """A caller with many long queries leaves one place for the long query of another caller."""
     sizes = "repeat('a', 12000)"
     long = f"SELECT levenshtein({sizes}, {sizes} || 'b')"  # beyond the first moments, and finite
     with ThreadPoolExecutor(4) as threads:
@@ -95,7 +95,7 @@ def test_caller_cannot_have_all_places_for_long_queries(view: View) -> None:
 
 
 def test_memory_is_bounded_by_the_system(view: View) -> None:
-    """What a function allocates outside of DuckDB's buffers is bounded, too, and the error says so."""
+    """The memory of a function outside of DuckDB's buffers is bounded, too, and the error says so."""
     stop, seen = threading.Event(), [0]
 
     def watch() -> None:

@@ -1,6 +1,6 @@
 """`Child`: work that is done in a process of its own, which the system bounds and ends.
 
-The process is a fork, so it has what its parent had at that moment (a DuckDB with its tables, a
+The process is a fork, so it has the memory of its parent (a DuckDB with its tables, a
 journal, an application) and can change none of it. Promises that it ends when its time is up, however
 its code behaves: the kernel's alarm ends it without anybody's help, its parent kills it, and it dies
 with its parent; that it takes no more memory and processor time than it may; and that no zombie is
@@ -46,11 +46,11 @@ Work = Callable[[IO[bytes]], None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a child may take.
+    """The limits of a child.
 
     Attributes:
         deadline: When it must have ended, as `time.monotonic` counts.
-        memory_bytes: Beyond what its parent had when it was forked.
+        memory_bytes: Memory beyond that of its parent when it was forked.
         threads: Each of which may use the processor until the deadline.
     """
 
@@ -60,7 +60,7 @@ class Bounds:
 
 
 class Child:
-    """A process that does one piece of work and writes what comes out; its parent's side of it."""
+    """The parent's side of a process that does one piece of work and writes the outcome."""
 
     def __init__(self, pid: int, source: int) -> None:
         self.pid = pid
@@ -68,7 +68,7 @@ class Child:
         self._ended: int | None = None
 
     def copy(self, target: IO[bytes], until: float) -> bool:
-        """Copy what it writes until it has ended; False where the time is up before."""
+        """Copy its output until it has ended; False if the time is up before."""
         poll = select.poll()
         poll.register(self._source, select.POLLIN)
         while True:
@@ -89,7 +89,7 @@ class Child:
         return self._ended
 
     def joined(self) -> int:
-        """Return what `end` does, but let it end by itself: it has closed its pipe already."""
+        """Return the exit code as `end` does, but let the child end by itself: its pipe is closed already."""
         if self._ended is None:
             self._ended = self._reaped()
         return self._ended
@@ -131,10 +131,10 @@ def start(
     """Fork, and let the child do the work.
 
     Args:
-        work: What it does; it writes to the pipe that it is given.
-        bounds: What it may take; None where the work calls `keep_to` itself.
+        work: A function that writes its outcome to the pipe that it is given.
+        bounds: Its limits; None if the work calls `keep_to` itself.
         still: Keeps other threads from everything that the work uses, while the process forks.
-        closed: Descriptors that the child shall not keep open.
+        closed: Descriptors that the child closes.
 
     Raises:
         OSError: The system has no room for another process.
@@ -150,7 +150,7 @@ def start(
                 os.close(source)
                 os.close(target)
                 raise
-            if pid:  # in here: another child would keep it open, and nobody see this one's end
+            if pid:  # inside of `still`: another child would keep the pipe open
                 os.close(target)
         if not pid:
             _do(work, target, bounds, parent, closed)
@@ -185,8 +185,8 @@ def _do(
 
 
 def _leave(parent: int, closed: Sequence[int]) -> None:
-    """Give up what is the parent's."""
-    gc.disable()  # it would copy every page that it looks at, and finish what is the parent's
+    """Give up the files, signals and threads of the parent."""
+    gc.disable()  # a collection would copy every page, and close files of the parent
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if _prctl is not None:
@@ -217,7 +217,7 @@ def _limit(kind: int, most: int) -> None:
 
 
 def _sockets() -> list[int]:
-    """Return the sockets that are open: a client shall see when the parent closes one."""
+    """Return the open sockets, so that a client sees when the parent closes its socket."""
     found = []
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 -- a fifth of the time
         with suppress(OSError):  # the directory's own

@@ -1,4 +1,4 @@
-"""`Order`: a question of the present as a spare child reads it, and what the child does with it."""
+"""`Order`: a question of the present as a spare child reads it, and the work of that child."""
 
 import time
 from functools import partial

@@ -45,13 +45,13 @@ LONG: Final = 3
 """Places: so many questions run at once in their first moments, and so many beyond them."""
 
 LONG_EACH: Final = 2
-"""Places for long questions that one caller may have."""
+"""The number of places for long questions that a caller may have."""
 
 _NICE: Final = 15
-"""Long questions leave the processor to the short ones and to what applies epochs."""
+"""The processor is for short questions and for the thread that applies epochs first."""
 
 _SLACK: Final = 256 << 20
-"""What a query may take beyond `view.memory_mb`: stacks, code, vectors."""
+"""Memory that a query may take beyond `view.memory_mb`: stacks, code, vectors."""
 
 _IN_MEMORY: Final = 1 << 20
 _LET_START_S: Final = 0.05
@@ -64,12 +64,12 @@ _TIME: Final = (signal.SIGALRM, signal.SIGXCPU)
 
 
 class _Head(msgspec.Struct):
-    """What a child says first.
+    """The beginning of a child's output.
 
     Attributes:
-        epoch: Of the answer.
+        epoch: The epoch of the answer.
         types: The SQL type of each column.
-        size: Bytes of the body, which follows; then comes what the child would like to be kept.
+        size: Bytes of the body, which follows; then come bytes for `Job.keep`.
         error: The class of an error and its message, instead of an answer.
     """
 
@@ -85,7 +85,7 @@ class Asked:
 
     Attributes:
         chosen: The format.
-        caller: On whose behalf; the places are shared out among callers.
+        caller: A name; the places are shared out among callers.
     """
 
     chosen: Format = Format.ARROW
@@ -97,9 +97,9 @@ class Encoded:
     """An answer in its format.
 
     Attributes:
-        epoch: What it is of.
+        epoch: Its epoch.
         types: The SQL type of each column.
-        body: Where it can be read from now on.
+        body: A file, at the beginning of the answer.
         size: Its bytes.
     """
 
@@ -122,9 +122,9 @@ class Job:
     Attributes:
         ask: Gives the answer.
         asked: How the answer is wanted.
-        limits: What it may take.
-        still: Keeps other threads from what `ask` uses, while a process is forked.
-        kept: Gives bytes that the parent shall keep for others.
+        limits: Its limits.
+        still: Keeps other threads from the data that `ask` uses, while a process is forked.
+        kept: Gives bytes that the parent keeps for other children.
         keep: Takes them, in the parent.
         ready: Gives a child that does this job already, if there is one.
     """
@@ -169,9 +169,9 @@ class Pool:
     """The places for questions. Many threads may ask at once."""
 
     def __init__(self, closed: Sequence[int] = ()) -> None:
-        """Have all places free; children shall not keep some descriptors open."""
+        """Have all places free; children close the given descriptors."""
         self.still = threading.Lock()
-        """Whoever has it knows that no process is forked; who forks, that nobody else has it."""
+        """No process is forked while a thread has this lock, unless that thread forks."""
         self._closed = closed
         self._quick = Turns(QUICK, QUICK)
         self._long = Turns(LONG, LONG_EACH)
@@ -196,7 +196,7 @@ class Pool:
         Raises:
             QueryError: The query is wrong, or exceeds a limit.
             Overloaded: Other questions had all places until its time was up.
-            PenstockError: What the child says.
+            PenstockError: The error of the child.
             Damaged: The file cannot be trusted.
         """
         target = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- the answer has it
@@ -206,12 +206,16 @@ class Pool:
                 target.truncate()
                 self._at_length(job, target)
             return _read(job, target)
+        except OSError as error:
+            target.close()
+            where = tempfile.gettempdir()
+            raise ViewUnavailable(f"the answer cannot be kept in {where}: {error}") from error
         except BaseException:
             target.close()
             raise
 
     def _quickly(self, job: Job, target: IO[bytes]) -> bool:
-        """Run a question; False where it takes long and has to wait for a place."""
+        """Run a question; False if it takes long and has to wait for a place."""
         deadline, caller = job.limits.deadline, job.asked.caller
         if not self._quick.take(caller, deadline):
             raise Overloaded("other queries had all places until the time of this one was up")
@@ -293,13 +297,13 @@ class Pool:
 
 
 def bounds_of(limits: Limits) -> Bounds:
-    """Return what a child may take for one query."""
+    """Return the limits of a child for one query."""
     memory = (limits.settings.memory_mb << 20) + _SLACK
     return Bounds(limits.deadline, memory, limits.settings.threads)
 
 
 def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:
-    """Copy what a child says until it has ended or the time is up; say which.
+    """Copy the output of a child until it has ended or the time is up; say which.
 
     Raises:
         QueryError: It broke down, or exceeds a limit.
@@ -322,7 +326,7 @@ def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:
 
 
 def _read(job: Job, target: IO[bytes]) -> Encoded:
-    """Return what a child has said.
+    """Return the answer that a child has given.
 
     Raises:
         Exception: It has said so.

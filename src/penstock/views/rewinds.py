@@ -60,7 +60,7 @@ class Rewinds:
         return found
 
     def told(self) -> bytes:
-        """Return what `keep` of the parent shall know: what was asked for here, or rewound."""
+        """Return the classes that were used or rewound here, for `keep` of the parent."""
         told, size = [], 0
         for (entity, epoch), is_new in self._used.items():
             table, rows = self._kept[entity, epoch]
@@ -70,7 +70,7 @@ class Rewinds:
         return msgspec.msgpack.encode(told) if told else b""
 
     def keep(self, told: bytes) -> None:
-        """Keep what a child has rewound, and forget what was not asked for lately."""
+        """Keep the classes that a child has rewound, and forget the least recently used ones."""
         for one in msgspec.msgpack.decode(told, type=list[_Told]):
             name = one.entity, Epoch(one.epoch)
             if one.rows:

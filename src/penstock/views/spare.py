@@ -21,7 +21,7 @@ LENGTH_BYTES: Final = 8
 """An order follows its length: other children keep the pipe open."""
 
 Serve = Callable[[IO[bytes], IO[bytes]], None]
-"""What the child does: get warm, read one order, and write what comes out."""
+"""The work of the child: it gets warm, reads one order, and writes the outcome."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Spare:
         self._thread.start()
 
     def want(self) -> None:
-        """Have one made, if there is none."""
+        """Have a child made, if none waits."""
         self._wanted.set()
 
     def take(self, epoch: Epoch, order: bytes) -> Child | None:
@@ -70,7 +70,7 @@ class Spare:
         if not usable:
             self._end(found)
             return None
-        found.counted.close()  # whoever takes it counts it
+        found.counted.close()  # the pool counts it from now on
         return found.child
 
     def drop(self) -> None:

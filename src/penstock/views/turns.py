@@ -1,7 +1,7 @@
-"""`Turns`: who may run next, where more ask than there are places.
+"""`Turns`: the order in which callers get places.
 
 Promises that a caller has no more places than `each`, that the caller with the fewest places comes
-first and callers with equally many in the order of their questions, and that nobody waits beyond the
+first and callers with equally many in the order of their questions, and that no caller waits beyond the
 given time. Names of callers are compared, and mean nothing here.
 """
 
@@ -22,7 +22,7 @@ class Turns:
         self._taken: Counter[str] = Counter()
 
     def take(self, caller: str, deadline: float) -> bool:
-        """Wait for a place; False where there was none in time."""
+        """Wait for a place; False if none was free in time."""
         mine = (caller, object())
         with self._changed:
             self._waiting.append(mine)
@@ -37,7 +37,7 @@ class Turns:
                 self._changed.notify_all()
 
     def take_now(self, caller: str) -> bool:
-        """Take a place if nobody has to wait for it."""
+        """Take a place if one is free now."""
         with self._changed:
             free = not self._waiting and self._is_free(caller)
             if free:

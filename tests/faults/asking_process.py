@@ -1,0 +1,18 @@
+"""A view with a query that does not end: `python -m tests.faults.asking_process DATA` is there to be killed."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from penstock.journal.memory import MemoryJournal
+from penstock.runtime.config import ViewConfig
+from penstock.views.question import Question
+from penstock.views.view import View
+from tests.unit.gallery import Written, app
+
+if __name__ == "__main__":
+    journal = MemoryJournal()
+    Written(journal).painters({1: "Ada"})
+    with closing(View(Path(sys.argv[1]), app, journal, ViewConfig(memory_mb=64))) as view:
+        view.start(spare=True)
+        view.ask(Question("SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"))
