@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
@@ -101,7 +100,6 @@ def survey() -> dict[str, Any]:
         "switch": sys.getswitchinterval,
         "alarm": lambda: callable(signal.getsignal(signal.SIGALRM)),
         "garbage": lambda: gc.get_threshold()[0] > 1,
-        "hook": lambda: threading.excepthook is threading.__excepthook__,
     }
     found: dict[str, Any] = {}
     for name, fact in facts.items():

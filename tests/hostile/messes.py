@@ -1,6 +1,8 @@
 """What a handler can do to its process: `MESSES` return, `KILLERS` end or hang it.
 
-A mess may outlive its handler, so other requests of the process would find it.
+A mess may outlive its handler, so other requests of the process would find it. Left out is code that
+replaces the engine's own methods by others that work and mean something else: in one process with
+the engine, it is the engine.
 """
 
 import builtins
@@ -251,11 +253,9 @@ MESSES: Final[dict[str, Mess]] = {
     "clock": patch(time, "perf_counter"),
     "msgspec encoder": patch(msgspec.msgpack, "Encoder"),
     "os.getpid": patch(os, "getpid"),
-    "executor": patch_later("penstock.engine.execute", "Executor._call"),
     "failure": patch_later("penstock.engine.execute", "failure_of"),
     "failure encoding": patch_later("penstock.engine.execute", "encode_failure", lambda _: 7),
     "rows": patch_later("penstock.runtime.spark.rows", "Rows.add"),
-    "transaction": patch_later("penstock.model.context", "Transaction.changes"),
     "release": patch_later("penstock.model.context", "Transaction.release"),
     "log": patch_later("penstock.log.sqlite", "SqliteLog.read"),
     "exit in a thread": lambda: threading.Thread(target=os._exit, args=(3,)).start(),

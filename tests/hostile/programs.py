@@ -64,7 +64,12 @@ DEEDS: Final[dict[Danger, tuple[str, ...]]] = {
 TRAPS: Final = tuple(
     " ".join(words) for words in product(BASES, (one for one in HOOKS if one != "__del__"), USES)
 )
-LATE_TRAPS: Final = tuple(" ".join(words) for words in product(BASES, ["__del__"], USES))
+LATE_TRAPS: Final = tuple(
+    " ".join(words)
+    for words in product(
+        BASES, ["__del__"], ("returned", "inside", "member", "raised", "chained", "awaited")
+    )
+)
 LATE: Final = (*LATE_PLACES, *LATE_TRAPS)
 """Places where no deed may touch an entity: nobody knows in which transaction it is done."""
 

@@ -1,0 +1,114 @@
+"""Hostile handlers through real Spark: every other request is answered rightly, within a bound.
+
+One driver takes all of it, from a fixed seed; `scripts/hostile` goes on with other seeds.
+"""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.errors import Aborted, LimitExceeded
+from tests.hostile.messes import HOGS, KILLERS, MESSES
+from tests.hostile.places import LATE_PLACES
+from tests.hostile.programs import (
+    DEEDS,
+    LATE_DEEDS,
+    LATE_TRAPS,
+    Call,
+    Danger,
+    act,
+    beginning,
+    between,
+    honest,
+    random_act,
+)
+from tests.hostile.rig import Rig, started
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+SLOW = {"loop_in_c", "loop_and_catch", "hang", "stop"}  # tests/faults/test_spark_poison.py has them
+COSTLY = {"builtins empty", "builtins", "len wrong", "clock", "tuple", "os.getpid"}  # as "len" is
+BACK_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with started(tmp_path_factory.mktemp("hostile") / "data") as made:
+        made.run([*beginning(), Call("survey")])
+        yield made
+
+
+@pytest.fixture
+def chance(rig: Rig, request: pytest.FixtureRequest) -> Iterator[random.Random]:
+    """Give a source of randomness, and look afterwards whether the workers are as they were."""
+    chance = random.Random(request.node.name)
+    yield chance
+    for _ in range(2):
+        after = [honest(chance) for _ in range(30)]
+        assert rig.run([*after, Call("survey")]) < BACK_S
+
+
+def codes(rig: Rig, calls: list[Call]) -> dict[str, str | None]:
+    """Return how each act among the newest requests ended."""
+    answers = list(rig.outcomes.values())[-len(calls) :]
+    ended = {call.deed: code for call, code in zip(calls, answers, strict=True)}
+    return {deed: code for deed, code in ended.items() if deed}
+
+
+def test_what_handlers_raise_ends_their_request_alone(rig: Rig, chance: random.Random) -> None:
+    """Every exception of the catalogue, in one epoch, is an error of that one request."""
+    deeds = [one for one in DEEDS[Danger.NONE] if one.startswith("raise ")]
+    calls = between(chance, [act(chance, deed) for deed in deeds], 1)
+    rig.run(calls)
+    assert set(codes(rig, calls).values()) == {Aborted.code, LimitExceeded.code}
+
+
+def test_any_value_returned_or_stored_is_an_answer(rig: Rig, chance: random.Random) -> None:
+    """Values that lie, have no end or no encoding are answered as one thread answers them."""
+    verbs = ("return ", "store ", "misuse ")
+    deeds = [one for one in DEEDS[Danger.NONE] if one.startswith(verbs)]
+    rig.run(between(chance, [act(chance, deed) for deed in deeds], 1))
+
+
+def test_deeds_at_any_place_are_the_outcome_of_one_thread(rig: Rig, chance: random.Random) -> None:
+    """At random places, in methods of random values, deeds leave the epoch to the others."""
+    for _ in range(3):
+        rig.run(between(chance, [random_act(chance, Danger.NONE) for _ in range(60)], 1))
+
+
+def test_deeds_after_the_handler_touch_nobody(rig: Rig, chance: random.Random) -> None:
+    """Threads, finalizers and generators that outlive their handler change no other request."""
+    places = [*LATE_PLACES, *chance.sample(LATE_TRAPS, 30)]
+    acts = [act(chance, chance.choice(LATE_DEEDS), [place]) for place in places]
+    rig.run(between(chance, acts, 1))
+
+
+def test_a_changed_process_serves_the_others(rig: Rig, chance: random.Random) -> None:
+    """Whatever a handler does to its process, in turn, others are answered in bounded time."""
+    deeds = [one for one in DEEDS[Danger.LASTING] if not one.startswith("hog ")]
+    left = [one for one in deeds if one.partition(" ")[2] not in COSTLY]
+    for start in range(0, len(left), 8):
+        acts = [act(chance, deed) for deed in left[start : start + 8]]
+        rig.run(between(chance, acts, 2))
+        rig.run([*(honest(chance) for _ in range(10)), Call("survey")])
+
+
+def test_dead_and_greedy_processes_cost_their_request(rig: Rig, chance: random.Random) -> None:
+    """Handlers that end their process, or use more than they may, fail alone."""
+    deeds = [
+        *(f"kill {one}" for one in KILLERS if one not in SLOW),
+        *(f"hog {one}" for one in HOGS),
+    ]
+    calls = between(chance, [act(chance, deed) for deed in deeds], 2)
+    rig.run(calls)
+    ended = codes(rig, calls)
+    assert None not in ended.values()
+    assert ended["kill kill_oneself"] == LimitExceeded.code
+    assert ended["hog loop"] == LimitExceeded.code
+
+
+def test_every_mess_of_the_catalogue_is_made() -> None:
+    """What is left out here is made at random by the endless run."""
+    assert set(MESSES) > COSTLY
+    assert set(KILLERS) > SLOW
