@@ -8,7 +8,6 @@ conserved: either it took effect and the move stands, or nothing of it remains.
 
 import contextlib
 import decimal
-import gc
 import os
 import random
 import signal
@@ -99,7 +98,6 @@ def survey() -> dict[str, Any]:
         "trace": lambda: sys.gettrace() is None,
         "switch": sys.getswitchinterval,
         "alarm": lambda: callable(signal.getsignal(signal.SIGALRM)),
-        "garbage": lambda: gc.get_threshold()[0] > 1,
     }
     found: dict[str, Any] = {}
     for name, fact in facts.items():

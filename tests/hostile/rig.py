@@ -74,6 +74,11 @@ class Rig:
             self._read()
         return time.monotonic() - began
 
+    def outcome(self, call: Call) -> str | None:
+        """Return how the newest of some equal calls ended: its code, None where it took effect."""
+        name = next(name for name, one in reversed(self._sent.items()) if one is call)
+        return self.outcomes[name]
+
     def close(self) -> None:
         self._log.close()
         self._journal.close()
