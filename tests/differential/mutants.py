@@ -32,6 +32,14 @@ ESCAPES = "tests/unit/test_engine_task.py::test_escape_leaves_nothing_behind"
 OUTCOMES = "tests/unit/test_execute.py"
 IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
 SCHEDULE = "tests/conformance/test_log_schedule.py"
+DIVISION = (
+    "tests/differential/test_epoch_division.py"
+    "::test_one_request_is_set_aside_in_a_bounded_number_of_attempts"
+)
+HOSTILE = "tests/hostile/test_hostile_twins.py"
+EXCEPTIONS = f"{HOSTILE}::test_every_exception_is_the_outcome_of_its_request"
+RESULTS = f"{HOSTILE}::test_every_result_is_the_outcome_of_its_request"
+SAMPLER = "tests/unit/test_engine_calls.py::test_a_sampler_that_fails_is_dropped"
 WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
 DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
@@ -159,6 +167,42 @@ MUTANTS = (
         "type(code) is str and _CODE.fullmatch(code) is not None",
         "code is not None",
         OUTCOMES,
+    ),
+    Mutant(
+        "an exception's text may raise",
+        "engine/failure.py",
+        "    except BaseException as error:  # noqa: BLE001 -- a `__str__` of user code\n",
+        "    except ValueError as error:\n",
+        EXCEPTIONS,
+    ),
+    Mutant(
+        "an exception is asked for its class",
+        "engine/failure.py",
+        "    kind = type(raised)  #",
+        "    kind = raised.__class__  #",
+        EXCEPTIONS,
+    ),
+    Mutant(
+        "the sampler's failure is the handler's",
+        "engine/execute.py",
+        "        except Exception:  # noqa: BLE001 -- statistics are dropped, the request goes on\n"
+        "            self.sampler = None\n",
+        "        except RecursionError:\n            self.sampler = None\n",
+        SAMPLER,
+    ),
+    Mutant(
+        "bytes in a reply are sent as they come",
+        "base/lowering.py",
+        "isinstance(value, msgspec.Raw)",
+        "isinstance(value, msgspec.UnsetType)",
+        RESULTS,
+    ),
+    Mutant(
+        "an epoch that fails is never divided",
+        "runtime/spark/division.py",
+        "return max(1, self.suspects // 2) if self.suspects else self._width",
+        "return self._most",
+        DIVISION,
     ),
     Mutant(
         "a swallowed escape takes effect",

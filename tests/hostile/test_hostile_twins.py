@@ -100,12 +100,29 @@ def test_engine_answers_hostile_handlers_like_one_thread(calls: list[Call], layo
     check_alike(calls, layout)
 
 
-@pytest.mark.parametrize("verb", sorted({one.partition(" ")[0] for one in DEEDS[Danger.NONE]}))
-def test_every_deed_is_the_outcome_of_its_request(verb: str) -> None:
-    """Each deed, done in a handler, is answered, and the requests beside it as if it were not there."""
+def check_deeds(verb: str) -> None:
+    """Let handlers do every deed of a verb, each between honest requests."""
     chance = random.Random(verb)
     acts = [act(chance, deed) for deed in DEEDS[Danger.NONE] if deed.startswith(f"{verb} ")]
     check_alike(between(chance, acts, 1), Layout(2))
+
+
+def test_every_exception_is_the_outcome_of_its_request() -> None:
+    """No class, text, code or cause of an exception reaches beyond its request."""
+    check_deeds("raise")
+
+
+def test_every_result_is_the_outcome_of_its_request() -> None:
+    """Each value that a handler returns is read back, or refused alone."""
+    check_deeds("return")
+
+
+@pytest.mark.parametrize(
+    "verb", ["store", "store-inside", "save", "give", "refer", "number", "misuse"]
+)
+def test_every_deed_is_the_outcome_of_its_request(verb: str) -> None:
+    """Each value that is stored, passed on or taken for a key is answered, and nobody else notices."""
+    check_deeds(verb)
 
 
 def test_every_place_ends_at_its_request() -> None:
