@@ -126,7 +126,7 @@ def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
             why for one in arguments if one is not Ellipsis for why in complaints_of(one, seen)
         ]
         if origin in (dict, set, frozenset) and not found:
-            found = _unhashable(arguments[0], of=origin)
+            found = _misfit(annotation, origin, arguments[0])
     elif is_record(annotation):
         try:
             fields = typing.get_type_hints(annotation)
@@ -145,6 +145,14 @@ def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     return found or _msgspec_complaints(annotation)
 
 
+def _misfit(annotation: Any, origin: type, inside: Any) -> list[str]:
+    """Say why a dictionary cannot have such keys, or a set such members."""
+    found = _unhashable(inside, of=origin)
+    if found or origin is dict:
+        return found
+    return [f"{name_of(annotation)}: {why}" for why in _unordered(inside)]
+
+
 def _unhashable(annotation: Any, of: type) -> list[str]:
     """Say which part of the type of a dictionary's keys, or a set's members, can be none."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -159,6 +167,21 @@ def _unhashable(annotation: Any, of: type) -> list[str]:
         hint = "; a dataclass can, when it is frozen" if is_record(kind) else ""
     what = "the key of a dictionary" if of is dict else "the member of a set"
     return [f"{name_of(annotation)} cannot be {what}{hint}"] if refused else []
+
+
+def _unordered(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
+    """Say why a set of such members has another order in each process: hashes that are addresses."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is type(None) or (origin is typing.Literal and None in arguments):
+        return ["None in a set lets it iterate differently in each process; use a list or a dict"]
+    if origin in (tuple, typing.Union, types.UnionType):
+        return [why for one in arguments if one is not Ellipsis for why in _unordered(one, seen)]
+    if not is_record(annotation) or annotation in seen:
+        return []
+    if annotation.__hash__ is object.__hash__:
+        return [f"{name_of(annotation)} compares by address, so no set of them has an order"]
+    members = typing.get_type_hints(annotation).values()
+    return [why for one in members for why in _unordered(one, (*seen, annotation))]
 
 
 def _msgspec_complaints(annotation: Any) -> list[str]:

@@ -4,6 +4,7 @@ Only then are all entity classes known, so only then can names be resolved. Like
 collects complaints with file and line instead of raising.
 """
 
+import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -124,7 +125,7 @@ class Resolver:
         """Complain of a parameter's default that does not fit, or that calls would share."""
         if default is inspect.Parameter.empty:
             return
-        if isinstance(default, _MUTABLE):
+        if is_changeable(default):
             kind = type(default).__name__
             self.complaints.append(
                 f"{where}: {what}: all calls would share the default {kind}; use None"
@@ -132,6 +133,17 @@ class Resolver:
         else:
             complaint = default_complaint(default, annotation)
             self.complaints += [f"{where}: {what}: {complaint}"] if complaint else []
+
+
+def is_changeable(value: Any) -> bool:
+    """Say whether a handler could change a value that all calls share."""
+    if isinstance(value, tuple | frozenset):
+        return any(map(is_changeable, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        frozen: bool = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+        inside = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return not frozen or any(map(is_changeable, inside))
+    return isinstance(value, _MUTABLE)
 
 
 def default_complaint(default: Any, annotation: Any) -> str | None:
