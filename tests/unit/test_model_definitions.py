@@ -114,34 +114,6 @@ CASES = {
         "@entity\nclass E:\n  k: str = key()\n  def f(self, x: list[int] = []): pass",
         "E.f(x): all calls would share the default list",
     ),
-    "shared dataclass": (
-        "@dataclasses.dataclass\nclass D:\n  n: int = 0\n"
-        "@entity\nclass E:\n  k: str = key()\n  def f(self, x: D = D()): pass",
-        "E.f(x): all calls would share the default D",
-    ),
-    "shared inside": (
-        "@dataclasses.dataclass(frozen=True)\nclass D:\n  n: list[int]\n"
-        "@entity\nclass E:\n  k: str = key()\n  def f(self, x: tuple[D, ...] = (D([]),)): pass",
-        "E.f(x): all calls would share the default tuple",
-    ),
-    "None in a set": (
-        "@entity\nclass E:\n  k: str = key()\n  x: set[str | None]",
-        "E.x: set[str | None]: None in a set lets it iterate differently in each process",
-    ),
-    "None in a tuple in a set": (
-        "@entity\nclass E:\n  k: str = key()\n  x: frozenset[tuple[int, str | None]]",
-        "None in a set lets it iterate differently in each process",
-    ),
-    "None in a member of a set": (
-        "@dataclasses.dataclass(frozen=True)\nclass D:\n  n: int | None\n"
-        "@entity\nclass E:\n  k: str = key()\n  x: list[set[D]]",
-        "None in a set lets it iterate differently in each process",
-    ),
-    "a set by address": (
-        "@dataclasses.dataclass(frozen=True, eq=False)\nclass D:\n  n: int\n"
-        "@entity\nclass E:\n  k: str = key()\n  x: set[D]",
-        "D compares by address",
-    ),
     "parameter default": (
         "@entity\nclass E:\n  k: str = key()\n  def f(self, x: int = 'a'): pass",
         "E.f(x): the default does not fit",
