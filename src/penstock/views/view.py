@@ -239,6 +239,8 @@ class View:
     def _fail(self, error: Exception) -> None:
         _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
         problem = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, duckdb.OutOfMemoryException):
+            problem = f"an epoch wants more than view.memory_mb, which is to be raised: {problem}"
         if is_damage(error):
             self._damage = problem
         self._problem = problem
@@ -261,7 +263,8 @@ class View:
     def _catch_up(self) -> None:
         newest = self.journal_epoch()
         told = time.monotonic()
-        following = folds(self._journal, self._store.epoch, newest)
+        upto = Epoch(self._store.epoch + 1) if self._failures else newest  # which takes less memory
+        following = folds(self._journal, self._store.epoch, upto)
         while (fold := self._applied(following)) is not None:
             with self._changed:
                 self._changed.notify_all()
