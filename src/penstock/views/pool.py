@@ -222,10 +222,12 @@ class Pool:
         place = self._quick
         try:
             with self._child(job) as child:
-                while child.busy_s() < QUICK_S / 2 and time.monotonic() < deadline:
+                is_short = True
+                while is_short:
                     until = min(deadline, time.monotonic() + QUICK_S)
                     if _followed(child, job, target, until):
                         return True
+                    is_short = until < deadline and child.busy_s() < QUICK_S / 2
                 if not self._long.take_now(caller):
                     return False
                 place.give(caller)

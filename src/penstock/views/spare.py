@@ -17,6 +17,7 @@ from penstock.errors import ViewUnavailable
 from penstock.views.child import Child
 from penstock.views.pool import Pool
 
+_PAUSE_S: Final = 0.005
 LENGTH_BYTES: Final = 8
 """An order follows its length: other children keep the pipe open."""
 
@@ -62,7 +63,6 @@ class Spare:
     def take(self, epoch: Epoch, order: bytes) -> Child | None:
         """Give an order to the child, if there is one at this epoch or a later one."""
         found = self._taken()
-        self.want()
         if found is None:
             return None
         usable = found.epoch >= epoch and found.child.is_alive() and _wrote(found.orders, order)
@@ -103,6 +103,7 @@ class Spare:
                 with suppress(OSError, ViewUnavailable):  # the question that needs it says so
                     self._make()
             self._wanted.wait()
+            self._stopping.wait(_PAUSE_S)  # the answer is on its way meanwhile
             self._wanted.clear()
 
     @contextmanager

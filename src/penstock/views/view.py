@@ -174,11 +174,17 @@ class View:
             while True:
                 self._await(Epoch(wanted), deadline)
                 with suppress(_Behind):
-                    return self._pool.run(job)
+                    return self._run(job)
         except Damaged as error:
             self._damage = str(error)
             _log.exception("view.damaged", extra={"epoch": self.epoch})
             raise ViewUnavailable("the SQL view was damaged and is made anew") from error
+
+    def _run(self, job: Job) -> Encoded:
+        try:
+            return self._pool.run(job)
+        finally:
+            self._spare.want()
 
     @contextmanager
     def _still(self, wanted: Epoch) -> Iterator[Epoch]:
