@@ -109,6 +109,7 @@ TYPED = st.recursive(st.sampled_from(list(SCALARS.items())), composed, max_leave
 def kind_of(annotation: Any) -> EntityType:
     kind = EntityType(Thing, "name", "here:1")
     kind.bind(str, {"it": annotation})
+    kind.settle()
     return kind
 
 
