@@ -64,12 +64,17 @@ DEEDS: Final[dict[Danger, tuple[str, ...]]] = {
 TRAPS: Final = tuple(
     " ".join(words) for words in product(BASES, (one for one in HOOKS if one != "__del__"), USES)
 )
-LATE_TRAPS: Final = tuple(
-    " ".join(words)
-    for words in product(
-        BASES, ["__del__"], ("returned", "inside", "member", "raised", "chained", "awaited")
-    )
+HANDS_OFF: Final = ("returned", "inside", "member", "raised", "chained", "awaited", "existing")
+"""Uses that touch no toy."""
+
+LATE_TRAPS: Final = tuple(" ".join(words) for words in product(BASES, ["__del__"], HANDS_OFF))
+QUIET: Final = (
+    *(one for one in PLACES if one != "in_caught_savepoint"),
+    *(one for one in TRAPS if one.split()[2] in HANDS_OFF),
 )
+"""Places that touch no toy themselves: of a deed that may spoil its process, the check takes over the
+money alone."""
+
 LATE: Final = (*LATE_PLACES, *LATE_TRAPS)
 """Places where no deed may touch an entity: nobody knows in which transaction it is done."""
 
@@ -208,10 +213,11 @@ def random_act(chance: random.Random, most: Danger) -> Call:
         level = Danger.NONE
     if level is Danger.LASTING and chance.random() < 0.3:
         return act(chance, chance.choice(LATE_DEEDS), [chance.choice(LATE)])
-    places = [
-        chance.choice(TRAPS) if chance.random() < 0.5 else chance.choice([*PLACES])
-        for _ in range(chance.choice([0, 1, 1, 2]))
-    ]
+    several = range(chance.choice([0, 1, 1, 2]))
+    if level is Danger.NONE:
+        places = [chance.choice(chance.choice([TRAPS, [*PLACES]])) for _ in several]
+    else:
+        places = [chance.choice(chance.choice([QUIET, [*PLACES][:1]])) for _ in several]
     return act(chance, chance.choice(DEEDS[level]), places)
 
 
