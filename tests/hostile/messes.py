@@ -256,7 +256,6 @@ MESSES: Final[dict[str, Mess]] = {
     "failure": patch_later("penstock.engine.execute", "failure_of"),
     "failure encoding": patch_later("penstock.engine.execute", "encode_failure", lambda _: 7),
     "rows": patch_later("penstock.runtime.spark.rows", "Rows.add"),
-    "release": patch_later("penstock.model.context", "Transaction.release"),
     "log": patch_later("penstock.log.sqlite", "SqliteLog.read"),
     "exit in a thread": lambda: threading.Thread(target=os._exit, args=(3,)).start(),
 }
