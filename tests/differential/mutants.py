@@ -198,10 +198,10 @@ MUTANTS = (
         RESULTS,
     ),
     Mutant(
-        "an epoch that fails is never divided",
+        "an epoch that fails is not divided by halves",
         "runtime/spark/division.py",
         "return max(1, self.suspects // 2) if self.suspects else self._width",
-        "return self._most",
+        "return max(1, self.suspects - 1) if self.suspects else self._width",
         DIVISION,
     ),
     Mutant(
