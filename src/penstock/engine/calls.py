@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from penstock.model.application import App
 from penstock.model.declaration import RESERVED
+from penstock.model.entity import WAKING
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
@@ -238,7 +239,7 @@ def _helpers(
     """Return the functions that are no members and have called one, directly or not."""
     behind: dict[Site, list[Site]] = {}
     for site, calls in ahead.items():
-        if site not in members:
+        if site not in members and site != _WAKING:
             for target in calls:
                 behind.setdefault(target, []).append(site)
     found: dict[Site, None] = {}
@@ -253,3 +254,7 @@ def _helpers(
 def _site_of(code: CodeType) -> Site:
     column = next((start for _, _, start, _ in code.co_positions() if start), 0)
     return code.co_filename, code.co_firstlineno, code.co_qualname, column
+
+
+_WAKING: Final = _site_of(WAKING)
+"""It runs at the first touch behind a savepoint, whoever touches; so it tells nothing of callers."""

@@ -179,6 +179,10 @@ def _wake_to_get(instance: Any, name: str) -> Any:
     return getattr(instance, name)
 
 
+WAKING: Final = _wake_to_get.__code__
+"""What runs at the first touch of an attribute behind a savepoint's begin or end."""
+
+
 def _wake_to_set(instance: Any, name: str, value: Any) -> None:
     current().wake(type(instance).__reference__, instance)
     setattr(instance, name, value)
