@@ -56,6 +56,9 @@ class Greedy:
         """Replace a built-in name where nothing refuses it."""
         vars(builtins)["oct"] = lambda _: "7"
 
+    def replace_method(self) -> None:
+        Executor._encode = lambda *_: b"\x07"  # type: ignore[method-assign]
+
     def length(self) -> str:
         return oct(0)
 
@@ -147,7 +150,8 @@ def test_no_transaction_pays_for_the_memory_of_those_before_it(kit: Kit) -> None
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_replaced_name_reaches_no_other_transaction(batched: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("replace", ["replace", "replace_method"])
+def test_a_replaced_name_reaches_no_other_transaction(batched: bool, replace: str) -> None:  # noqa: FBT001
     """It is put back behind its transaction; a batch that ran with it is given up, and run again."""
     state: dict[EntityKey, bytes] = {}
     executor = Executor(app, state.get, LIMITS)
@@ -164,15 +168,13 @@ def test_a_replaced_name_reaches_no_other_transaction(batched: bool) -> None:  #
     run("create")
     if batched:
         with pytest.raises(TamperedWith):
-            run("replace", "length")
+            run(replace, "length")
         answers.clear()
-    run("replace")
+    run(replace)
     run("length")
-    assert answers[-2:] == ["None", "0o0"]
+    assert answers[-1] == "0o0"
     run("length", *["length"] * 40)
-    if not batched:
-        run("replace", "length")
-        assert answers[-2:] == ["None", "0o0"]
+    assert answers[-1] == "0o0"
 
 
 def test_depth_is_limited_in_every_thread(kit: Kit) -> None:

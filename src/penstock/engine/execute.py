@@ -147,11 +147,11 @@ class Executor:
             try:
                 reply, writes = self._call(body, txn)
             except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
-                self.isolation.restore_names()
+                self.isolation.restore_names(everywhere=False)
                 failure = self._describe(raised)
             failure = self._end(txn, before) or failure
         except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
-            self.isolation.restore_names()
+            self.isolation.restore_names(everywhere=False)
             failure = self._end(txn, before) or failure
         return reply, writes, failure
 

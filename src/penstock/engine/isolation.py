@@ -16,6 +16,7 @@ import re
 import sys
 import warnings
 from contextvars import Context
+from functools import cache
 from typing import Any, Final
 
 _DEPTH: Final = re.compile(r"at the recursion depth (\d+)")
@@ -25,8 +26,32 @@ _interval: Final = sys.getswitchinterval
 _digits: Final = sys.get_int_max_str_digits
 _trace: Final = sys.gettrace
 _profile: Final = sys.getprofile
-_NAMES: Final = vars(builtins)
+_TRUSTED: Final = (
+    "penstock.base.lowering",
+    "penstock.base.schema",
+    "penstock.engine.execute",
+    "penstock.engine.failure",
+    "penstock.engine.isolation",
+    "penstock.engine.task",
+    "penstock.model.application",
+    "penstock.model.context",
+    "penstock.model.copies",
+    "penstock.model.entity",
+    "penstock.model.entity_type",
+    "penstock.model.request",
+    "penstock.model.savepoint",
+    "penstock.model.signature",
+    "msgspec",
+    "msgspec.msgpack",
+)
+"""Modules that process a transaction, with their classes."""
+
+_names_of: Final = vars
+_put_in_class: Final = type.__setattr__
+_drop_from_class: Final = type.__delattr__
 _DECIMAL: Final = "decimal_context"
+_MUTABLE: Final = 1 << 9
+"""CPython's flag of classes that are made at run time, and can be changed (Py_TPFLAGS_HEAPTYPE)."""
 
 
 class Isolation:
@@ -42,6 +67,7 @@ class Isolation:
         self._depth = depth
         self._begun = False
         self._settings: tuple[Any, ...] = ()
+        self._watched = _watched()
         self._base = Context()
         self._decimal: decimal.Context | None = None
         for variable, value in context.items():
@@ -60,14 +86,15 @@ class Isolation:
         self._collects = gc.isenabled()
         self._filters: Any = warnings.filters
         self._filtered = [*warnings.filters]
-        self._names, self._values = _NAMES.copy(), [*_NAMES.values()]
+        for names in self._watched:
+            names.learn()
         self._settings = ()
         self._watching = (_trace(), _profile())
         self._begun = True
         gc.disable()
 
     def end(self) -> bool:
-        """Put back all settings as they were before `begin`; say whether built-in names differed."""
+        """Put back all settings as they were before `begin`; say whether names were replaced."""
         changed = self.restore_names()
         self._begun = False
         sys.setrecursionlimit(self._recursion)
@@ -106,24 +133,22 @@ class Isolation:
         assert not collects, "garbage waits"
         gc.disable()
 
-    def restore_names(self) -> bool:
-        """Put back Python's built-in names, where a handler has found a way to change them.
+    def restore_names(self, *, everywhere: bool = True) -> bool:
+        """Put back names that a handler has replaced, in spite of what refuses that.
+
+        Args:
+            everywhere: Look at Penstock's own modules and classes, too, and not at Python's built-in
+                names alone. That costs as much as a small transaction's half.
 
         Returns:
-            Whether that was so.
+            Whether a name was replaced.
         """
         if not self._begun:
             return False
-        try:
-            changed = [*_NAMES.values()] != self._values
-        except BaseException:  # noqa: BLE001 -- a handler's object that cannot be compared
-            changed = True
-        if changed:
-            for name in [*_NAMES]:
-                if name not in self._names:
-                    del _NAMES[name]
-            _NAMES.update(self._names)
-            self._values = [*_NAMES.values()]
+        watched = self._watched if everywhere else self._watched[:1]
+        changed = False
+        for one in watched:
+            changed = one.restore() or changed
         return changed
 
     def collect(self) -> None:
@@ -148,6 +173,71 @@ def _settings() -> tuple[Any, ...]:
         sys.stdout,
         sys.stderr,
     )
+
+
+class _Names:
+    """The names of a module or a class.
+
+    Python's own functions are called by the names that this module has for them, since those are what
+    a handler may have replaced.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._is_class = isinstance(owner, type)
+        self._names: dict[str, Any] = {}
+        self._values: list[Any] = []
+
+    def learn(self) -> None:
+        """Take the names as they are now."""
+        if self._differ():
+            self._names = {**_names_of(self._owner)}
+            self._values = [*self._names.values()]
+
+    def restore(self) -> bool:
+        """Put back the names that differ from those learned; say whether any did."""
+        if not self._differ():
+            return False
+        now = _names_of(self._owner)
+        for name in [*now]:
+            if name not in self._names:
+                self._drop(name)
+        for name, value in self._names.items():
+            if name not in now or now[name] is not value:
+                self._put(name, value)
+        self.learn()  # in the order that they have now
+        return True
+
+    def _differ(self) -> bool:
+        try:
+            return [*_names_of(self._owner).values()] != self._values  # mostly by identity, in C
+        except BaseException:  # noqa: BLE001 -- an object of a handler's that cannot be compared
+            return True
+
+    def _put(self, name: str, value: Any) -> None:
+        if self._is_class:
+            _put_in_class(self._owner, name, value)
+        else:
+            _names_of(self._owner)[name] = value
+
+    def _drop(self, name: str) -> None:
+        if self._is_class:
+            _drop_from_class(self._owner, name)
+        else:
+            del _names_of(self._owner)[name]
+
+
+@cache
+def _watched() -> list[_Names]:
+    """Return the namespaces that are looked at: Python's built-in names first."""
+    modules = [sys.modules[name] for name in _TRUSTED if name in sys.modules]
+    classes = [
+        one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, type) and one.__module__ == module.__name__ and one.__flags__ & _MUTABLE
+    ]
+    return [_Names(owner) for owner in (builtins, *modules, *classes)]
 
 
 class _Garbage:

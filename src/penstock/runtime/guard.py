@@ -27,21 +27,25 @@ TICKS: Final = 4
 RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
 
+CHECK_EVERY: Final = 256
+"""Transactions between two looks at all names that a handler may have replaced."""
+
 STUCK: Final = 3
 """A handler that cannot be interrupted ends the process after this many times its limit of
 processor time."""
 
 
 class TamperedWith(RuntimeError):
-    """Built-in names of Python were replaced while several transactions ran; none of them counts."""
+    """Names were replaced while several transactions ran; none of them counts."""
 
 
 class Guard:
     """Holds an executor's transactions to their limits while the block runs.
 
-    Looking whether built-in names were replaced costs as much as a small transaction's tenth. So
-    `batched` looks once for many transactions; where it finds something, it does not know which of
-    them have run with the wrong names, and raises. Their runner divides them, and runs them again.
+    Looking whether a handler has replaced names of Python or Penstock costs half of a small
+    transaction. So `batched` looks once for many transactions; where it finds something, it does not
+    know which of them have run with the wrong names, and raises. Their runner divides them, and runs
+    them again.
 
     Time limits need the main thread (signals go there); in other threads depth alone is limited.
     Memory is limited as growth of the process's private data, so mapped stores do not count.
@@ -97,8 +101,10 @@ class Guard:
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield what is to be run, so that no transaction pays for the memory of those before it."""
         for index, item in enumerate(items):
-            if not self._batched or index % RENEW_EVERY == 0:
-                self._check(changed=self._executor.isolation.restore_names())
+            everywhere = index % CHECK_EVERY == 0
+            if everywhere or not self._batched:
+                names = self._executor.isolation.restore_names(everywhere=everywhere)
+                self._check(changed=names)
             if index % RENEW_EVERY == 0:
                 self._executor.isolation.collect()
                 if self._timed:
@@ -108,7 +114,7 @@ class Guard:
 
     def _check(self, *, changed: bool) -> None:
         if changed and self._unchecked > 1:
-            raise TamperedWith("a handler has replaced a built-in name of Python")
+            raise TamperedWith("a handler has replaced a name of Python or of Penstock")
         self._unchecked = 0
 
     def _renew(self) -> None:
