@@ -41,9 +41,9 @@ def test_epochs_equal_one_thread(
     restarted: bool,  # noqa: FBT001
 ) -> None:
     """Journal, stores and replies are those of one thread, also when a batch is offered twice."""
-    serial = LocalRuntime(app)
     with tempfile.TemporaryDirectory() as folder:
         inline = Inline(Path(folder), partitions)
+        serial = LocalRuntime(app, secret=inline.journal.secret)
         try:
             sent = [*history.created(), *history.every()]
             for number, (request_id, call) in enumerate(sent):
