@@ -56,6 +56,7 @@ def test_epochs_equal_one_thread(
             replies = serial.replay(inline.log.read(inline.log.start(), end))
             expected = [Answer(one.request_id, one.error, one.data) for one in replies]
             assert answers_of(inline.journal) == expected
+            assert len(inline.reports) <= 2, "an epoch failed and was divided"
             assert state_of(inline.journal) == serial.state
             assert digest_of_stores(inline.config, inline.journal) == digest_of_mapping(
                 serial.state
