@@ -62,6 +62,26 @@ def test_answer_has_the_newest_commit(view: View, journal: MemoryJournal) -> Non
         assert answer.table.to_pylist() == [{"n": number}]
 
 
+@pytest.mark.timeout(300)
+def test_values_too_large_for_its_memory_do_not_stop_the_view(
+    tmp_path: Path, journal: MemoryJournal
+) -> None:
+    """The largest ones become NULL, their rows say why, all else is shown; also after a restart."""
+    written = Written(journal)
+    for number in range(10):
+        names = {10 * number + at: "x" * (1_500_000 + at) for at in range(10, 16)}
+        written.painters({**names, 10 * number + 19: f"small {number}"})
+    query = "SELECT count(name) AS shown, count(_unshown) AS withheld FROM Painter"
+    small = ViewConfig(memory_mb=64, time_ms=120_000, rows_max=1_000)
+    for _ in range(2):
+        with closing(View(tmp_path, app, journal, small)) as view:
+            view.start()
+            [row] = view.ask(Question(query, min_epoch=written.epoch)).table.to_pylist()
+            assert row == {"shown": 12, "withheld": 60}
+            reasons = view.ask(Question("SELECT DISTINCT _unshown FROM Painter")).table
+            assert any("view.memory_mb" in str(one) for one in reasons["_unshown"].to_pylist())
+
+
 def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
     """Tables of one answer never disagree, however many epochs are applied beside it."""
     written = Written(journal)

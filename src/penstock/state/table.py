@@ -39,6 +39,7 @@ _UNFIT: Final = (
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _WHY_MAX: Final = 200
+_ANY_SIZE: Final = 1 << 62
 
 Reason = dict[str, str]
 """Column to why it is NULL."""
@@ -81,13 +82,29 @@ class EntityTable:
         """
         return pa.table({self.key: self._built_keys(texts)})
 
-    def rows(self, texts: Sequence[str], states: Sequence[bytes]) -> pa.Table:
+    def rows(
+        self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int | None = None
+    ) -> pa.Table:
         """Return rows from keys' texts and states as the journal has them.
+
+        Args:
+            texts: The keys' texts.
+            states: The entities' states.
+            cell_bytes_max: Values that take more, as they are stored, are NULL with a reason; None:
+                all are shown.
+
+        Returns:
+            A row for each entity, in order.
 
         Raises:
             TooNarrow: A value wants the wide types; never where the table is wide.
             Diverged: A state is of another shape than this class, or does not fit it.
         """
+        if cell_bytes_max is not None and any(len(one) > cell_bytes_max for one in states):
+            if not self.wide:
+                raise TooNarrow(f"a value takes more than {cell_bytes_max} bytes")
+            arrays = self._one_by_one(texts, states, cell_bytes_max)
+            return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
         try:
             arrays = self._at_once(texts, states)
         except MemoryError:
@@ -114,12 +131,17 @@ class EntityTable:
         reasons = [pa.nulls(len(states), pa.string())] if self.wide else []
         return [self._built_keys(texts), *arrays, *reasons]
 
-    def _one_by_one(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
+    def _one_by_one(
+        self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
+    ) -> list[pa.Array]:
         """Build the columns without the values that do not fit them."""
         reasons: list[Reason] = [{} for _ in states]
         for text, state in zip(texts, states, strict=True):
             self.kind.check_shape(text, state)
-        rows = [self._row(state, reason) for state, reason in zip(states, reasons, strict=True)]
+        rows = [
+            self._row(state, reason, cell_bytes_max)
+            for state, reason in zip(states, reasons, strict=True)
+        ]
         arrays = []
         for place, (name, column) in enumerate(self._attributes):
             values = [row[place] for row in rows]
@@ -129,12 +151,16 @@ class EntityTable:
             arrays.append(column.build(values))
         return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
 
-    def _row(self, state: bytes, reason: Reason) -> list[Any]:
+    def _row(self, state: bytes, reason: Reason, cell_bytes_max: int) -> list[Any]:
         """Decode the attributes of one entity, each by itself."""
-        values = []
+        values: list[Any] = []
         try:
             _, *raws = _ROW.decode(state)  # without the tag
             for (name, column), raw in zip(self._attributes, raws, strict=True):
+                if len(raw) > cell_bytes_max:
+                    values.append(None)
+                    reason[name] = f"it takes {len(raw)} bytes, too many for view.memory_mb"
+                    continue
                 try:
                     values.append(msgspec.msgpack.decode(raw, type=column.wire))
                 except RecursionError as error:

@@ -27,11 +27,12 @@ from penstock.state.table import tables_of
 from penstock.views import seal
 from penstock.views.as_of import FEED, Reference, Statement
 from penstock.views.connection import fix_settings, isolated, shut
+from penstock.views.damage import Damaged
 from penstock.views.filling import Filling
 from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Limits, Question, limited, limits_of, read
 from penstock.views.rewinds import Rewinds
-from penstock.views.store import Damaged, names_of
+from penstock.views.store import names_of
 from penstock.views.table import SYSTEM, SYSTEM_TABLES
 
 

@@ -31,9 +31,9 @@ from penstock.errors import (
     ViewUnavailable,
 )
 from penstock.views.child import OUT_OF_MEMORY, Bounds, Child, Work, start
+from penstock.views.damage import Damaged
 from penstock.views.format import Format, encode
 from penstock.views.question import Answer, Limits, too_large
-from penstock.views.store import Damaged
 from penstock.views.turns import Turns
 
 QUICK_S: Final = 0.2

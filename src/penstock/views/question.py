@@ -20,7 +20,8 @@ from penstock.runtime.config import ViewConfig
 from penstock.runtime.moment import Moment, instant_of
 from penstock.views import seal
 from penstock.views.as_of import Statement, statement_of
-from penstock.views.store import Damaged, Store, is_damage, names_of
+from penstock.views.damage import Damaged, is_damage
+from penstock.views.store import Store, names_of
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""

@@ -32,7 +32,9 @@ from penstock.runtime.config import ViewConfig
 from penstock.runtime.history.retention import VIEW, VIEW_EPOCH
 from penstock.state.column import TooNarrow, quoted
 from penstock.state.table import EntityTable, tables_of
+from penstock.views.cells import CellLimit
 from penstock.views.connection import fix_settings, given, isolated, shut
+from penstock.views.damage import BREAKDOWNS
 from penstock.views.fold import Changes, Fold
 from penstock.views.lock import locked
 from penstock.views.table import (
@@ -44,6 +46,7 @@ from penstock.views.table import (
     request_rows,
     selected,
     widened,
+    without_large,
 )
 
 _log = logging.getLogger(__name__)
@@ -64,19 +67,6 @@ _ROW_GROUP: Final = 14_336
 thread: a join of three took 48 ms, with this 23 ms (two cores)."""
 
 _STATE: Final = f"{SYSTEM}.view"
-_BREAKDOWNS: Final = ("INTERNAL Error", "FATAL Error")
-_DAMAGES: Final = ("IO Error", "Serialization Error", "Corrupt database file", *_BREAKDOWNS)
-"""How DuckDB's messages begin when it or its file cannot be trusted any more; while rows flow, only
-the message says which error it is."""
-
-
-class Damaged(Exception):
-    """The file, or DuckDB itself, has broken down; the view must be opened or made anew."""
-
-
-def is_damage(error: Exception) -> bool:
-    """Say whether an error of DuckDB is no answer to what it was asked."""
-    return str(error).startswith(_DAMAGES)
 
 
 class Stale(Exception):
@@ -103,6 +93,7 @@ class Store:
         self.epoch = BEFORE_FIRST
         self._kept = 0
         self._is_sealed = False
+        self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
         for path in self._folder.glob("*.copy"):  # what a killed view left
             path.unlink()
@@ -123,12 +114,28 @@ class Store:
 
     def repair(self, damage: str, *, again: bool) -> None:
         """Make the file anew; where DuckDB itself broke down, try first to open it `again`."""
-        if not (again and damage.startswith(_BREAKDOWNS)):
+        if not (again and damage.startswith(BREAKDOWNS)):
             self.rebuild(damage)
             return
         _log.warning("view.reopened", extra={"reason": damage, "epoch": self.epoch})
         self._connection.close()
         self._reopen()
+
+    def withhold(self) -> bool:
+        """Make the file anew without the largest values, which want more memory than there is.
+
+        DuckDB keeps a group of rows in memory to write it, so that a class whose values are large
+        may never fit, however often it is tried.
+
+        Returns:
+            Whether there was something left to withhold.
+        """
+        if not self._cells.lower():
+            return False
+        self.rebuild(
+            f"memory is short: values over {self._cells.bytes_max} bytes are NULL from now on"
+        )
+        return True
 
     def _reopen(self) -> None:
         try:
@@ -187,8 +194,9 @@ class Store:
             if fold.epochs:
                 self._insert(f"{SYSTEM}.epochs", epoch_rows(fold.epochs))
             if requests.num_rows:
-                self._insert(f"{SYSTEM}.requests", request_rows(requests))
-                self._insert(f"{SYSTEM}.replies", reply_rows(requests))
+                most = self._cells.bytes_max
+                self._insert(f"{SYSTEM}.requests", without_large(request_rows(requests), most))
+                self._insert(f"{SYSTEM}.replies", without_large(reply_rows(requests), most))
             kept -= self._forget(kept)
             self._connection.execute(f"UPDATE {_STATE} SET epoch = ?", [fold.epoch])
         self._kept = kept
@@ -299,9 +307,12 @@ class Store:
         rows: pa.Table | None = None
         if kept:
             try:
-                rows = self.tables[name].rows(list(kept), list(kept.values()))
+                rows = self.tables[name].rows(
+                    list(kept), list(kept.values()), self._cells.bytes_max
+                )
             except TooNarrow:
-                rows = self._widen(name).rows(list(kept), list(kept.values()))
+                wide = self._widen(name)
+                rows = wide.rows(list(kept), list(kept.values()), self._cells.bytes_max)
         if gone:
             self._remove(name, gone)
         if rows is not None:

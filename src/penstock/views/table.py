@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
@@ -94,6 +95,18 @@ def request_rows(transactions: pa.Table) -> pa.Table:
     ]
     names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
     return pa.Table.from_arrays(named, names=names)
+
+
+def without_large(rows: pa.Table, cell_bytes_max: int | None) -> pa.Table:
+    """Return rows whose texts that take more bytes are NULL; all of them where there is no limit."""
+    if cell_bytes_max is None:
+        return rows
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.string():
+            large = pc.greater(pc.binary_length(rows[place]), cell_bytes_max)
+            kept = pc.if_else(pc.fill_null(large, False), None, rows[place])  # noqa: FBT003
+            rows = rows.set_column(place, field, kept)
+    return rows
 
 
 def reply_rows(transactions: pa.Table) -> pa.Table:

@@ -26,13 +26,14 @@ from penstock.model.application import App
 from penstock.runtime.config import ViewConfig
 from penstock.state.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.snapshot import Snapshots
+from penstock.views.damage import Damaged, is_damage, wants_memory
 from penstock.views.fold import Fold, folds, loads
 from penstock.views.history import History
 from penstock.views.order import order_of, serve
 from penstock.views.pool import Asked, Encoded, Job, Pool
 from penstock.views.question import Answer, Question, limits_of, run
 from penstock.views.spare import Spare
-from penstock.views.store import Damaged, Store, is_damage
+from penstock.views.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class View:
         self._asked = threading.Event()  # somebody waits for an epoch, or for the end
         self._problem: str | None = None
         self._damage: str | None = None
+        self._starves = False  # of memory, however few epochs are applied at once
         self._repaired_at: Epoch | None = None
         self._failures = 0  # in a row
         newest = self.journal_epoch()
@@ -249,12 +251,21 @@ class View:
             problem = f"an epoch wants more than view.memory_mb, which is to be raised: {problem}"
         if is_damage(error):
             self._damage = problem
+        self._starves = wants_memory(error) and (self._failures > 0 or self._damage is not None)
         self._problem = problem
         self._stopping.wait(min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S))
         self._failures = min(self._failures + 1, 10)
 
     def _repair(self) -> None:
-        """Make a damaged file anew, once nobody reads it."""
+        """Make a damaged file anew, once nobody reads it; smaller, where memory is short."""
+        if self._starves:
+            self._spare.drop()
+            with self._pool.still:
+                epoch = self._store.epoch
+                if self._store.withhold():
+                    self._problem = self._damage = None
+                    self._rebuilding_to = max(epoch, self.journal_epoch())
+                self._starves = False
         if self._damage is None:
             return
         epoch = self._store.epoch
