@@ -197,7 +197,7 @@ def test_damage_is_found(tmp_path: Path, victim: str) -> None:
         shown(DeltaJournal(tmp_path, "shop"))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     work=st.lists(
         st.one_of(

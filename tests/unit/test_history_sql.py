@@ -77,7 +77,7 @@ def history(journal: MemoryJournal) -> History:
 
 
 @given(HISTORIES)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_every_epoch_is_as_the_view_was(epochs: list[dict[int, str | None]]) -> None:
     """At each epoch of any history, all tables have the rows that the live view had there."""
     queries = [f"FROM {one} ORDER BY ALL" for one in ("Painter", "epochs", "requests", "replies")]
@@ -102,7 +102,7 @@ def test_every_epoch_is_as_the_view_was(epochs: list[dict[int, str | None]]) -> 
 
 
 @given(HISTORIES, st.data())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_changes_lead_from_one_state_to_the_other(
     epochs: list[dict[int, str | None]], data: st.DataObject
 ) -> None:

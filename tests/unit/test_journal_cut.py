@@ -56,7 +56,7 @@ def inventoried(source: Path, target: Path, upto: Epoch) -> None:
         os.link(source / file.path, target / file.path)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     newest=st.integers(0, EPOCHS),
     epochs=st.integers(1, 4),

@@ -103,7 +103,7 @@ def test_document_of_example_is_valid(spec: str) -> None:
 
 
 @given(st.lists(types, min_size=1, max_size=4))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
     """Whatever types an application uses, a public validator accepts its document."""
     OpenAPIV31SpecValidator(
@@ -112,7 +112,7 @@ def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
     """What the gateway writes of a value is what the schema of its annotation says."""
     typed = data.draw(types)
@@ -124,7 +124,7 @@ def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> None:
     """JSON that a call takes for an argument is JSON that the argument's schema allows."""
     typed = data.draw(types)
@@ -140,7 +140,7 @@ def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> 
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_media_of_an_own_path_are_all_that_it_answers(data: st.DataObject) -> None:
     """A value is answered as text, bytes or JSON as its annotation foretells."""
     typed = data.draw(types)

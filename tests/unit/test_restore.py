@@ -42,7 +42,7 @@ from tests.unit.branches import (
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     calls=st.lists(
         st.lists(

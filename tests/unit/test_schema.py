@@ -130,7 +130,7 @@ def shuffled(value: Any, source: random.Random) -> Any:
             return value
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(typed=TYPED, data=st.data(), seed=st.integers())
 def test_encoding_is_canonical_and_reversible(typed: Typed, data: st.DataObject, seed: int) -> None:
     """A value decodes to itself; however it was filled, and encoded again, the bytes are the same."""
@@ -146,7 +146,7 @@ def test_encoding_is_canonical_and_reversible(typed: Typed, data: st.DataObject,
     assert kind.encode_change({"name": "k", "it": decoded}, first) is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(typed=TYPED, data=st.data())
 def test_replies_do_not_depend_on_the_order_of_filling(typed: Typed, data: st.DataObject) -> None:
     """A result is lowered to the same bytes, however its sets and dictionaries were filled."""

@@ -141,7 +141,7 @@ def by_key(table: pa.Table) -> dict[str, dict[str, Any]]:
     return {repr(plain(row[KEY])): {name: plain(one) for name, one in row.items()} for row in rows}
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_every_reader_shows_every_value(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -173,7 +173,7 @@ def test_every_reader_shows_every_value(
 
 
 @pytest.mark.parametrize("wide", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_column_is_faithful(data: st.DataObject, *, wide: bool) -> None:
     """What a table has of a value is what a simple rule makes of its annotation and itself."""

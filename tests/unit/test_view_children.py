@@ -49,10 +49,19 @@ def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
         yield view
 
 
+STRANGERS: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def know_strangers() -> None:
+    """Note the children that other tests of this process have, as a JVM: they are nobody's here."""
+    STRANGERS.clear()
+    STRANGERS.update(one.pid for one in psutil.Process().children())
+
+
 def children() -> list[psutil.Process]:
-    """Return the children of this process; dead ones, too."""
-    found: list[psutil.Process] = psutil.Process().children()
-    return found
+    """Return the children that the test has made this process have; dead ones, too."""
+    return [one for one in psutil.Process().children() if one.pid not in STRANGERS]
 
 
 def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
