@@ -104,7 +104,6 @@ def test_kill_at_every_step_with_several_tasks(tmp_path: Path, seed: int) -> Non
 
 def test_kills_of_workers_and_drivers_while_partitions_change(tmp_path: Path, seed: int) -> None:
     """Workers die at their steps, then the driver, and each start has other partitions."""
-    steps = (*WORKER_STEPS, "after-round", "after-commit")
-    settings = (SMALL, MULTI_3, MULTI, SMALL, MULTI_3)
-    lives = [Life(step, given) for step, given in zip(steps, settings, strict=True)]
+    settings = (SMALL, MULTI_3, MULTI)
+    lives = [Life(step, given) for step, given in zip(WORKER_STEPS, settings, strict=True)]
     live(Bank(), tmp_path / "data", seed, lives)
