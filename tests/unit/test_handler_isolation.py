@@ -12,12 +12,14 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from penstock import App, UserError, entity, key, transactional
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.execute import Limits
+from penstock.engine.isolation import _Names
 from penstock.engine.replay import Replayer, Row
 from penstock.engine.task import Task
 from penstock.log.api import Record
@@ -272,3 +274,22 @@ def test_garbage_waits_for_the_end() -> None:
     assert kit.call.litter() == 0
     gc.collect()
     assert len(seen) == 5_000
+
+
+def test_an_import_of_a_part_of_a_package_replaces_no_name() -> None:
+    """A module that joins its package stays there; a function that is replaced does not."""
+    package = ModuleType("package")
+    package.function = len  # type: ignore[attr-defined]
+    names = _Names(package)
+    names.learn()
+    package.part = ModuleType("package.part")  # type: ignore[attr-defined]
+    assert not names.restore()
+    assert package.part.__name__ == "package.part"
+    package.function = max  # type: ignore[attr-defined]
+    package.more = min  # type: ignore[attr-defined]
+    assert names.restore()
+    assert (package.function, hasattr(package, "more"), hasattr(package, "part")) == (
+        len,
+        False,
+        True,
+    )

@@ -17,6 +17,7 @@ import sys
 import warnings
 from contextvars import Context
 from functools import cache
+from types import ModuleType
 from typing import Any, Final
 
 _DEPTH: Final = re.compile(r"at the recursion depth (\d+)")
@@ -47,6 +48,7 @@ _TRUSTED: Final = (
 """Modules that process a transaction, with their classes."""
 
 _names_of: Final = vars
+_kind_of: Final = type
 _put_in_class: Final = type.__setattr__
 _drop_from_class: Final = type.__delattr__
 _DECIMAL: Final = "decimal_context"
@@ -199,9 +201,14 @@ class _Names:
         if not self._differ():
             return False
         now = _names_of(self._owner)
-        for name in [*now]:
-            if name not in self._names:
-                self._drop(name)
+        added = [name for name in now if name not in self._names]
+        imported = [name for name in added if _kind_of(now[name]) is ModuleType]
+        if imported:  # a part of a package, as any handler may; the package has it from now on
+            self._names.update({name: now[name] for name in imported})
+            self._values = [self._names[name] for name in now if name in self._names]
+            return self.restore()
+        for name in added:
+            self._drop(name)
         for name, value in self._names.items():
             if name not in now or now[name] is not value:
                 self._put(name, value)
