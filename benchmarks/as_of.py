@@ -25,13 +25,13 @@ from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
-from penstock.runtime.config import ViewConfig
-from penstock.runtime.loading import load_app
-from penstock.state.rewind import rewound
-from penstock.state.snapshot import FOLDER, Snapshots
-from penstock.state.snapshotting import take, write_slices
-from penstock.views.history import history_of
-from penstock.views.question import Question
+from penstock.process.config import ViewConfig
+from penstock.process.loading import load_app
+from penstock.snapshots.rewind import rewound
+from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshotting import take, write_slices
+from penstock.sql.history import history_of
+from penstock.sql.question import Question
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
 CLASSES = ("Item", "User", "Order")

@@ -17,7 +17,7 @@ import psutil
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
 
 SPEC = str(Path(__file__).parents[1] / "examples" / "shop")

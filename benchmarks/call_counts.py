@@ -14,7 +14,7 @@ from statistics import median
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Executor, Limits
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 
 SHOP = Path(__file__).parent.parent / "examples" / "shop"
 COUNT = 5_000

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from benchmarks.recovery import SHOP, write
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.config import Config, HistoryConfig
-from penstock.runtime.history.upkeep import tend
-from penstock.runtime.loading import load_app
+from penstock.process.config import Config, HistoryConfig
+from penstock.process.loading import load_app
+from penstock.retention.maintenance import tend
 
 KEYS = 50
 

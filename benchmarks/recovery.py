@@ -27,10 +27,10 @@ import pyarrow as pa
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.config import Config, HistoryConfig
-from penstock.runtime.history.upkeep import tend
-from penstock.runtime.loading import load_app
-from penstock.runtime.stores import open_stores
+from penstock.process.config import Config, HistoryConfig
+from penstock.process.loading import load_app
+from penstock.process.stores import open_stores
+from penstock.retention.maintenance import tend
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
 LOADED_AT_ONCE = 20_000

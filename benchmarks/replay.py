@@ -22,14 +22,14 @@ from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_
 from penstock.cli.bench.options import Options
 from penstock.cli.bench.workload import Workload, workload_of
 from penstock.engine.execute import Executor, Limits
+from penstock.history.edits import Read, changes_of, leaving_out
+from penstock.history.reader import Past
+from penstock.history.replay import replay
+from penstock.history.what_if import Alternative, what_if
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.runtime.history.edits import Read, changes_of, leaving_out
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.replay import replay
-from penstock.runtime.history.what_if import Alternative, what_if
 from penstock.runtime.local.runtime import LocalRuntime
 
 

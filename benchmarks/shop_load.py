@@ -22,7 +22,7 @@ import uvloop
 
 from penstock.cli.bench.answers import succeeded
 from penstock.cli.bench.http import HOST, complaints_of, fill, running
-from penstock.runtime import presence
+from penstock.process import presence
 from penstock.testing.load import Answer, Load, Request
 
 ORDERS: Final = 100_000

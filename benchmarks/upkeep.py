@@ -26,7 +26,7 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.bench.shop import app
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.history.upkeep import last_report
+from penstock.retention.maintenance import last_report
 
 LOOK_S = 0.2
 WARM_S = 20.0

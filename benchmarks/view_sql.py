@@ -20,10 +20,10 @@ import pyarrow as pa
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.runtime.loading import load_app
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.process.loading import load_app
+from penstock.sql.question import Question
+from penstock.sql.view import View
 
 APP = load_app(str(Path(__file__).parent.parent / "examples" / "shop"))
 EPOCHS_PER_S = 5

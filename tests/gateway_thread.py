@@ -18,8 +18,8 @@ from typing import Self
 
 from penstock.gateway import serving
 from penstock.gateway.assembly import assemble
-from penstock.runtime.config import Config, GatewayConfig
-from penstock.runtime.loading import load_app
+from penstock.process.config import Config, GatewayConfig
+from penstock.process.loading import load_app
 from tests.serial_driver import SerialDriver
 
 HOST = "127.0.0.1"

@@ -10,7 +10,7 @@ import msgspec
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 
 Call = tuple[str, str | None, str, Sequence[Any] | dict[str, Any]]

@@ -17,12 +17,12 @@ from penstock.engine.calls import CallSampler, estimate, members_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.log.api import Record
+from penstock.log.pump import Pump
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
-from penstock.runtime.pump import Pump
-from penstock.runtime.report import EpochReport
-from penstock.runtime.stores import open_journal
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.process.report import EpochReport
+from penstock.process.stores import open_journal
 
 ONLY = LogPartition(0)
 

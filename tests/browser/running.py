@@ -15,8 +15,8 @@ import httpx
 
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.gateway.serving import free_port
-from penstock.runtime import presence
-from penstock.runtime.incidents import IncidentLog
+from penstock.process import presence
+from penstock.process.incidents import IncidentLog
 
 TOP = Path(__file__).parent.parent.parent
 SHOP = str(TOP / "examples" / "shop")

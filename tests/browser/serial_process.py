@@ -10,9 +10,9 @@ from pathlib import Path
 
 from penstock.base.ids import EntityKey, Epoch, entity_key
 from penstock.journal.api import PartKind
-from penstock.runtime import presence
-from penstock.runtime.config import Config
-from penstock.runtime.reports import ReportWriter
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.reports import ReportWriter
 from tests.serial_driver import ONLY, SerialDriver
 
 

@@ -10,9 +10,9 @@ import httpx
 from selenium import webdriver
 
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.gateway.keys import KeyStore, utc_now
-from penstock.gateway.principal import EVERYTHING
-from penstock.runtime.incidents import Incident
+from penstock.gateway.auth.keys import KeyStore, utc_now
+from penstock.gateway.auth.principal import EVERYTHING
+from penstock.process.incidents import Incident
 from tests.browser.page import Page
 from tests.browser.running import SHOP, RunningConsole, wait_for
 

@@ -2,8 +2,8 @@
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.runtime.config import Config
-from penstock.runtime.stores import open_stores
+from penstock.process.config import Config
+from penstock.process.stores import open_stores
 from penstock.state.digest import digest_of_mapping
 from tests.differential.simulation import Answer, apply
 

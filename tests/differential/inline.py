@@ -13,8 +13,8 @@ from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.engine.execute import Limits
 from penstock.journal.delta import DeltaJournal
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config
-from penstock.runtime.report import EpochReport
+from penstock.process.config import Config
+from penstock.process.report import EpochReport
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs

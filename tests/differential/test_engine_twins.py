@@ -12,8 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, split_entity_key
+from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
-from penstock.runtime.api import Reply
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.machine import app
 from tests.differential.programs import PHASES, History, histories, logged, tangles

@@ -10,9 +10,9 @@ import pytest
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.errors import Fenced, StateUnavailable
 from penstock.journal.api import PartKind
+from penstock.journal.replies import Place, replies_of
 from penstock.log.api import Entry
-from penstock.runtime.incidents import IncidentLog
-from penstock.runtime.replies import Place, replies_of
+from penstock.process.incidents import IncidentLog
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.orders import Execute, Order, Report
 from penstock.runtime.spark.quarantine import Quarantine

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Row
+from penstock.history.edits import Read, changes_of, leaving_out
+from penstock.history.reader import Past
+from penstock.history.scratch import shift_of
+from penstock.history.what_if import Alternative, WhatIf, what_if
 from penstock.log.api import Record
-from penstock.runtime.history.edits import Read, changes_of, leaving_out
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.scratch import shift_of
-from penstock.runtime.history.what_if import Alternative, WhatIf, what_if
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.history import Call, journal_of
 

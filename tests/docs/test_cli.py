@@ -9,8 +9,8 @@ import pytest
 from penstock.cli import failure
 from penstock.cli.main import execute
 from penstock.errors import BY_CODE, ConfigError
-from penstock.runtime import presence
-from penstock.runtime.config import Config
+from penstock.process import presence
+from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")

@@ -22,7 +22,7 @@ from penstock.cli.main import execute
 from penstock.engine.execute import Outcome
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing.load import Answer, Request
 from tests.serial_driver import SerialDriver

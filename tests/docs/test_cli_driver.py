@@ -17,10 +17,10 @@ from penstock.cli.driver import serve
 from penstock.cli.stop import Stop
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
-from penstock.runtime import presence
-from penstock.runtime.config import Config
-from penstock.runtime.reports import ReportReader, ReportWriter
-from penstock.runtime.standing import standing_of
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.reports import ReportReader, ReportWriter
+from penstock.process.status import standing_of
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")

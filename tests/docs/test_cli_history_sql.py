@@ -19,8 +19,8 @@ import pytest
 from penstock import AsyncClient, Client, RequestError
 from penstock.errors import QueryError
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime import presence
-from penstock.runtime.config import GatewayConfig
+from penstock.process import presence
+from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 

@@ -29,18 +29,18 @@ from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError
 from penstock.journal.api import CHANGES, PartKind
 from penstock.log.api import Entry
-from penstock.runtime import presence
-from penstock.runtime.config import Config, GatewayConfig
-from penstock.runtime.loading import load_app, locate
-from penstock.runtime.reports import ReportWriter
-from penstock.runtime.stores import open_journal
+from penstock.process import presence
+from penstock.process.config import Config, GatewayConfig
+from penstock.process.loading import load_app, locate
+from penstock.process.reports import ReportWriter
+from penstock.process.stores import open_journal
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 PRESENT = """
     import signal, sys
     from pathlib import Path
-    from penstock.runtime.presence import present
+    from penstock.process.presence import present
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     data = Path(sys.argv[1])
     if data.with_name("refused").exists():

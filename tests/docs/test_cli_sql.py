@@ -16,8 +16,8 @@ from penstock.base.ids import RequestId
 from penstock.cli.sql import parameters_of
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
-from penstock.runtime import presence
-from penstock.runtime.config import Config
+from penstock.process import presence
+from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.config import Config, setting_names
+from penstock.process.config import Config, setting_names
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "OPERATIONS.md"

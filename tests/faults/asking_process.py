@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.history.reader import Past
+from penstock.history.verification.verify import verify
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.verification.verify import verify
-from penstock.runtime.loading import load_app
+from penstock.process.config import Config
+from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
@@ -28,9 +28,9 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.runtime.fault import Fault
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import fork, restore
+from penstock.process.fault import Fault
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
 what, data, directory, target, fault, limit = sys.argv[1:]
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))

@@ -24,7 +24,7 @@ import psutil
 
 from penstock.engine.execute import Limits
 from penstock.errors import PenstockError
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
 
 TOP = Path(__file__).parent.parent.parent

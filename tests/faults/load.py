@@ -17,7 +17,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from tests.faults.driver_process import DriverProcess, wait_for
 from tests.faults.history import ONLY, Row, State, calls_of, values_of
 

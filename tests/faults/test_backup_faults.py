@@ -9,13 +9,13 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ConfigError
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import fork, restore
+from penstock.process.config import Config
 from tests.faults.copies import LAST, SHOP, Place, check_sound, digest_at
 from tests.serial_driver import SerialDriver
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import execute
-from penstock.runtime.fault import COPYING_STEPS
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import restore
+from penstock.history.backup import Backups
+from penstock.history.restore import restore
+from penstock.process.fault import COPYING_STEPS
 from tests.faults.copies import LAST, SHOP, Place, check_sound, digest_at
 
 

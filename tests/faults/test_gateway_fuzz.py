@@ -21,9 +21,9 @@ from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
-from penstock.gateway.openapi import openapi_document
-from penstock.gateway.samples import sample_of
-from penstock.runtime.loading import load_app
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.samples import sample_of
+from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 APPS = ("examples/shop", "tests.unit.wardrobe:app")

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from penstock.gateway.serving import free_port
-from penstock.runtime import presence
-from penstock.runtime.config import Config
+from penstock.process import presence
+from penstock.process.config import Config
 from penstock.testing.load import Load, Request
 from tests.faults.driver_process import wait_for
 from tests.serial_driver import SerialDriver

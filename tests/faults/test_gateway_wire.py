@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.config import GatewayConfig
+from penstock.process.config import GatewayConfig
 from tests.faults.raw_http import CALL, DEADLINE_S, exchange, refused, request, statuses
 from tests.gateway_thread import HOST, RunningGateway
 

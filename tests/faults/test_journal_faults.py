@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, JournalUnavailable
-from penstock.journal import durable
+from penstock.files import durable
 from penstock.journal.api import CHANGES, Commit, Part, PartKind
 from penstock.journal.commits import CommitLog
 from penstock.journal.delta import DeltaJournal

@@ -14,7 +14,7 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.bench.http import running
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime import presence
+from penstock.process import presence
 from tests.faults.driver_process import wait_for
 from tests.faults.shop_consistency import BUYERS, STOCK, consistency
 from tests.gateway_thread import RunningGateway

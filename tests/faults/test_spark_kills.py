@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.fault import STEPS
+from penstock.process.fault import STEPS
 from tests.faults.driver_process import KILLED, DriverProcess, wait_for
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop, Workload

@@ -9,7 +9,7 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Aborted, LimitExceeded, Unencodable
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from tests.faults.driver_process import DriverProcess, wait_for
 from tests.faults.history import Row, State, Watch, calls_of, values_of
 from tests.faults.load import Call

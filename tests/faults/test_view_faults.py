@@ -18,10 +18,10 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views import fold
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql import change_batch as fold
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.unit.gallery import Painter, Written, app
 
 SETTINGS = ViewConfig(memory_mb=256)

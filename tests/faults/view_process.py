@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.view import View
 from tests.unit.gallery import app
 
 if __name__ == "__main__":

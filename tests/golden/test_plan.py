@@ -7,10 +7,10 @@ import pytest
 
 from examples.shop import app as shop
 from penstock import App
-from penstock.compiler.compile import compile_app
-from penstock.plan.document import plan_json
-from penstock.plan.mermaid import plan_mermaid
-from penstock.plan.text import plan_text
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.document import plan_json
+from penstock.dataflow.mermaid import plan_mermaid
+from penstock.dataflow.text import plan_text
 from tests.golden.workshop import app as workshop
 
 Golden = Callable[[str, str], None]

@@ -13,8 +13,8 @@ from penstock.base.ids import Epoch
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.runtime.spark.java import java_home
-from penstock.state.snapshot import Snapshots
-from penstock.state.snapshotting import take, write_slices
+from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.snapshotting import take, write_slices
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_view_tables import FILLED
 

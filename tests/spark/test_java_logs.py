@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.spark.session import start_session
 folder = Path(sys.argv[1])
 session = start_session("logs", Config(folder, cores=1, log_format=sys.argv[2]), folder)

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.base.ids import Lsn
-from penstock.runtime.config import Config, HistoryConfig
-from penstock.runtime.history.upkeep import last_report, tend
-from penstock.runtime.history.upkeep_process import MODULE
+from penstock.process.config import Config, HistoryConfig
+from penstock.retention.maintenance import last_report, tend
+from penstock.retention.maintenance_process import MODULE
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of

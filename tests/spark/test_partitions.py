@@ -6,7 +6,7 @@ import pytest
 
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.history import Watch
 from tests.faults.load import Bank

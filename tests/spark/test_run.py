@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from penstock.runtime import presence
+from penstock.process import presence
 from tests.faults.driver_process import wait_for
 from tests.private_files import open_to_others
 
@@ -28,8 +28,8 @@ RUN = """
     from rich.console import Console
     from penstock.cli.foreground import Foreground
     from penstock.cli.processes import Given, children_of
-    from penstock.runtime.config import Config, GatewayConfig
-    from penstock.runtime.loading import load_app
+    from penstock.process.config import Config, GatewayConfig
+    from penstock.process.loading import load_app
 
     def without_view(given, settings):
         return [one for one in children_of(given, settings) if one.role != "view"]

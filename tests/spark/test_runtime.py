@@ -17,8 +17,8 @@ from penstock.errors import (
     RequestError,
 )
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
-from penstock.runtime.report import EpochReport
+from penstock.process.config import Config
+from penstock.process.report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.driver_process import wait_for
 from tests.faults.load import Bank

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
+from penstock.process.config import Config
+from penstock.process.report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.report import EpochReport
 from penstock.runtime.spark import pacing
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping

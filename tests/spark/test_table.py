@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import RequestError
 from penstock.errors import ConfigError, QueryError
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.config import Config, ViewConfig
+from penstock.process.config import Config, ViewConfig
 from penstock.runtime.spark.session import start_session
-from penstock.state.text import DEPTH_MAX
-from penstock.views.history import history_of
-from penstock.views.question import Question
+from penstock.snapshots.text import DEPTH_MAX
+from penstock.sql.history import history_of
+from penstock.sql.question import Question
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_shown_values import deep
 from tests.unit.test_view_tables import FILLED

@@ -7,13 +7,13 @@ from pathlib import Path
 from penstock.base.ids import Epoch, LogPartition, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer
+from penstock.history.reader import Past
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.history.past import Past
-from penstock.runtime.loading import load_app
-from penstock.runtime.replies import find_reply
+from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
 from tests.history import Call, journal_of
 

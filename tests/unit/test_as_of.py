@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import QueryError
-from penstock.runtime.moment import Moment
-from penstock.views.as_of import Statement, statement_of
-from penstock.views.question import AsOf, Question
+from penstock.journal.as_of import Moment
+from penstock.sql.as_of import Statement, statement_of
+from penstock.sql.question import AsOf, Question
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TEXT = st.text(max_size=20)

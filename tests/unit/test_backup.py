@@ -8,12 +8,12 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ConfigError, Corrupt, Diverged
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
 from penstock.journal.parquet import checksum_of
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import fork, restore
+from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 from tests.unit.branches import CREATED, EPOCHS, SHOP, add, made
 

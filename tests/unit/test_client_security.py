@@ -13,9 +13,9 @@ from cryptography.x509.oid import NameOID
 
 from penstock import Client
 from penstock.errors import Forbidden, Unauthenticated, Unreachable
-from penstock.gateway.keys import KeyStore
-from penstock.gateway.principal import parse_scope
-from penstock.runtime.config import GatewayConfig
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import parse_scope
+from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 from tests.unit.wardrobe import Coat, app
 

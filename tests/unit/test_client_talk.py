@@ -22,7 +22,7 @@ from penstock.errors import (
     TimedOut,
     Unreachable,
 )
-from penstock.runtime.calling import Call
+from penstock.model.call import Call
 
 ADD = Call("Item", "i1", "add", (5,), {}, "r1")
 OK = Answer(200, {"content-type": "application/json", "penstock-epoch": "7"}, b"6")

@@ -34,7 +34,7 @@ from penstock.errors import (
     RequestError,
     Unencodable,
 )
-from penstock.runtime.calling import Call, returns_of
+from penstock.model.call import Call, returns_of
 
 
 @dataclass

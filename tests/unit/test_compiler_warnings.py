@@ -29,9 +29,9 @@ import httpx
 
 from penstock import App, entity, key, now, transactional
 from penstock import random as chance
-from penstock.compiler.compile import compile_app
-from penstock.compiler.hazard import OUTSIDE
-from penstock.plan.graph import Plan
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.hazard import OUTSIDE
+from penstock.dataflow.graph import Plan
 
 SESSION = httpx.Client()
 REGISTRY: dict[str, int] = {}

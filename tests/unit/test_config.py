@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.execute import Limits
 from penstock.errors import ConfigError
-from penstock.runtime.config import (
+from penstock.process.config import (
     Config,
     Setting,
     load_config,

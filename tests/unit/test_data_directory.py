@@ -14,18 +14,18 @@ from typer.testing import CliRunner
 from penstock.base.ids import Epoch
 from penstock.cli.main import application
 from penstock.errors import ConfigError
-from penstock.gateway.keys import KeyStore
-from penstock.gateway.principal import EVERYTHING
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import EVERYTHING
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime import data_directory, presence
-from penstock.runtime.config import Config, HistoryConfig, ViewConfig
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import fork, restore
-from penstock.runtime.history.upkeep import tend
-from penstock.runtime.loading import load_app
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process import data_directory, presence
+from penstock.process.config import Config, HistoryConfig, ViewConfig
+from penstock.process.loading import load_app
+from penstock.retention import savepoints
+from penstock.retention.maintenance import tend
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.gateway_thread import RunningGateway
 from tests.private_files import open_to_others
 from tests.unit.branches import EPOCHS, SHOP, made

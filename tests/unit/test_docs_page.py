@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import pytest
 
 from penstock import App, entity, key
-from penstock.gateway.docs_page import PAGE_HEADERS, docs_page
-from penstock.gateway.openapi import openapi_document
-from penstock.gateway.samples import curl_of, sample_of
-from penstock.runtime.loading import load_app
+from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.samples import curl_of, sample_of
+from penstock.process.loading import load_app
 
 EVIL = "<script>alert(1)</script>\"'`<b>`&amp;"
 VOID = {"meta", "link", "wbr", "br"}

@@ -9,7 +9,8 @@ import pytest
 
 from penstock import App, entity, key, readonly, transactional
 from penstock.base.ids import EntityKey, RequestId
-from penstock.compiler.compile import compile_app
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.graph import Plan
 from penstock.engine.calls import (
     HEAVY,
     SAMPLED_EVERY,
@@ -19,8 +20,7 @@ from penstock.engine.calls import (
     members_of,
 )
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.plan.graph import Plan
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from tests.golden.workshop import app as workshop
 from tests.unit.test_plan_covers_runs import CALLS
 

@@ -27,10 +27,10 @@ from penstock.errors import (
     PenstockError,
     Unauthenticated,
 )
-from penstock.gateway.authentication import CREDENTIAL_BYTES_MAX, Authenticator, credential_of
-from penstock.gateway.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
-from penstock.gateway.principal import ANONYMOUS, Principal, Scope
-from penstock.runtime.config import Config, GatewayConfig
+from penstock.gateway.auth.authentication import CREDENTIAL_BYTES_MAX, Authenticator, credential_of
+from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
+from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope
+from penstock.process.config import Config, GatewayConfig
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 NOTICED_S = 5.0

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from penstock.errors import ConfigError
-from penstock.gateway.exposure import check_exposure, is_loopback
-from penstock.runtime.config import Config, GatewayConfig
+from penstock.gateway.auth.exposure import check_exposure, is_loopback
+from penstock.process.config import Config, GatewayConfig
 
 PKCS8 = PrivateFormat.PKCS8
 

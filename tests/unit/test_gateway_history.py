@@ -18,7 +18,7 @@ import pytest
 from penstock import AsyncClient, Client
 from penstock.engine.execute import Limits
 from penstock.errors import NoSuchEntity, RequestError
-from penstock.gateway import history
+from penstock.gateway.handlers import history
 from tests.gateway_thread import RunningGateway
 
 LEDGER = str(Path(__file__).parent / "ledger.py")

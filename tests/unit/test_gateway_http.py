@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.gateway.keys import KeyStore
-from penstock.gateway.principal import granted
-from penstock.runtime.config import GatewayConfig
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import granted
+from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 
 TOP = Path(__file__).parent.parent.parent

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock import App, RequestError, entity, key, transactional
 from penstock.errors import Forbidden
-from penstock.gateway.principal import (
+from penstock.gateway.auth.principal import (
     ANONYMOUS,
     Principal,
     Scope,

@@ -6,9 +6,9 @@ import pytest
 
 from penstock import App, entity, key
 from penstock.errors import Forbidden
-from penstock.gateway.authentication import Authenticator
-from penstock.gateway.principal import ANONYMOUS
-from penstock.runtime.config import Config, GatewayConfig
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.principal import ANONYMOUS
+from penstock.process.config import Config, GatewayConfig
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
-from penstock.gateway.jwks import allowed_algorithms, read_keys
-from penstock.gateway.principal import Principal, Scope
-from penstock.gateway.tokens import LEEWAY_S, REMEMBERED_MAX, Tokens
-from penstock.runtime.config import GatewayConfig
+from penstock.gateway.auth.jwks import allowed_algorithms, read_keys
+from penstock.gateway.auth.principal import Principal, Scope
+from penstock.gateway.auth.tokens import LEEWAY_S, REMEMBERED_MAX, Tokens
+from penstock.process.config import GatewayConfig
 
 RSA_KEY = rsa.generate_private_key(65_537, 2_048)
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
@@ -251,7 +251,7 @@ def test_remembered_token_expires(tmp_path: Path) -> None:
 def test_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens come, only so many are remembered, and all of them are let in."""
     assert REMEMBERED_MAX <= 10_000
-    monkeypatch.setattr("penstock.gateway.tokens.REMEMBERED_MAX", 5)
+    monkeypatch.setattr("penstock.gateway.auth.tokens.REMEMBERED_MAX", 5)
     door = tokens(tmp_path)
     for number in range(12):
         assert door.principal(signed({"sub": f"s{number}"}), time.time()).name == f"s{number}"

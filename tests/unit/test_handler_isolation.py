@@ -23,7 +23,7 @@ from penstock.engine.isolation import _Names
 from penstock.engine.replay import Replayer, Row
 from penstock.engine.task import Task
 from penstock.log.api import Record
-from penstock.runtime.guard import RENEW_EVERY, Guard
+from penstock.process.guard import RENEW_EVERY, Guard
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing.kit import Kit
 

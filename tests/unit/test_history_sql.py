@@ -17,11 +17,11 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.api import Journal, Keep
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views.format import Format, encode
-from penstock.views.history import History, history_of
-from penstock.views.question import Answer, AsOf, Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.format import Format, encode
+from penstock.sql.history import History, history_of
+from penstock.sql.question import Answer, AsOf, Question
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_snapshots import Gallery
 from tests.unit.test_view_seal import ATTACKS

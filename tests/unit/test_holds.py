@@ -10,18 +10,18 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, OperationalError
-from penstock.journal import durable
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.holds import Hold, holding, holds
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.savepoints import Savepoint
-from penstock.runtime.loading import load_app
+from penstock.files import durable
+from penstock.history.reader import Past
+from penstock.process.loading import load_app
+from penstock.retention import savepoints
+from penstock.retention.leases import Hold, holding, holds
+from penstock.retention.savepoints import Savepoint
 from tests.unit.branches import SHOP, made
 
 HOLD_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from penstock.runtime.history.holds import holding
+from penstock.retention.leases import holding
 with holding(Path(sys.argv[1]), "backup", 3):
     os.kill(os.getpid(), signal.SIGKILL)
 """

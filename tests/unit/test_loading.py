@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, DefinitionError
-from penstock.runtime.loading import Location, load, load_app, locate
+from penstock.process.loading import Location, load, load_app, locate
 
 TOP = Path(__file__).parent.parent.parent
 APP = """
@@ -96,7 +96,7 @@ def test_location_loads_the_same_names_in_another_process(tmp_path: Path) -> Non
     write("shops/load_there/__init__.py")
     location = locate("shops/load_there")
     program = (
-        "from penstock.runtime.loading import Location, load\n"
+        "from penstock.process.loading import Location, load\n"
         f"app = load({location!r})\n"
         "print(app.entities['Thing'].cls.__module__)"
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.supervisor import Supervisor
-from penstock.runtime.logs import LEVELS, QUIET, JsonLines, TextLines, configure
+from penstock.process.logs import LEVELS, QUIET, JsonLines, TextLines, configure
 from tests.docs.test_cli_run import SHOP, foreground, then_stop
 
 _log = logging.getLogger("penstock.somewhere")

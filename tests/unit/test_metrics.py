@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.runtime import measures
+from penstock.process import measures
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text()
@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| `(penstock_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 GATEWAY = """
 import sys
 from pathlib import Path
-from penstock.gateway.metrics import Metrics
+from penstock.gateway.telemetry.metrics import Metrics
 metrics = Metrics(Path(sys.argv[1]))
 metrics.observe("call", 200, 0.03)
 metrics.observe("call", 404, 0.001)
@@ -32,18 +32,18 @@ import prometheus_client  # as an application may that counts something itself
 import sys
 from pathlib import Path
 from penstock.base.ids import Epoch
-from penstock.runtime.measures import DriverMeasures
-from penstock.runtime.report import EpochReport
+from penstock.process.measures import DriverMeasures
+from penstock.process.report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
 DriverMeasures(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
 """
 SHOW = """
 import os, sys
 from pathlib import Path
-from penstock.gateway.metrics import Metrics
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.memory import MemoryJournal
 from penstock.log.memory import MemoryLog
-from penstock.runtime import presence
+from penstock.process import presence
 data = Path(sys.argv[1])
 metrics = Metrics(data)
 with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):

@@ -21,18 +21,18 @@ from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
 from penstock.gateway.answers import json_of, plain
 from penstock.gateway.errors import STATUS
-from penstock.gateway.failures import REFUSED, meanings
-from penstock.gateway.openapi import openapi_document
-from penstock.gateway.schema import Schemas, media_of
-from penstock.runtime.loading import load_app
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.failures import REFUSED, meanings
+from penstock.gateway.openapi.schema import Schemas, media_of
+from penstock.process.loading import load_app
 from tests.unit.typed_values import Colour, Place, Typed, types
 
 GATEWAY = Path(__file__).parents[2] / "src/penstock/gateway"
 EXAMPLES = ["examples/shop", "examples/talk", "examples.talk.initialised:app", "examples/bank"]
 PRINT = (
     "import sys, msgspec\n"
-    "from penstock.gateway.openapi import openapi_document\n"
-    "from penstock.runtime.loading import load_app\n"
+    "from penstock.gateway.openapi.document import openapi_document\n"
+    "from penstock.process.loading import load_app\n"
     "sys.stdout.buffer.write(msgspec.json.encode(openapi_document(load_app('examples/shop'))))"
 )
 

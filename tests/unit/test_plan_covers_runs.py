@@ -7,9 +7,9 @@ import pytest
 
 from penstock import App
 from penstock.base.ids import EntityKey, RequestId, split_entity_key
-from penstock.compiler.compile import compile_app
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.graph import Action, Edge, End, Plan
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.plan.graph import Action, Edge, End, Plan
 from tests.golden.workshop import app as workshop
 
 Call = tuple[str, object, str, tuple[Any, ...], dict[str, Any]]

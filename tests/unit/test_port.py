@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from penstock.cli.port import reserved
 from penstock.errors import ConfigError
+from penstock.process.port import reserved
 
 HERE = "127.0.0.1"
 

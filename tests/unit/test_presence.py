@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.runtime import presence
-from penstock.runtime.presence import Presence, find, present
+from penstock.process import presence
+from penstock.process.presence import Presence, find, present
 
 ANNOUNCE = """
 import sys
 from pathlib import Path
-from penstock.runtime.presence import present
+from penstock.process.presence import present
 with present(Path(sys.argv[1]), sys.argv[2], "other"):
     print("present", flush=True)
     sys.stdin.read()

@@ -10,8 +10,8 @@ from penstock.base.ids import RequestId
 from penstock.errors import Corrupt, LogUnavailable
 from penstock.log.api import Entry
 from penstock.log.memory import MemoryLog
-from penstock.runtime.config import Config
-from penstock.runtime.pump import Pump
+from penstock.log.pump import Pump
+from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 
 DEADLINE_MS = 20_000

@@ -10,7 +10,7 @@ from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import TimedOut
 from penstock.journal.api import TRANSACTIONS, Commit, PartKind
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.replies import Replies, find_reply
+from penstock.journal.replies import Replies, find_reply
 
 ONLY = LogPartition(0)
 DEADLINE_MS = 10_000

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.runtime.presence import FOLDER
-from penstock.runtime.report import EpochReport
-from penstock.runtime.reports import FILE_NAME, ReportReader, ReportWriter
+from penstock.process.presence import FOLDER
+from penstock.process.report import EpochReport
+from penstock.process.reports import FILE_NAME, ReportReader, ReportWriter
 
 CALLS = {">Order.checkout": 3, "Order.checkout>Item.subtract": 6}
 

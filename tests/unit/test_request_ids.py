@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
 from penstock.errors import Forbidden, RequestError
-from penstock.gateway import history
-from penstock.gateway.keys import KeyStore
-from penstock.gateway.openapi import openapi_document
-from penstock.gateway.principal import ANONYMOUS, Principal, Scope, granted
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
+from penstock.gateway.handlers import history
+from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 MOST = 1_024

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import ConfigError, QueryError, RequestConflict
+from penstock.history.backup import Backups
+from penstock.history.branch import DROPPED
+from penstock.history.restore import aim_of, fork, restore
+from penstock.history.verification.verify import verify
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
-from penstock.runtime.config import Config
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.branch import DROPPED
-from penstock.runtime.history.restore import aim_of, fork, restore
-from penstock.runtime.history.savepoints import Savepoint
-from penstock.runtime.history.verification.verify import verify
-from penstock.runtime.loading import load_app
-from penstock.runtime.replies import find_reply
-from penstock.state.snapshot import Snapshots
-from penstock.state.snapshotting import take, write_slices
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.retention import savepoints
+from penstock.retention.savepoints import Savepoint
+from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.snapshotting import take, write_slices
 from tests.history import Call
 from tests.serial_driver import SerialDriver
 from tests.unit.branches import (

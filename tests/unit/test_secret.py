@@ -7,10 +7,10 @@ import pytest
 
 from penstock.base.ids import EntityKey
 from penstock.cli.main import execute
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.history.backup import Backups
-from penstock.runtime.history.restore import fork, restore
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.history import Call, journal_of
 from tests.unit.lottery import app

@@ -21,8 +21,8 @@ from penstock.journal.api import CHANGES, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import NAME
 from penstock.model.shape import Shape, differences, tag_of
-from penstock.runtime.stores import check_data, open_journal
-from penstock.state.table import tables_of
+from penstock.process.stores import check_data, open_journal
+from penstock.snapshots.table import tables_of
 
 LINES: dict[str, Any] = {"price": int, "stock": int}
 

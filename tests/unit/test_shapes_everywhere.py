@@ -14,9 +14,9 @@ from penstock.cli.main import execute
 from penstock.engine.execute import Limits
 from penstock.errors import ClassChanged
 from penstock.gateway.assembly import assemble
-from penstock.runtime.config import Config
-from penstock.runtime.history.upkeep import tend
-from penstock.runtime.loading import load_app
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.retention.maintenance import tend
 from penstock.runtime.spark.orders import Settings
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.runtime.spark.stage import Worker

@@ -22,17 +22,17 @@ from penstock import App, entity, key
 from penstock.base.ids import Epoch
 from penstock.journal.memory import MemoryJournal
 from penstock.model.entity_type import EntityType
-from penstock.runtime.config import ViewConfig
-from penstock.state.annotation import DEEPEST, LONGEST, column_of
-from penstock.state.column import TooNarrow
-from penstock.state.rewind import rewound
-from penstock.state.snapshot import FOLDER, Snapshots
-from penstock.state.snapshotting import take, write_slices
-from penstock.state.table import tables_of
-from penstock.state.text import DEPTH_MAX
-from penstock.views.format import Format, encode
-from penstock.views.question import Answer, Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
+from penstock.snapshots.column import TooNarrow
+from penstock.snapshots.rewind import rewound
+from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.table import tables_of
+from penstock.snapshots.text import DEPTH_MAX
+from penstock.sql.format import Format, encode
+from penstock.sql.question import Answer, Question
+from penstock.sql.view import View
 from tests.unit.gallery import Written
 from tests.unit.odd_values import ANY_TYPE
 from tests.unit.shown import shown

@@ -18,12 +18,12 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
+from penstock.snapshots.rewind import rewound, states_at
+from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.snapshotting import alone, remove, take, write_slices
 from penstock.state.catchup import catch_up
 from penstock.state.memory import MemoryState
-from penstock.state.rewind import rewound, states_at
 from penstock.state.share import WHOLE, Share
-from penstock.state.snapshot import Manifest, Snapshots
-from penstock.state.snapshotting import alone, remove, take, write_slices
 from penstock.state.stores import Stores
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_view_tables import FILLED, HUGE
@@ -149,7 +149,7 @@ def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
 
 def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """More changes than one step may hold make a snapshot of an earlier epoch first."""
-    monkeypatch.setattr("penstock.state.snapshotting.CHANGES_MAX", 4)
+    monkeypatch.setattr("penstock.snapshots.snapshotting.CHANGES_MAX", 4)
     assert [one.epoch for one in iter(gallery.take, None)] == [1, 3, 4]
     assert gallery.recovered(4) == gallery.states(4)
 
@@ -157,7 +157,7 @@ def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.Monk
 def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot cut into other slices than the one before it holds every entity once."""
     gallery.take(1)
-    monkeypatch.setattr("penstock.state.snapshotting.SLICE_ROWS", 1)
+    monkeypatch.setattr("penstock.snapshots.snapshotting.SLICE_ROWS", 1)
     gallery.written.painters({number: f"p{number}" for number in range(40)})
     cut = gallery.take()
     assert cut is not None
@@ -304,7 +304,7 @@ from pathlib import Path
 from tests.unit.test_snapshots import Gallery
 from tests.unit.gallery import app
 from penstock.base.ids import Epoch
-from penstock.state.snapshotting import take, write_slices
+from penstock.snapshots.snapshotting import take, write_slices
 
 gallery = Gallery(Path(sys.argv[1]))
 

@@ -4,17 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.runtime.threads import DIED
+from penstock.process.threads import DIED
 
 ROOT = Path(__file__).parents[2]
 VIEW = """
 import sys, time
 from pathlib import Path
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime import logs
-from penstock.runtime.config import ViewConfig
-from penstock.runtime.threads import end_with_threads
-from penstock.views.view import View
+from penstock.process import logs
+from penstock.process.config import ViewConfig
+from penstock.process.threads import end_with_threads
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 class Journal(MemoryJournal):
@@ -31,7 +31,7 @@ time.sleep(60)
 """
 OTHER = """
 import threading
-from penstock.runtime.threads import end_with_threads
+from penstock.process.threads import end_with_threads
 
 end_with_threads()
 other = threading.Thread(target=lambda: 1 / 0, name="a-library")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
-from penstock.runtime.history.past import Past
-from penstock.runtime.loading import load_app
+from penstock.history.reader import Past
+from penstock.process.loading import load_app
 from tests.history import Call, journal_of
 
 LEDGER = str(Path(__file__).parent / "ledger.py")
@@ -227,7 +227,7 @@ def test_traces_of_an_epoch_together_are_its_changes(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Call]]
 ) -> None:
     """For random programs, what traced requests wrote leads from each state to the next."""
-    from penstock.runtime.history.trace import trace  # noqa: PLC0415
+    from penstock.history.trace import trace  # noqa: PLC0415
 
     data = tmp_path_factory.mktemp("ledger")
     journal_of(LEDGER, data, [OPENED, *epochs])

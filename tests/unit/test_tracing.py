@@ -18,11 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.gateway import assembly, tracing
-from penstock.gateway.notes import RequestTimes
-from penstock.gateway.spans import Spans
-from penstock.gateway.tracing import Tracing
-from penstock.runtime.reports import ReportWriter, StoredReport
+from penstock.gateway import assembly
+from penstock.gateway.telemetry import tracing
+from penstock.gateway.telemetry.notes import RequestTimes
+from penstock.gateway.telemetry.spans import Spans
+from penstock.gateway.telemetry.tracing import Tracing
+from penstock.process.reports import ReportWriter, StoredReport
 from tests.gateway_thread import RunningGateway
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
@@ -257,7 +258,7 @@ def test_missing_extra_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who asks for traces without the extra hears of it, and the gateway runs."""
-    monkeypatch.setitem(sys.modules, "penstock.gateway.spans", None)
+    monkeypatch.setitem(sys.modules, "penstock.gateway.telemetry.spans", None)
     assert Tracing.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
     assert [one.message for one in caplog.records] == [
         "there are no traces: penstock[telemetry] is not installed"

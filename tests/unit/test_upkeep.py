@@ -21,18 +21,18 @@ from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.config import Config, HistoryConfig, ViewConfig
-from penstock.runtime.fault import UPKEEP_STEPS
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.holds import holding
-from penstock.runtime.history.retention import surplus
-from penstock.runtime.history.upkeep import Done, tend, work_of
-from penstock.runtime.history.upkeep_process import in_child
-from penstock.runtime.stores import open_stores
-from penstock.state.rewind import states_at
-from penstock.state.snapshot import Snapshots
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import Config, HistoryConfig, ViewConfig
+from penstock.process.fault import UPKEEP_STEPS
+from penstock.process.stores import open_stores
+from penstock.retention import savepoints
+from penstock.retention.leases import holding
+from penstock.retention.maintenance import Done, tend, work_of
+from penstock.retention.maintenance_process import in_child
+from penstock.retention.retention import surplus
+from penstock.snapshots.rewind import states_at
+from penstock.snapshots.snapshot import Snapshots
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 SPEC = str(Path(__file__).parent / "gallery.py")
@@ -52,7 +52,7 @@ class Kept:
         self.journal = DeltaJournal(data / "journal", app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
-        monkeypatch.setattr("penstock.runtime.history.upkeep.KEEP", Keep(newest=2))
+        monkeypatch.setattr("penstock.retention.maintenance.KEEP", Keep(newest=2))
 
     def grow(self, epochs: int) -> None:
         for _ in range(epochs):
@@ -91,7 +91,7 @@ def test_each_bound_forgets_what_exceeds_it(
     kept: Kept, bounds: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs go by number, age or bytes, and the states of those that stay are as before."""
-    monkeypatch.setattr("penstock.runtime.history.retention.MEGABYTE", 12_000)
+    monkeypatch.setattr("penstock.retention.retention.MEGABYTE", 12_000)
     for _ in range(3):
         kept.tend()
         kept.grow(10)
@@ -274,7 +274,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 from penstock.journal.api import Keep
-from penstock.runtime.history import upkeep
+from penstock.retention import maintenance as upkeep
 from tests.unit.gallery import app
 from tests.unit.test_upkeep import config_of
 import dataclasses

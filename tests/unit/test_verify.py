@@ -14,22 +14,22 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.history.verification.rows import JournalRows
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Unit
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime import presence
-from penstock.runtime.boot import boot_id
-from penstock.runtime.config import Config, ViewConfig
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.savepoints import Savepoint
-from penstock.runtime.history.verification.rows import JournalRows
-from penstock.runtime.loading import load_app
-from penstock.state.snapshot import Snapshots, sealed
-from penstock.state.snapshotting import take, write_slices
+from penstock.process import presence
+from penstock.process.boot import boot_id
+from penstock.process.config import Config, ViewConfig
+from penstock.process.loading import load_app
+from penstock.retention import savepoints
+from penstock.retention.savepoints import Savepoint
+from penstock.snapshots.snapshot import Snapshots, sealed
+from penstock.snapshots.snapshotting import take, write_slices
+from penstock.sql.view import View
 from penstock.state.stores import Stores
-from penstock.views.view import View
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 

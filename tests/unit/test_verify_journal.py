@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
+from penstock.history.verification.files import JournalFiles
+from penstock.history.verification.rows import misplaced
 from penstock.journal.api import CHANGES, Commit, Keep, Part, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime.history.verification.files import JournalFiles
-from penstock.runtime.history.verification.rows import misplaced
 from tests.unit.branches import made
 
 

@@ -12,10 +12,10 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views.question import Question
-from penstock.views.server import Endpoints
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.question import Question
+from penstock.sql.server import Endpoints
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 SETTINGS = ViewConfig(memory_mb=128, time_ms=5_000, rows_max=1_000)

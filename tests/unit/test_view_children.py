@@ -14,13 +14,13 @@ import pytest
 
 from penstock.errors import PenstockError, QueryError
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views import store
-from penstock.views.history import History
-from penstock.views.pool import LONG, QUICK, Asked
-from penstock.views.question import Question
-from penstock.views.turns import Turns
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql import store
+from penstock.sql.history import History
+from penstock.sql.pool import LONG, QUICK, Asked
+from penstock.sql.question import Question
+from penstock.sql.turns import Turns
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.errors import QueryError
 from penstock.journal.memory import MemoryJournal
-from penstock.runtime.config import ViewConfig
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.unit.gallery import Written, app
 
 ANSWERED = {

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.journal.memory import MemoryJournal
 from penstock.model.request import Failure
-from penstock.runtime.config import ViewConfig
-from penstock.views.format import Format, encode
-from penstock.views.question import Question
-from penstock.views.view import View
+from penstock.process.config import ViewConfig
+from penstock.sql.format import Format, encode
+from penstock.sql.question import Question
+from penstock.sql.view import View
 from tests.unit.gallery import Branch, Frame, Painter, Size, Written, app, state_of
 
 SETTINGS = ViewConfig(memory_mb=256)

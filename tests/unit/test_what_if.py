@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from tests.history import Call, journal_of
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")

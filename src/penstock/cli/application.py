@@ -8,9 +8,9 @@ from pathlib import Path
 
 from penstock.cli.settings import config_of, default_data
 from penstock.model.application import App
-from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
-from penstock.runtime.stores import check_data
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.process.stores import check_data
 
 
 def application_of(

@@ -16,8 +16,8 @@ from penstock.cli.application import application_of
 from penstock.cli.bar import Bar
 from penstock.cli.settings import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
-from penstock.runtime.fault import Fault
-from penstock.runtime.history.backup import Backup, Backups, Made
+from penstock.history.backup import Backup, Backups, Made
+from penstock.process.fault import Fault
 
 HELP: Final = """Back up an application, while it runs, into a directory of backups.
 

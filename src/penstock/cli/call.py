@@ -17,15 +17,15 @@ from penstock.cli.settings import AppArgument, ConfigOption, DataOption
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
+from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
-from penstock.runtime import data_directory, presence
-from penstock.runtime.api import Reply
-from penstock.runtime.config import Config
-from penstock.runtime.replies import find_reply
-from penstock.runtime.stores import open_journal
+from penstock.model.reply import Reply
+from penstock.process import data_directory, presence
+from penstock.process.config import Config
+from penstock.process.stores import open_journal
 
 HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
 

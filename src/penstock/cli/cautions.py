@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from penstock.compiler.compile import compile_app
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.graph import Caution
 from penstock.model.application import App
-from penstock.plan.graph import Caution
 
 SHOWN_MAX: Final = 20
 

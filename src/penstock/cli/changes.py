@@ -19,10 +19,10 @@ from penstock.cli.settings import (
 from penstock.cli.sql import ASKED, ROWS_SHOWN, Shape, history_opened
 from penstock.errors import ConfigError
 from penstock.journal.delta import app_of
-from penstock.runtime.config import Config
-from penstock.state.text import json_text
-from penstock.views.format import encode, rows_of
-from penstock.views.question import Answer, Question
+from penstock.process.config import Config
+from penstock.snapshots.text import json_text
+from penstock.sql.format import encode, rows_of
+from penstock.sql.question import Answer, Question
 
 HELP: Final = """Show what epochs made of the entities of a class.
 

@@ -21,8 +21,8 @@ from penstock.cli.settings import (
 from penstock.cli.sources import Sources
 from penstock.cli.supervisor import Supervisor
 from penstock.errors import ConfigError
-from penstock.runtime import logs
-from penstock.runtime.loading import locate
+from penstock.process import logs
+from penstock.process.loading import locate
 
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
 

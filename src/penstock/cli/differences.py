@@ -16,10 +16,10 @@ from penstock.engine.what_if import (
     Found,
     ReplyDifference,
 )
-from penstock.runtime.history.rerun import plain_of
-from penstock.runtime.history.what_if import WhatIf
-from penstock.state.text import json_text
-from penstock.views.differing import AnswerDifference, Row, pairs_of
+from penstock.history.rerun import plain_of
+from penstock.history.what_if import WhatIf
+from penstock.snapshots.text import json_text
+from penstock.sql.result_diff import AnswerDifference, Row, pairs_of
 
 _NOTHING: Final = "-"
 _TEXT_MAX: Final = 400

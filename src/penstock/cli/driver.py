@@ -19,13 +19,13 @@ from penstock.cli.settings import (
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log
-from penstock.runtime import logs, presence
-from penstock.runtime.config import Config
-from penstock.runtime.measures import DriverMeasures
-from penstock.runtime.report import EpochReport
-from penstock.runtime.reports import ReportWriter
-from penstock.runtime.standing import standing_of
-from penstock.runtime.threads import end_with_threads
+from penstock.process import logs, presence
+from penstock.process.config import Config
+from penstock.process.measures import DriverMeasures
+from penstock.process.report import EpochReport
+from penstock.process.reports import ReportWriter
+from penstock.process.status import standing_of
+from penstock.process.threads import end_with_threads
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
 

@@ -11,12 +11,12 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.settings import AppArgument
-from penstock.compiler.compile import compile_app
-from penstock.plan.document import plan_json
-from penstock.plan.mermaid import plan_mermaid
-from penstock.plan.text import plan_text
-from penstock.runtime.loading import load_app
-from penstock.runtime.stores import check_data
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.document import plan_json
+from penstock.dataflow.mermaid import plan_mermaid
+from penstock.dataflow.text import plan_text
+from penstock.process.loading import load_app
+from penstock.process.stores import check_data
 
 HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
 

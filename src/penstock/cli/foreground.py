@@ -16,20 +16,20 @@ from rich.text import Text
 from penstock.cli.cautions import cautions_of
 from penstock.cli.curl import curl_of
 from penstock.cli.live_line import shown
-from penstock.cli.port import reserved
 from penstock.cli.processes import Given, children_of
 from penstock.cli.stop import Stop
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
-from penstock.gateway.exposure import NOT_SET, check_exposure
-from penstock.gateway.keys import KeyStore
+from penstock.gateway.auth.exposure import NOT_SET, check_exposure
+from penstock.gateway.auth.keys import KeyStore
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
-from penstock.runtime import presence
-from penstock.runtime.config import Config
-from penstock.runtime.measures import clear
-from penstock.runtime.standing import standing_of
-from penstock.runtime.stores import open_journal
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.measures import clear
+from penstock.process.port import reserved
+from penstock.process.status import standing_of
+from penstock.process.stores import open_journal
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1

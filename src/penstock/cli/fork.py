@@ -14,8 +14,8 @@ from penstock.cli.settings import (
     DataOption,
     JsonOption,
 )
-from penstock.runtime.fault import Fault
-from penstock.runtime.history import restore
+from penstock.history import restore
+from penstock.process.fault import Fault
 
 HELP: Final = """Copy an application, while it runs, into a new data directory, as it was at an epoch.
 

@@ -15,11 +15,11 @@ from penstock.cli.settings import (
     SupervisedOption,
 )
 from penstock.console.routes import console_routes
-from penstock.gateway.exposure import check_exposure
-from penstock.gateway.keys import KeyStore
+from penstock.gateway.auth.exposure import check_exposure
+from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.serving import serve_gateway
-from penstock.runtime import logs
-from penstock.runtime.threads import end_with_threads
+from penstock.process import logs
+from penstock.process.threads import end_with_threads
 
 HELP: Final = """Run one of an application's gateways alone: HTTP in, replies out.
 

@@ -21,8 +21,8 @@ from penstock.cli.settings import (
 )
 from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.trace import history, json_of_history
+from penstock.history.reader import Past
+from penstock.history.trace import history, json_of_history
 
 HELP: Final = """Show the changes of one entity, newest last, with the request behind each.
 

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
 from penstock.errors import ConfigError, RequestError
-from penstock.gateway.keys import ApiKey, KeyStore, utc_now
-from penstock.gateway.principal import Scope, check_scope, parse_scope
+from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
+from penstock.gateway.auth.principal import Scope, check_scope, parse_scope
 from penstock.model.application import App
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 
 HELP: Final = """Make, list and revoke the API keys of an application.
 

@@ -8,8 +8,8 @@ import typer
 from penstock.cli import failure
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
-from penstock.runtime.data_directory import keep_private
-from penstock.runtime.history.hook import take_process
+from penstock.history.hook import take_process
+from penstock.process.data_directory import keep_private
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
 

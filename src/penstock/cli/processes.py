@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cli.supervisor import Child
-from penstock.runtime import presence
-from penstock.runtime.config import Config
-from penstock.runtime.reports import ReportReader
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.reports import ReportReader
 
 _STOP_S: Final = 60.0
 _SLACK_S: Final = 10.0

@@ -21,10 +21,10 @@ from penstock.cli.settings import (
     JsonOption,
 )
 from penstock.engine.replay import reply_of
-from penstock.runtime.history.debugger import break_at
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.probe import MEANING
-from penstock.runtime.history.replay import Divergence, Replayed, replay
+from penstock.history.debugger import break_at
+from penstock.history.nondeterminism import MEANING
+from penstock.history.reader import Past
+from penstock.history.replay import Divergence, Replayed, replay
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 

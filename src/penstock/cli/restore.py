@@ -11,10 +11,10 @@ import typer
 from penstock.cli.bar import Bar
 from penstock.cli.settings import JsonOption, config_of
 from penstock.errors import ConfigError
-from penstock.runtime.fault import Fault
-from penstock.runtime.history.branch import DROPPED, Branch
-from penstock.runtime.history.restore import Aim, restore
-from penstock.runtime.moment import instant_of
+from penstock.history.branch import DROPPED, Branch
+from penstock.history.restore import Aim, restore
+from penstock.journal.as_of import instant_of
+from penstock.process.fault import Fault
 
 HELP: Final = """Restore a backup into a new data directory.
 

@@ -19,7 +19,7 @@ from penstock.cli.settings import (
     PortOption,
     SetOption,
 )
-from penstock.runtime import logs
+from penstock.process import logs
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 

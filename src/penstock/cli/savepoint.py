@@ -13,9 +13,9 @@ from rich.table import Table
 from penstock.cli.application import application_of
 from penstock.cli.settings import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
-from penstock.runtime.history import savepoints
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.savepoints import Savepoint
+from penstock.history.reader import Past
+from penstock.retention import savepoints
+from penstock.retention.savepoints import Savepoint
 
 HELP: Final = """Give the newest epoch a name, and keep it and all that follow for ever.
 

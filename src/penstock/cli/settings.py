@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.runtime.config import Config, Setting, load_config, parse_assignment
+from penstock.process.config import Config, Setting, load_config, parse_assignment
 
 DIRECTORY: Final = Path(".penstock")
 _FLAGS: Final = {

@@ -17,7 +17,7 @@ from penstock.cli.settings import (
     SetOption,
 )
 from penstock.errors import ConfigError
-from penstock.runtime.history.upkeep import Done, tend
+from penstock.retention.maintenance import Done, tend
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 

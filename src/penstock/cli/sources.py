@@ -6,7 +6,7 @@ a second and misses no editor. What the change means is left to who asked.
 
 from pathlib import Path
 
-from penstock.runtime.loading import Location
+from penstock.process.loading import Location
 
 _Stamp = dict[Path, tuple[int, int]]
 

@@ -35,15 +35,15 @@ from penstock.errors import (
     Unreachable,
     ViewUnavailable,
 )
-from penstock.runtime import presence
-from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
-from penstock.runtime.stores import open_journal
-from penstock.state.text import json_text
-from penstock.views.format import Format, encode, rows_of
-from penstock.views.history import History, history_of
-from penstock.views.question import Answer, AsOf, Question
-from penstock.views.view import View
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.process.stores import open_journal
+from penstock.snapshots.text import json_text
+from penstock.sql.format import Format, encode, rows_of
+from penstock.sql.history import History, history_of
+from penstock.sql.question import Answer, AsOf, Question
+from penstock.sql.view import View
 
 HELP: Final = """Ask a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
 

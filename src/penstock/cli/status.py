@@ -23,14 +23,14 @@ from penstock.cli.settings import (
     default_data,
 )
 from penstock.errors import ConfigError
-from penstock.gateway.view_epoch import view_epoch
+from penstock.gateway.telemetry.view_epoch import view_epoch
 from penstock.journal.delta import app_of
-from penstock.runtime import presence
-from penstock.runtime.history.upkeep import Done, last_report
-from penstock.runtime.incidents import FILE_NAME, Incident, IncidentLog
-from penstock.runtime.loading import load_app
-from penstock.runtime.presence import FOLDER
-from penstock.runtime.standing import Standing, standing_in
+from penstock.process import presence
+from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
+from penstock.process.loading import load_app
+from penstock.process.presence import FOLDER
+from penstock.process.status import Standing, standing_in
+from penstock.retention.maintenance import Done, last_report
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
 

@@ -19,8 +19,8 @@ from penstock.cli.settings import (
     DataOption,
     JsonOption,
 )
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.trace import json_of_trace, trace
+from penstock.history.reader import Past
+from penstock.history.trace import json_of_trace, trace
 
 HELP: Final = """Show what one request did: its calls, what it read and changed, its reply.
 

@@ -17,10 +17,10 @@ from penstock.cli.settings import (
     config_of,
     default_data,
 )
-from penstock.runtime.history.verification.finding import Remedy
-from penstock.runtime.history.verification.verify import Verified, repair, verify
-from penstock.runtime.loading import load_app
-from penstock.views.examine import check_view
+from penstock.history.verification.finding import Remedy
+from penstock.history.verification.verify import Verified, repair, verify
+from penstock.process.loading import load_app
+from penstock.sql.examine import check_view
 
 HELP: Final = """Check every checksum and invariant of a data directory.
 

@@ -10,9 +10,9 @@ from penstock.cli.settings import (
     SetOption,
     SupervisedOption,
 )
-from penstock.runtime import logs
-from penstock.runtime.threads import end_with_threads
-from penstock.views.server import ROLE, serve_view
+from penstock.process import logs
+from penstock.process.threads import end_with_threads
+from penstock.sql.server import ROLE, serve_view
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 

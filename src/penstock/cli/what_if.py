@@ -22,20 +22,20 @@ from penstock.cli.settings import (
     JsonOption,
 )
 from penstock.errors import ConfigError
+from penstock.history.alternate_app import other_code
+from penstock.history.branch import new_directory
+from penstock.history.edits import Read, changes_of, leaving_out, read_edits
+from penstock.history.reader import Past
+from penstock.history.scratch import shift_of
+from penstock.history.what_if import Alternative, what_if
 from penstock.journal.api import ignored
 from penstock.model.application import App
-from penstock.runtime.config import Config
-from penstock.runtime.history.branch import new_directory
-from penstock.runtime.history.edits import Read, changes_of, leaving_out, read_edits
-from penstock.runtime.history.other_code import other_code
-from penstock.runtime.history.past import Past
-from penstock.runtime.history.scratch import shift_of
-from penstock.runtime.history.what_if import Alternative, what_if
-from penstock.runtime.stores import open_journal
-from penstock.views.as_of import Statement
-from penstock.views.differing import about_entities, difference_of
-from penstock.views.history import history_of
-from penstock.views.question import Answer, Question
+from penstock.process.config import Config
+from penstock.process.stores import open_journal
+from penstock.sql.as_of import Statement
+from penstock.sql.history import history_of
+from penstock.sql.question import Answer, Question
+from penstock.sql.result_diff import about_entities, difference_of
 
 HELP: Final = """Run the journal's requests again as they might have been, and show what would differ.
 

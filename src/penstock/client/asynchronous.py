@@ -35,7 +35,7 @@ from penstock.client.lanes import AsyncLanes
 from penstock.client.talk import Answer, Lost, Pause, Send, Talk
 from penstock.errors import PenstockError
 from penstock.model.application import App
-from penstock.runtime.calling import Call, Calling
+from penstock.model.call import Call, Calling
 
 if TYPE_CHECKING:
     import pyarrow as pa

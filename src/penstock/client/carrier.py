@@ -15,7 +15,7 @@ from penstock.client.conversation import Conversation
 from penstock.client.talk import Answer, How, Lost, Patience, Send
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
-from penstock.runtime.calling import Call
+from penstock.model.call import Call
 
 Verify = bool | str | Path | ssl.SSLContext
 """True trusts the system's authorities, a path those in a PEM file, False anybody."""

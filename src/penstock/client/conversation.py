@@ -40,7 +40,7 @@ from penstock.client.wire import (
 )
 from penstock.errors import RequestError, TimedOut, Unencodable
 from penstock.model.application import App
-from penstock.runtime.calling import Call, returns_of
+from penstock.model.call import Call, returns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

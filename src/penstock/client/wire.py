@@ -16,10 +16,10 @@ from penstock.base.schema import decode_reference, encode_key, refuse
 from penstock.client.talk import Answer, Question
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
+from penstock.model.call import Call
 from penstock.model.declaration import CREATIONS
+from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure, decode_request
-from penstock.runtime.api import raised_by
-from penstock.runtime.calling import Call
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"

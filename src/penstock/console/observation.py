@@ -14,12 +14,12 @@ import psutil
 
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
-from penstock.gateway.view_epoch import view_epoch
-from penstock.runtime import presence
-from penstock.runtime.incidents import Incident, IncidentLog
-from penstock.runtime.presence import Presence
-from penstock.runtime.reports import ReportReader, StoredReport
-from penstock.runtime.standing import standing_in
+from penstock.gateway.telemetry.view_epoch import view_epoch
+from penstock.process import presence
+from penstock.process.incidents import Incident, IncidentLog
+from penstock.process.presence import Presence
+from penstock.process.reports import ReportReader, StoredReport
+from penstock.process.status import standing_in
 
 EPOCHS_MAX: Final = 600
 """Reports that one answer holds."""

@@ -15,15 +15,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from penstock.base.ids import Epoch
-from penstock.compiler.compile import compile_app
 from penstock.console.assets import PAGE, load_assets
 from penstock.console.observation import Observation
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.document import plan_json
 from penstock.errors import Forbidden, PenstockError, RequestError
-from penstock.gateway.authentication import Authenticator
+from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import Refused, response_of
 from penstock.model.application import App
-from penstock.plan.document import plan_json
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 
 AUTHENTICATOR: Final = "penstock.authenticator"
 """Where the gateway leaves its authenticator in the ASGI scope."""

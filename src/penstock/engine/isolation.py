@@ -6,7 +6,7 @@ looked at behind each transaction, and put back where they differ. Cyclic garbag
 finalizers of one transaction never run inside another.
 
 The interpreter's settings are touched between `begin` and `end` alone. Settings of the operating system
-are left to `runtime.process`; docs/GUIDE.md lists what nobody looks at.
+are left to `process.tampering`; docs/GUIDE.md lists what nobody looks at.
 """
 
 import builtins

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from penstock.base.ids import Epoch
 from penstock.gateway.errors import STATUS, error_response
 from penstock.gateway.exchange import JSON, MSGPACK
+from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
-from penstock.runtime.api import Reply
 
 EPOCH: Final = "Penstock-Epoch"
 REQUEST_ID: Final = "Penstock-Request-Id"

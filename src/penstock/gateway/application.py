@@ -20,12 +20,12 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.errors import IntegrityError, OperationalError, PenstockError, Stopping
 from penstock.gateway.answers import REQUEST_ID
-from penstock.gateway.authentication import Authenticator
+from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import Refused, error_response, response_of
 from penstock.gateway.exchange import Exchange
-from penstock.gateway.metrics import Metrics
 from penstock.gateway.routing import Routing
-from penstock.runtime.config import GatewayConfig
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.process.config import GatewayConfig
 
 _log = logging.getLogger(__name__)
 

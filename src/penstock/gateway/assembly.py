@@ -20,34 +20,34 @@ from starlette.types import ASGIApp
 
 from penstock.gateway.answers import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
 from penstock.gateway.application import Gateway
-from penstock.gateway.authentication import Authenticator
-from penstock.gateway.calls import Calls
-from penstock.gateway.changes import Changes
-from penstock.gateway.docs_page import PAGE_HEADERS, docs_page
-from penstock.gateway.entities import Entities
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.exposure import NOT_SET
+from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.exchange import JSON, Exchange
-from penstock.gateway.exposure import NOT_SET
-from penstock.gateway.following import Following
-from penstock.gateway.health import Health
-from penstock.gateway.history import History
-from penstock.gateway.keys import KeyStore
-from penstock.gateway.metrics import Metrics
-from penstock.gateway.openapi import openapi_document
-from penstock.gateway.own_routes import handler_of
+from penstock.gateway.handlers.calls import Calls
+from penstock.gateway.handlers.changes import Changes
+from penstock.gateway.handlers.entities import Entities
+from penstock.gateway.handlers.health import Health
+from penstock.gateway.handlers.history import History
+from penstock.gateway.handlers.own_routes import handler_of
+from penstock.gateway.handlers.showing import Showing
+from penstock.gateway.handlers.sql import SqlForwarding
+from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
+from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.routing import Routing
-from penstock.gateway.showing import Showing
-from penstock.gateway.sql import SqlForwarding
 from penstock.gateway.submission import Submission
-from penstock.gateway.tracing import Traced, Tracing
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.telemetry.tracing import Traced, Tracing
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.tail import Following
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.route import VERBS
-from penstock.runtime import data_directory, presence
-from penstock.runtime.config import Config
-from penstock.runtime.stores import open_journal
+from penstock.process import data_directory, presence
+from penstock.process.config import Config
+from penstock.process.stores import open_journal
 
 _DRIVER: Final = "driver"
 

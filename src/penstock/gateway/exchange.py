@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope
 
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
+from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import Refused
-from penstock.gateway.principal import Principal
 from penstock.gateway.request_ids import check_chosen, named_id
-from penstock.runtime.config import GatewayConfig
+from penstock.process.config import GatewayConfig
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"

@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
-from penstock.gateway.principal import Principal
+from penstock.gateway.auth.principal import Principal
 
 SEPARATOR: Final = "~"
 """Between principal and id; URLs hold it as it is."""

@@ -23,8 +23,8 @@ from starlette.routing import BaseRoute
 
 from penstock.gateway.assembly import assemble
 from penstock.model.application import App
-from penstock.runtime import presence
-from penstock.runtime.config import Config, GatewayConfig
+from penstock.process import presence
+from penstock.process.config import Config, GatewayConfig
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import PenstockError, Truncated, UserError
-from penstock.gateway.metrics import Metrics
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
 
 ONLY: Final = LogPartition(0)

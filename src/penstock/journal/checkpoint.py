@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.journal import action, durable
+from penstock.files import durable
+from penstock.journal import action
 from penstock.journal.commits import CommitLog
 from penstock.journal.segments import Segments
 

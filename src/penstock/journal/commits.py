@@ -28,10 +28,11 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced, JournalUnavailable
-from penstock.journal import action, durable
+from penstock.files import durable
+from penstock.files.durable import storage
+from penstock.journal import action
 from penstock.journal.action import Flaw, Text
 from penstock.journal.api import Commit
-from penstock.journal.durable import storage
 
 logger = logging.getLogger(__name__)
 

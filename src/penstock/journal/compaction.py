@@ -22,7 +22,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
-from penstock.journal import checkpoint, durable, parquet, segment
+from penstock.files import durable
+from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
 from penstock.journal.api import Commit, Compacted, Keep, Part, PartKind, Reached
 from penstock.journal.commits import CommitLog, version_in

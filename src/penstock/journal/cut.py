@@ -14,7 +14,8 @@ from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged
-from penstock.journal import action, durable, segment
+from penstock.files import durable
+from penstock.journal import action, segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.delta import DeltaJournal

@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, Corrupt
-from penstock.journal import action, checkpoint, durable, leftover, parquet
+from penstock.files import durable
+from penstock.files.durable import storage
+from penstock.journal import action, checkpoint, leftover, parquet
 from penstock.journal.action import Flaw, MetaData
 from penstock.journal.api import (
     KEEP,
@@ -38,7 +40,6 @@ from penstock.journal.api import (
 from penstock.journal.bulk import lacking, rows_of
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
-from penstock.journal.durable import storage
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
 from penstock.model.shape import Shape

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
-from penstock.journal import durable, segment
+from penstock.files import durable
+from penstock.journal import segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.parquet import checksum_of, damaged
 from penstock.journal.segment import Segment

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import ClassChanged, Corrupt
-from penstock.journal import durable
+from penstock.files import durable
 from penstock.journal.parquet import checksum_of
 from penstock.model.shape import Shape, differences
 

@@ -22,10 +22,10 @@ import xxhash
 from penstock.base.ids import BEFORE_FIRST, BUCKETS, EntityKey, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal, PartKind
+from penstock.snapshots.changes import COLUMNS, newest
+from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state.api import Change, State
-from penstock.state.changes import COLUMNS, newest
 from penstock.state.share import Share, routes
-from penstock.state.snapshot import Manifest, Snapshots
 
 _log = logging.getLogger(__name__)
 

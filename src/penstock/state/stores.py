@@ -23,13 +23,13 @@ from typing import final
 from penstock.base.ids import EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import Journal
+from penstock.snapshots.snapshot import Snapshots
 from penstock.state import environment as environments
 from penstock.state.catchup import Progress, catch_up
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbReader, LmdbState
 from penstock.state.route import routed
 from penstock.state.share import Share, routes
-from penstock.state.snapshot import Snapshots
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from penstock.engine.execute import Limits
 from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.runtime.api import Reply
+from penstock.model.reply import Reply
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock

@@ -30,7 +30,7 @@ from penstock.cli.settings import (
     config_of,
 )
 from penstock.errors import ConfigError
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 
 BENCH_HELP: Final = """Measure Penstock on this machine: log, Spark, journal, replies.
 

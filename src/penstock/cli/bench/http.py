@@ -31,8 +31,8 @@ from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.runtime import presence
-from penstock.runtime.loading import load_app
+from penstock.process import presence
+from penstock.process.loading import load_app
 from penstock.testing.load import Answer, Load, Request
 
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.

@@ -27,8 +27,8 @@ from penstock.cli.bench.serial import differences, serial_rate
 from penstock.cli.bench.tail import tail
 from penstock.cli.bench.workload import application_of, loading_count
 from penstock.errors import EpochFailed, TimedOut
-from penstock.runtime.config import Config
-from penstock.runtime.report import EpochReport
+from penstock.process.config import Config
+from penstock.process.report import EpochReport
 
 LOOK_S: Final = 0.1
 SILENCE_MAX_S: Final = 120

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from penstock.cli.bench.measure import Measured
 from penstock.cli.bench.options import Options
-from penstock.runtime.config import Config
-from penstock.runtime.report import EpochReport
+from penstock.process.config import Config
+from penstock.process.report import EpochReport
 
 _PERCENTILES: Final = (50, 90, 99)
 _CALLS: Final = {"checkout": "checkouts (Order.reorder)", "transfer": "transfers"}

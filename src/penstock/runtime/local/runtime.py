@@ -19,8 +19,8 @@ from penstock.errors import RequestConflict, RequestError
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.context import active
-from penstock.runtime.api import Caller, Reply
-from penstock.runtime.guard import Guard
+from penstock.model.reply import Caller, Reply
+from penstock.process.guard import Guard
 
 
 class LocalRuntime:
@@ -67,7 +67,7 @@ class LocalRuntime:
         named: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Process one request; see `penstock.runtime.api.Runtime`."""
+        """Process one request; see `penstock.model.reply.Runtime`."""
         if active() is not None:
             raise RequestError("a handler calls entities itself; it cannot wait for a request")
         body, _ = self.app.request(entity, key, method, positional, named)

@@ -29,10 +29,10 @@ from penstock.errors import (
 from penstock.journal.api import Commit, Journal, Part, PartKind
 from penstock.log.api import Log
 from penstock.model.request import encode_failure
-from penstock.runtime.config import Config
-from penstock.runtime.fault import Fault
-from penstock.runtime.incidents import IncidentLog, incident_of
-from penstock.runtime.report import EpochReport, calls_of
+from penstock.process.config import Config
+from penstock.process.fault import Fault
+from penstock.process.incidents import IncidentLog, incident_of
+from penstock.process.report import EpochReport, calls_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import (

@@ -13,7 +13,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
-from penstock.runtime.api import raised_by
+from penstock.model.reply import raised_by
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import Order, Report, Settings
 from penstock.runtime.spark.stage import perform

@@ -16,13 +16,13 @@ import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.journal.api import Commit, Journal
-from penstock.runtime.config import Config
-from penstock.runtime.history import upkeep_process
-from penstock.runtime.history.upkeep import Done, keep_of, work_of
+from penstock.process.config import Config
+from penstock.retention import maintenance_process as upkeep_process
+from penstock.retention.maintenance import Done, keep_of, work_of
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.orders import Tend
-from penstock.state.snapshot import FOLDER as SNAPSHOTS
-from penstock.state.snapshot import Snapshots
+from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
+from penstock.snapshots.snapshot import Snapshots
 
 _log = logging.getLogger(__name__)
 

@@ -26,16 +26,17 @@ from penstock.errors import (
     OperationalError,
     PenstockError,
 )
+from penstock.journal.as_of import Moment
+from penstock.journal.replies import Replies
 from penstock.log.api import Entry
+from penstock.log.pump import Pump
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime import data_directory
-from penstock.runtime.api import Caller, Reply
-from penstock.runtime.config import Config
-from penstock.runtime.loading import load_app
-from penstock.runtime.moment import Moment
-from penstock.runtime.pump import Pump
-from penstock.runtime.replies import Replies
-from penstock.runtime.report import EpochReport
+from penstock.model.reply import Caller, Reply
+from penstock.process import data_directory
+from penstock.process.config import Config
+from penstock.process.loading import load_app
+from penstock.process.report import EpochReport
+from penstock.process.stores import open_journal, open_stores
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.keeper import Keeper
@@ -47,8 +48,7 @@ from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import LogSource, positions_of, source_options
 from penstock.runtime.spark.table import read_table
 from penstock.runtime.spark.watchdog import Watchdog
-from penstock.runtime.stores import open_journal, open_stores
-from penstock.state.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ REPLY_TIMEOUT_MS: Final = 60_000
 
 
 class SparkRuntime:
-    """Runs an application on Spark; see `penstock.runtime.api.Runtime` for requests.
+    """Runs an application on Spark; see `penstock.model.reply.Runtime` for requests.
 
     Attributes:
         app: The application.
@@ -164,7 +164,7 @@ class SparkRuntime:
         named: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Append a request and wait for its reply; see `penstock.runtime.api.Runtime`."""
+        """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
         body, touches = self.app.request(entity, key, method, positional, named)
         chosen = RequestId(str(uuid.uuid4()) if request_id is None else request_id)
         (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])

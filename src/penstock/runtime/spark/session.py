@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from penstock.runtime.config import Config
+from penstock.process.config import Config
 from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.java_logs import java_log_option
 from penstock.runtime.spark.launcher import write_python

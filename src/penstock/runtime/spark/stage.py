@@ -40,11 +40,12 @@ from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.log.sqlite import SqliteLog
 from penstock.model.request import decode_failure, encode_failure
-from penstock.runtime import logs
-from penstock.runtime.fault import Fault
-from penstock.runtime.guard import Guard
-from penstock.runtime.history.upkeep_process import in_child
-from penstock.runtime.loading import load_app
+from penstock.process import logs
+from penstock.process.fault import Fault
+from penstock.process.guard import Guard
+from penstock.process.loading import load_app
+from penstock.process.stores import open_journal, open_stores
+from penstock.retention.maintenance_process import in_child
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import (
     Apply,
@@ -58,7 +59,6 @@ from penstock.runtime.spark.orders import (
 )
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
-from penstock.runtime.stores import open_journal, open_stores
 
 _log = logging.getLogger(__name__)
 

@@ -23,13 +23,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
 from penstock.journal.api import Journal
+from penstock.journal.as_of import Moment, epoch_of, held
 from penstock.journal.delta import app_of
 from penstock.model.application import App
-from penstock.runtime.moment import Moment, epoch_of, held
+from penstock.process.stores import open_journal
 from penstock.runtime.spark.java import java_home
-from penstock.runtime.stores import open_journal
-from penstock.state.rewind import Rewound, oldest_state, rewound
-from penstock.state.snapshot import FOLDER, Snapshots, stored_type
+from penstock.snapshots.rewind import Rewound, oldest_state, rewound
+from penstock.snapshots.snapshot import FOLDER, Snapshots, stored_type
 
 EPOCH: Final = "penstock.epoch"
 """In the metadata of the key's column."""

@@ -1,0 +1,245 @@
+"""`compile_app`: from an application to its dataflow graph, by reading the source of its methods.
+
+Nothing of the application runs. Every method is read as if it were a request's root, with the
+types that its parameters and the entities' attributes declare. The plan is complete where source
+can be read: what cannot be told becomes an edge to `?`, and what the compiler does not look into
+becomes a warning.
+"""
+
+import inspect
+import typing
+from inspect import Parameter
+from types import FunctionType
+from typing import Any, Final
+
+from penstock.dataflow.analysis.call import Callee
+from penstock.dataflow.analysis.frame import Application, Found, describe, functions_of
+from penstock.dataflow.analysis.library import Arguments
+from penstock.dataflow.analysis.source import Sources, place_of, place_of_class, plain_function
+from penstock.dataflow.analysis.statement import Body
+from penstock.dataflow.analysis.value import UNKNOWN, Data, Value, of_type, one
+from penstock.dataflow.graph import (
+    UNKNOWN_OPERATOR,
+    Action,
+    Attribute,
+    Caution,
+    Edge,
+    End,
+    Method,
+    Operator,
+    Origin,
+    Place,
+    Plan,
+)
+from penstock.model.application import App
+from penstock.model.entity_type import EntityType
+from penstock.model.signature import Signature
+
+_CREATE: Final = "create"
+_SILENT: Final = frozenset({"__init__", "__key__", "__repr__", "__str__", "__init_subclass__"})
+
+
+_NAMES: Final[dict[Any, str]] = {
+    Parameter.empty: "Any",
+    Any: "Any",
+    Ellipsis: "...",
+    None: "None",
+    type(None): "None",
+}
+
+
+def compile_app(app: App) -> Plan:
+    """Return the dataflow graph of an application. The same application gives the same plan."""
+    return _Compiler(app).plan()
+
+
+class _Compiler:
+    """One compilation."""
+
+    def __init__(self, app: App) -> None:
+        members = [kind.cls for kind in app.entities.values()]
+        modules = [cls.__module__ for cls in members]
+        modules += [signature.function.__module__ for signature in app.functions.values()]
+        packages = frozenset(module.partition(".")[0] for module in modules)
+        self._app = app
+        self._shared: Application = describe(app, Sources(packages))
+        self._shared.methods = self._method
+        self._known: dict[tuple[type, str], Found] = {}
+
+    def plan(self) -> Plan:
+        """Compile every operator."""
+        operators = [self._entity(kind) for kind in self._app.entities.values()]
+        founds: list[Found] = []
+        for kind in self._app.entities.values():
+            founds += [self._method(kind.cls, name) for name in _members_of(kind)]
+            founds.append(Found(warnings=tuple(_unseen(kind))))
+        for name, signature in self._app.functions.items():
+            operators.append(_function(name, signature))
+            founds.append(self._body(End(name, name), signature.function, signature, None))
+        edges = dict.fromkeys(edge for found in founds for edge in found.edges)
+        warnings = {warning for found in founds for warning in found.warnings}
+        rank = {operator.name: index for index, operator in enumerate(operators)}
+        return Plan(
+            self._app.name,
+            tuple(operators),
+            tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
+            tuple(sorted(warnings)),
+        )
+
+    def _entity(self, kind: EntityType) -> Operator:
+        attributes = tuple(Attribute(*pair) for pair in _shown(kind.attributes))
+        methods = []
+        for name in _members_of(kind):
+            signature = kind.creation if name == _CREATE else kind.methods.get(name)
+            function = self._function_of(kind, name)
+            if signature is None:  # private, or a property: known by its source alone
+                methods.append(_private(name, function))
+            else:
+                methods.append(_described(name, signature, function))
+        where = place_of_class(kind.cls, kind.where)
+        key = Attribute(kind.key_name, _type_name(kind.key_annotation))
+        return Operator(kind.name, key, attributes, tuple(methods), where)
+
+    def _function_of(self, kind: EntityType, name: str) -> FunctionType:
+        thing = kind.initializer if name == _CREATE else inspect.getattr_static(kind.cls, name)
+        function = plain_function(thing)
+        assert function is not None, f"{kind.name}.{name} is no function"
+        return function
+
+    def _method(self, cls: type, name: str) -> Found:
+        """Analyse a method once; what one gives that is asked for meanwhile is unknown."""
+        if (cls, name) in self._known:
+            return self._known[cls, name]
+        self._known[cls, name] = Found(returned=UNKNOWN)
+        kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+        signature = kind.creation if name == _CREATE else kind.methods.get(name)
+        function = self._function_of(kind, name)
+        source, owner = End(kind.name, name), functions_of(cls).get(name, cls)
+        found = self._body(source, function, signature, (cls, owner))
+        self._known[cls, name] = found
+        return found
+
+    def _body(
+        self,
+        source: End,
+        function: Any,
+        signature: Signature | None,
+        method: tuple[type, type] | None,
+    ) -> Found:
+        """Read one method of (class, defining class), or a function, as a root."""
+        plain = plain_function(function)
+        assert plain is not None, f"{source.text} is no function"
+        frame = Body(self._shared, source, plain, method[1] if method else None)
+        tree = self._shared.sources.tree_of(plain)
+        if tree is None:
+            where = place_of(plain, plain.__code__.co_firstlineno)
+            unread = "its source cannot be read: what it calls is unknown"
+            edge = Edge(
+                source,
+                End(UNKNOWN_OPERATOR, "?"),
+                Action.CALL,
+                where,
+                looped=True,
+                conditional=True,
+                origin=Origin.UNKNOWN,
+            )
+            return Found((edge,), (Caution(where, source, unread),))
+        this: tuple[Value, ...] = (one(Data(method[0], Origin.SELF)),) if method else ()
+        if signature is None:
+            parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
+        else:
+            parameters = list(signature.parameters.values())
+        arguments = Arguments(this, *_declared(parameters))
+        returned = frame.follow(Callee(tree, plain, method[1] if method else None), arguments)
+        found = frame.found()
+        return Found(found.edges, found.warnings, returned)
+
+
+def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
+    """Return what a request passes, by the parameters' annotations."""
+    named: list[tuple[str, Value]] = []
+    rest: Value = frozenset()
+    more: Value = frozenset()
+    for parameter in parameters:
+        annotation = Any if parameter.annotation is Parameter.empty else parameter.annotation
+        value = of_type(annotation, Origin.ARGUMENT)
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            rest = value
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            more = value
+        else:
+            named.append((parameter.name, value))
+    return tuple(named), rest, more
+
+
+def _members_of(kind: EntityType) -> list[str]:
+    """Return what is analysed of an entity class, in the order of definition."""
+    created = [_CREATE] if kind.initializer is not None else []
+    return created + [
+        name
+        for name in functions_of(kind.cls)
+        if plain_function(inspect.getattr_static(kind.cls, name)) is not None
+    ]
+
+
+def _unseen(kind: EntityType) -> list[Caution]:
+    """Warn of special methods, which operators call where no call is written."""
+    found = []
+    for owner in kind.cls.__mro__:
+        for name, member in vars(owner).items():
+            function = plain_function(member) if inspect.isfunction(member) else None
+            if function is None or name in _SILENT or not name.startswith("__"):
+                continue
+            if name.endswith("__") and not (function.__module__ or "").startswith("penstock."):
+                where = place_of(function, function.__code__.co_firstlineno)
+                message = f"calls through {name} are not in the plan"
+                found.append(Caution(where, End(kind.name, name), message))
+    return found
+
+
+def _function(name: str, signature: Signature) -> Operator:
+    function = plain_function(signature.function)
+    assert function is not None, f"{name} is no function"
+    method = _described(name, signature, function)
+    return Operator(name, None, (), (method,), method.where)
+
+
+def _described(name: str, signature: Signature, function: FunctionType) -> Method:
+    shown = _shown({one.name: one.annotation for one in signature.parameters.values()})
+    returns = signature.name.partition(".")[0] if name == _CREATE else _type_name(signature.returns)
+    parameters = tuple(Attribute(*pair) for pair in shown)
+    where = place_of(function, function.__code__.co_firstlineno)
+    return Method(name, parameters, returns, signature.readonly, where)
+
+
+def _private(name: str, function: FunctionType) -> Method:
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    shown = tuple(Attribute(one.name, _type_name(one.annotation)) for one in parameters)
+    returns = _type_name(inspect.signature(function).return_annotation)
+    where = place_of(function, function.__code__.co_firstlineno)
+    return Method(name, shown, returns, readonly=False, where=where)
+
+
+def _shown(annotations: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, _type_name(annotation)) for name, annotation in annotations.items()]
+
+
+def _type_name(annotation: Any) -> str:
+    """Return a type as one writes it, without the modules."""
+    if annotation in _NAMES:
+        return _NAMES[annotation]
+    if isinstance(annotation, str):
+        return annotation
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, arguments))}]"
+    inner = [_type_name(argument) for argument in arguments]
+    if "Union" in getattr(origin, "__name__", str(origin)):
+        return " | ".join(inner)
+    name = getattr(origin or annotation, "__name__", str(annotation))
+    return f"{name}[{', '.join(inner)}]" if inner else name
+
+
+def _edge_order(edge: Edge, rank: dict[str, int]) -> tuple[int, Place, int, Action, End, Origin]:
+    source, target = rank[edge.source.operator], rank.get(edge.target.operator, len(rank))
+    return source, edge.where, target, edge.action, edge.target, edge.origin

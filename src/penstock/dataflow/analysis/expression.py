@@ -1,0 +1,384 @@
+"""Expressions: what each may be, and what evaluating it does to entities.
+
+`Expressions` is a frame that reads syntax trees of expressions. Each `_at_…` takes the node of that
+name and returns its value. A node that is not named here has its parts read and is of unknown type.
+"""
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from penstock.dataflow.analysis.frame import Frame
+from penstock.dataflow.analysis.source import resolve
+from penstock.dataflow.analysis.value import (
+    NOTHING,
+    UNKNOWN,
+    Atom,
+    Bound,
+    Closure,
+    Data,
+    Home,
+    Many,
+    Row,
+    Table,
+    Thing,
+    Value,
+    constant,
+    derived,
+    elements,
+    entity_of,
+    field_types,
+    is_container,
+    is_set,
+    is_unknown,
+    item,
+    join,
+    lookup,
+    of_type,
+    one,
+    origin_of,
+    retag,
+    unpack,
+)
+from penstock.dataflow.graph import Action, End, Origin
+from penstock.model.declaration import RESERVED
+from penstock.model.entity_type import EntityType
+
+_MISSING: Final = object()
+_DEPTH_MAX: Final = 2
+
+
+class Expressions(Frame):
+    """A frame that evaluates expressions; calls are left to a subclass.
+
+    Attributes:
+        orderless: Comprehensions whose result does not depend on their order: `sum(… for …)`.
+    """
+
+    @functools.cached_property
+    def orderless(self) -> set[ast.expr]:
+        """Empty at first."""
+        return set()
+
+    def evaluate(self, node: ast.expr | None) -> Value:
+        """Return what an expression may be, and record what it does."""
+        if node is None:
+            return NOTHING
+        read: Callable[[Any], Value] = getattr(
+            self, f"_at_{type(node).__name__.lower()}", self._at_other
+        )
+        return read(node)
+
+    def evaluate_all(self, nodes: Iterable[ast.expr | None]) -> list[Value]:
+        """Evaluate in order."""
+        return [self.evaluate(node) for node in nodes]
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind a target of an assignment, a loop or a `with`."""
+        match target:
+            case ast.Name(id=name):
+                if name in self.shared_names and self.is_outer(name):
+                    self.warn(target, f"{name} is global: what is kept there is no state")
+                self.bind(name, value)
+            case ast.Starred(value=inner):
+                self.assign(inner, one(Many(value)))
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                self._assign_each(targets, value)
+            case ast.Attribute(value=base, attr=name):
+                for atom in self.evaluate(base):
+                    self.write(target, atom, name)
+            case ast.Subscript(value=base, slice=index):
+                self.evaluate(index)
+                self.change(base, self.evaluate(base), value)
+            case _:
+                pass
+
+    def _assign_each(self, targets: Sequence[ast.expr], value: Value) -> None:
+        if any(isinstance(target, ast.Starred) for target in targets):
+            values = [join(map(elements, value))] * len(targets)
+        else:
+            each = [unpack(atom, len(targets)) for atom in value]
+            values = [join(column) for column in zip(*each, strict=True)] or [NOTHING] * len(
+                targets
+            )
+        for target, part in zip(targets, values, strict=True):
+            self.assign(target, part)
+
+    def write(self, node: ast.expr, atom: Atom, name: str) -> None:
+        """Record an assignment to an attribute."""
+        kind = entity_of(atom)
+        if kind is not None:
+            if name not in kind.attributes and name != kind.key_name:
+                self.warn(node, f"{kind.name} declares no attribute {name}; assigning it fails")
+            self.edge(node, Action.WRITE, End(kind.name, name), origin_of(one(atom)))
+            return
+        match atom:
+            case Thing(thing=thing):
+                owner = getattr(thing, "__name__", type(thing).__name__)
+                self.warn(node, f"{owner}.{name} is global: what is kept there is no state")
+            case Data(home=Home() as home):
+                self.edge(node, Action.WRITE, home.attribute, home.origin)
+            case Data() if is_unknown(atom) and name in self.application.attribute_names:
+                self.unknown(node, Action.WRITE, name)
+
+    def change(self, node: ast.expr, value: Value, added: Value = NOTHING) -> None:
+        """Record that a list, dictionary or set is changed, and what may now be in it."""
+        for atom in value:
+            match atom:
+                case Data(home=Home() as home):
+                    self.edge(node, Action.WRITE, home.attribute, home.origin)
+                case Thing(thing=list() | dict() | set() as thing):
+                    name = ast.unparse(node)
+                    self.warn(node, f"{name} is a global {type(thing).__name__}: it is no state")
+                case _:
+                    pass
+        if added:
+            self._widen(node, added)
+
+    def _widen(self, node: ast.expr, added: Value) -> None:
+        """Say that a collection that a name leads to may now hold more, at any depth."""
+        depth, root = 0, node
+        while isinstance(root, ast.Subscript | ast.Attribute | ast.Call):
+            depth += not isinstance(root, ast.Attribute)
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if not isinstance(root, ast.Name) or self.is_outer(root.id):
+            return
+        value = self.look(root.id, root)
+        for _ in range(min(depth, _DEPTH_MAX) + 1):
+            added = join((one(Table(NOTHING, added)), one(Many(added))))
+        if any(_is_built(atom) for atom in value):
+            self.bind(root.id, join((value, added)))
+
+    def read(self, node: ast.expr, atom: Atom, name: str) -> Value:
+        """Return an attribute of a value, and record that it is read."""
+        kind = entity_of(atom)
+        if kind is not None and isinstance(atom, Data):
+            return self._read_entity(node, atom, kind, name)
+        match atom:
+            case Thing(thing=thing):
+                return self._read_thing(node, atom, thing, name)
+            case Data() if is_unknown(atom):
+                known = self.application
+                if name in known.attribute_names and name not in known.method_names:
+                    self.unknown(node, Action.READ, name)
+                return one(Bound(atom, name))
+            case Data(type=annotation, origin=origin, home=home):
+                return self._read_plain(atom, annotation, name, origin, home)
+            case _:
+                return one(Bound(atom, name))
+
+    def _read_entity(self, node: ast.expr, atom: Data, kind: EntityType, name: str) -> Value:
+        if name == kind.key_name:
+            return of_type(kind.key_annotation, atom.origin)
+        if name in kind.attributes:
+            home = End(kind.name, name)
+            self.edge(node, Action.READ, home, atom.origin)
+            return of_type(kind.attributes[name], Origin.STATE, Home(home, atom.origin))
+        return self._read_member(node, atom, kind, name)
+
+    def _read_member(self, node: ast.expr, atom: Data, kind: EntityType, name: str) -> Value:
+        if name == "__class__":
+            return one(Thing(kind.cls))
+        member = inspect.getattr_static(kind.cls, name, _MISSING)
+        if isinstance(member, property):
+            self.edge(node, Action.CALL, End(kind.name, name), atom.origin)
+            return retag(self.application.methods(kind.cls, name).returned, Origin.RESULT)
+        if member is _MISSING:
+            self.warn(node, f"{kind.name} has no attribute or method {name}")
+            return UNKNOWN
+        asked = callable(member) or _is_wrapped(member)
+        return one(Bound(atom, name)) if asked else constant(member)
+
+    def _read_thing(self, node: ast.expr, atom: Thing, thing: Any, name: str) -> Value:
+        if isinstance(thing, type) and hasattr(thing, "__reference__") and name in RESERVED:
+            return one(Bound(atom, name))
+        if isinstance(thing, ModuleType | type):
+            found = getattr(thing, name, _MISSING)
+            if found is _MISSING:
+                return UNKNOWN
+            self.check(found, ast.unparse(node), node)
+            return constant(found)
+        return one(Bound(atom, name))
+
+    def _read_plain(
+        self, atom: Data, annotation: Any, name: str, origin: Origin, home: Home | None
+    ) -> Value:
+        fields = field_types(annotation)
+        if name in fields:
+            return of_type(fields[name], origin, home)
+        if is_container(annotation):
+            return one(Bound(atom, name))
+        member = inspect.getattr_static(annotation, name, None)
+        if callable(member) or _is_wrapped(member):
+            return one(Bound(atom, name))
+        return of_type(Any, derived(one(atom)))
+
+    def _at_constant(self, node: ast.Constant) -> Value:
+        return constant(node.value)
+
+    def _at_name(self, node: ast.Name) -> Value:
+        return self.look(node.id, node)
+
+    def _at_attribute(self, node: ast.Attribute) -> Value:
+        base = self.evaluate(node.value)
+        able = [atom for atom in base if _has(atom, node.attr)]
+        return join(self.read(node, atom, node.attr) for atom in able or base)
+
+    def _at_subscript(self, node: ast.Subscript) -> Value:
+        base = self.evaluate(node.value)
+        index = self.evaluate(node.slice)
+        match node.slice:
+            case ast.Slice():
+                return base
+            case ast.Constant(value=int(position)):
+                return join(item(atom, position) for atom in base)
+            case _:
+                pass
+        looked, origin = join(map(lookup, base)), origin_of(index)
+        return retag(looked, origin) if origin.dynamic and not origin_of(looked).dynamic else looked
+
+    def _at_slice(self, node: ast.Slice) -> Value:
+        return join(self.evaluate_all((node.lower, node.upper, node.step)))
+
+    def _at_tuple(self, node: ast.Tuple) -> Value:
+        if any(isinstance(item, ast.Starred) for item in node.elts):
+            return one(Many(join(self.evaluate_all(node.elts))))
+        return one(Row(tuple(self.evaluate_all(node.elts))))
+
+    def _at_list(self, node: ast.List | ast.Set) -> Value:
+        return one(Many(join(self.evaluate_all(node.elts))))
+
+    _at_set = _at_list
+
+    def _at_dict(self, node: ast.Dict) -> Value:
+        keys, values = NOTHING, NOTHING
+        for key, value in zip(node.keys, node.values, strict=True):
+            inner = self.evaluate(value)
+            if key is None:  # `**other`
+                keys = join((keys, *map(elements, inner)))
+                values = join((values, *map(lookup, inner)))
+            else:
+                keys, values = join((keys, self.evaluate(key))), join((values, inner))
+        return one(Table(keys, values))
+
+    def _at_starred(self, node: ast.Starred) -> Value:
+        return join(map(elements, self.evaluate(node.value)))
+
+    def _at_namedexpr(self, node: ast.NamedExpr) -> Value:
+        value = self.evaluate(node.value)
+        self.assign(node.target, value)
+        return value
+
+    def _at_boolop(self, node: ast.BoolOp) -> Value:
+        values = [self.evaluate(node.values[0])]
+        with self.branch():
+            values += self.evaluate_all(node.values[1:])
+        return join(values)
+
+    def _at_ifexp(self, node: ast.IfExp) -> Value:
+        self.evaluate(node.test)
+        with self.branch():
+            return join(self.evaluate_all((node.body, node.orelse)))
+
+    def _at_binop(self, node: ast.BinOp) -> Value:
+        value = join(self.evaluate_all((node.left, node.right)))
+        return value if any(_is_built(atom) for atom in value) else retag(value, derived(value))
+
+    def _at_unaryop(self, node: ast.UnaryOp) -> Value:
+        value = self.evaluate(node.operand)
+        return of_type(bool, derived(value)) if isinstance(node.op, ast.Not) else value
+
+    def _at_compare(self, node: ast.Compare) -> Value:
+        value = join(self.evaluate_all((node.left, *node.comparators)))
+        return of_type(bool, derived(value))
+
+    def _at_joinedstr(self, node: ast.JoinedStr) -> Value:
+        value = join(self.evaluate_all(node.values))
+        return of_type(str, derived(value))
+
+    def _at_formattedvalue(self, node: ast.FormattedValue) -> Value:
+        self.evaluate(node.format_spec)
+        value = self.evaluate(node.value)
+        return of_type(str, origin_of(value))
+
+    def _at_lambda(self, node: ast.Lambda | ast.FunctionDef) -> Value:
+        return one(Closure(node, self))
+
+    def _at_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
+        ordered = not isinstance(node, ast.SetComp) and node not in self.orderless
+        return one(Many(self._comprehend(node.generators, [node.elt], ordered=ordered)[0]))
+
+    _at_setcomp = _at_listcomp
+    _at_generatorexp = _at_listcomp
+
+    def _at_dictcomp(self, node: ast.DictComp) -> Value:
+        keys, values = self._comprehend(node.generators, [node.key, node.value], ordered=False)
+        return one(Table(keys, values))
+
+    def _comprehend(
+        self, generators: list[ast.comprehension], wanted: list[ast.expr], *, ordered: bool
+    ) -> list[Value]:
+        """Bind the loops of a comprehension from the outside in; its names end with it."""
+        if not generators:
+            return self.evaluate_all(wanted)
+        first, inner = generators[0], generators[1:]
+        targets = [one.id for one in ast.walk(first.target) if isinstance(one, ast.Name)]
+        kept = {name: self.names[name] for name in targets if name in self.names}
+        source = self.evaluate(first.iter)
+        with self.loop():
+            self.iterate(first.iter, first.target, source, ordered=ordered)
+            self.evaluate_all(first.ifs)
+            with self.branch(taken=bool(first.ifs)):
+                found = self._comprehend(inner, wanted, ordered=ordered)
+        for name in targets:
+            self.names.pop(name, None)
+        self.names.update(kept)
+        return found
+
+    def iterate(
+        self, node: ast.expr, target: ast.expr, source: Value, *, ordered: bool = True
+    ) -> None:
+        """Bind the target of a loop."""
+        if ordered and any(map(is_set, source)):
+            what = ast.unparse(node)
+            self.warn(node, f"the order of the set {what} differs between processes; sort it")
+        self.assign(target, join(map(elements, source)))
+
+    def _at_yield(self, node: ast.Yield) -> Value:
+        self.yielded = join((self.yielded, self.evaluate(node.value)))
+        return NOTHING
+
+    def _at_yieldfrom(self, node: ast.YieldFrom) -> Value:
+        inner = self.evaluate(node.value)
+        self.yielded = join((self.yielded, *map(elements, inner)))
+        return NOTHING
+
+    def _at_other(self, node: ast.expr) -> Value:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.evaluate(child)
+        return UNKNOWN
+
+    def annotated(self, annotation: ast.expr | None, value: Value) -> Value:
+        """Prefer what is known of a value; fall back on its annotation."""
+        if annotation is None or (value and not any(map(is_unknown, value))):
+            return value
+        kind = resolve(annotation, self.visible)
+        return value if kind is Any else of_type(kind, origin_of(value))
+
+
+def _has(atom: Atom, name: str) -> bool:
+    """Whether a value may have an attribute: where one of several has it, it is one of those."""
+    kind = entity_of(atom)
+    return kind is None or name in (*kind.attributes, kind.key_name) or hasattr(kind.cls, name)
+
+
+def _is_built(atom: Atom) -> bool:
+    return isinstance(atom, Many | Row | Table)
+
+
+def _is_wrapped(member: object) -> bool:
+    return isinstance(member, staticmethod | classmethod | property)

@@ -1,0 +1,160 @@
+"""What functions that are not the application's give back, as far as entities are concerned.
+
+Built-in functions and methods that pass on what they are given are known by name. Any other may
+give back anything that it was given, and nothing else that is an entity.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.dataflow.analysis.value import (
+    NOTHING,
+    Atom,
+    Bound,
+    Closure,
+    Data,
+    Many,
+    Row,
+    Table,
+    Thing,
+    Value,
+    derived,
+    elements,
+    holds_entity,
+    is_mapping,
+    join,
+    lookup,
+    of_type,
+    one,
+    retag,
+    unpack,
+)
+from penstock.dataflow.graph import Origin
+
+CHANGING: Final = frozenset(
+    (
+        *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend"),
+        *("extendleft", "insert", "intersection_update", "pop", "popitem", "popleft", "remove"),
+        *("reverse", "rotate", "setdefault", "sort", "symmetric_difference_update", "update"),
+    )
+)
+_SCALARS: Final[dict[Any, type]] = {
+    len: int,
+    repr: str,
+    abs: int,
+    round: int,
+    isinstance: bool,
+    any: bool,
+    all: bool,
+    sum: int,
+    print: type(None),
+}
+_SCALAR_TYPES: Final = (int, float, str, bool, bytes, complex)
+_ORDERLESS: Final = (any, all, len, max, min, sorted, sum, set, frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a call passes. `rest` and `more` are what `*these` and `**those` may hold."""
+
+    positional: tuple[Value, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
+    rest: Value = NOTHING
+    more: Value = NOTHING
+
+    @property
+    def all(self) -> tuple[Value, ...]:
+        """Every value that is passed."""
+        return (*self.positional, *(value for _, value in self.named), self.rest, self.more)
+
+
+def is_orderless(thing: Any) -> bool:
+    """Whether a built-in function gives the same for any order of its argument."""
+    return any(thing is known for known in _ORDERLESS)
+
+
+def has_fields(cls: type) -> bool:
+    """Whether a class keeps what it is made of in attributes of known types."""
+    return hasattr(cls, "__dataclass_fields__") or hasattr(cls, "_fields")
+
+
+def container_made(cls: type, arguments: Arguments) -> Value:
+    """Return what calling a built-in class gives."""
+    first = join(arguments.positional[:1])
+    if cls in _SCALAR_TYPES:
+        return of_type(cls, derived(first))
+    if issubclass(cls, dict):
+        return _dictionary(first, arguments)
+    return one(Many(join((*map(elements, first), arguments.rest))))
+
+
+def _dictionary(first: Value, arguments: Arguments) -> Value:
+    """Return what `dict(…)` makes of a dictionary or of pairs, and of named values."""
+    keys, values = NOTHING, join((*(value for _, value in arguments.named), arguments.more))
+    for atom in first:
+        if isinstance(atom, Table) or (isinstance(atom, Data) and is_mapping(atom.type)):
+            keys, values = join((keys, elements(atom))), join((values, lookup(atom)))
+        elif not isinstance(atom, Thing | Closure | Bound):  # not what `defaultdict` is given
+            for pair in elements(atom):
+                key, value = unpack(pair, 2)
+                keys, values = join((keys, key)), join((values, value))
+    return one(Table(keys, values))
+
+
+def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:
+    """Return what a method of a list, dictionary, set, text or iterator gives."""
+    match name:
+        case "items":
+            found = one(Many(one(Row((elements(receiver), lookup(receiver))))))
+        case "values":
+            found = one(Many(lookup(receiver)))
+        case "get" | "pop" | "setdefault":
+            found = join((lookup(receiver), given))
+        case "popleft" | "__next__":
+            found = elements(receiver)
+        case "popitem":
+            found = one(Row((elements(receiver), lookup(receiver))))
+        case _ if holds_entity(one(receiver)):
+            found = join((one(receiver), applied))
+        case _:
+            value = one(receiver)
+            found = retag(value, derived(value))
+    return found
+
+
+def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
+    """Return what a function gives; `applied` is what the functions gave that it was given."""
+    given = join(arguments.all)
+    inner = join(map(elements, given))
+    match _name(thing):
+        case "enumerate":
+            found = one(Many(one(Row((of_type(int, Origin.COMPUTED), inner)))))
+        case "zip":
+            columns = (join(map(elements, value)) for value in arguments.positional)
+            found = one(Many(one(Row(tuple(columns)))))
+        case "sorted" | "reversed" | "iter" | "filter":
+            found = one(Many(inner))
+        case "min" | "max" | "next":
+            found = join((inner, *arguments.positional[1:]))
+        case "map":
+            found = one(Many(applied))
+        case "range":
+            found = one(Many(of_type(int, derived(given))))
+        case _:
+            found = _other(thing, given, inner, applied)
+    return found
+
+
+def _other(thing: Any, given: Value, inner: Value, applied: Value) -> Value:
+    for known, scalar in _SCALARS.items():
+        if known is thing:
+            return of_type(scalar, derived(given))
+    if holds_entity(given) or applied:
+        return join((given, inner, one(Many(join((inner, *map(elements, inner))))), applied))
+    return of_type(Any, derived(given))
+
+
+def _name(thing: Any) -> str:
+    """Return the name of a built-in function or class."""
+    builtin = getattr(thing, "__module__", None) == "builtins"
+    return str(getattr(thing, "__name__", "")) if builtin else ""

@@ -1,0 +1,110 @@
+"""The source of functions: their syntax trees, found once for each file, and their places.
+
+A function whose source cannot be read (typed at a prompt, generated) has no tree, which the
+compiler reports. Files are named as from the folder that their modules are imported from, so that
+a plan says the same on every machine.
+"""
+
+import ast
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from penstock.dataflow.graph import Place
+
+_OWN: Final = "penstock"
+
+
+class Sources:
+    """Syntax trees of the files that an application's functions come from."""
+
+    def __init__(self, packages: frozenset[str]) -> None:
+        """Follow functions of these outermost packages wherever they are installed."""
+        self._packages = packages
+        self._trees: dict[str, Mapping[tuple[str, int], ast.FunctionDef]] = {}
+
+    def tree_of(self, function: FunctionType) -> ast.FunctionDef | None:
+        """Return the tree of a function, with the line numbers of its file."""
+        code: CodeType = function.__code__
+        if code.co_filename not in self._trees:
+            self._trees[code.co_filename] = _functions_of(function)
+        return self._trees[code.co_filename].get((code.co_name, code.co_firstlineno))
+
+    def follows(self, function: FunctionType) -> bool:
+        """Whether a function belongs to the application rather than to a library."""
+        package = (function.__module__ or "").partition(".")[0]
+        if package in self._packages:
+            return True
+        if package == _OWN or package in sys.stdlib_module_names:
+            return False
+        file = function.__code__.co_filename
+        return "/site-packages/" not in file and "/dist-packages/" not in file
+
+
+def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.FunctionDef]:
+    """Return the functions of a file by name and first line (that of the first decorator)."""
+    try:
+        lines, _ = inspect.findsource(function)
+        tree = ast.parse("".join(lines))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    return {
+        (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def plain_function(thing: Any) -> FunctionType | None:
+    """Return the Python function behind decorators, methods of classes and properties."""
+    match thing:
+        case staticmethod() | classmethod():
+            thing = thing.__func__
+        case property():
+            thing = thing.fget
+        case _ if inspect.ismethod(thing):
+            thing = thing.__func__
+        case _:
+            pass
+    found = inspect.unwrap(thing) if callable(thing) else None
+    return found if isinstance(found, FunctionType) else None
+
+
+def file_of(module: str, filename: str) -> str:
+    """Name a file as from the folder that its module is imported from."""
+    depth = module.count(".") + 1 + filename.endswith("/__init__.py")
+    return "/".join(filename.split("/")[-depth:])
+
+
+def place_of(function: FunctionType, line: int) -> Place:
+    """Return a line of a function's file."""
+    return Place(file_of(function.__module__ or "", function.__code__.co_filename), line)
+
+
+def place_of_class(cls: type, where: str) -> Place:
+    """Return the place of a class that is said to be at `file:line`."""
+    filename, _, line = where.rpartition(":")
+    return Place(file_of(cls.__module__, filename), int(line) if line.isdigit() else 0)
+
+
+def hints_of(thing: Callable[..., Any] | type, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the annotations of a function, resolved; none where they cannot be."""
+    try:
+        return typing.get_type_hints(thing, None, dict(names))
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return {}
+
+
+def resolve(annotation: ast.expr | None, names: Mapping[str, Any]) -> Any:
+    """Return the type that an annotation in a function's body names; `Any` where it cannot be."""
+    if annotation is None:
+        return Any
+    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
+    carrier = type("Carrier", (), {"__annotations__": {"it": text}})
+    try:
+        return typing.get_type_hints(carrier, dict(names))["it"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return Any

@@ -1,0 +1,366 @@
+"""What the compiler knows of an expression: the kinds of value that it may have.
+
+A `Value` is a set of atoms, because an expression may have several kinds; joining is union. The
+empty value belongs to what never happens (or is None, which has no entity in it). Types are those
+of annotations, already resolved, so `list[tuple[Item, int]]` says what a loop over it binds.
+"""
+
+import ast
+import collections.abc
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.base.schema import reference_type
+from penstock.dataflow.graph import End, Origin
+from penstock.model.entity_type import EntityType
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The attribute of an entity that a mutable value is part of: changing one writes the other."""
+
+    attribute: End
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A value of an annotated type; `Any` where nothing is known of it."""
+
+    type: Any
+    origin: Origin
+    home: Home | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A collection or iterator that the method itself builds."""
+
+    element: "Value"
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(self.element))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A tuple that the method itself builds."""
+
+    items: tuple["Value", ...]
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(*self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A dictionary that the method itself builds."""
+
+    keys: "Value"
+    values: "Value"
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _deeper(self.keys, self.values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thing:
+    """An object that exists before any request: a class, a function, a module, a constant.
+
+    Equal when it is the same object, which need not be hashable.
+    """
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return object.__hash__(self.thing)
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A function or lambda defined inside a method, with the frame that it sees."""
+
+    node: ast.FunctionDef | ast.Lambda
+    frame: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A method of a value, not called yet."""
+
+    receiver: "Atom"
+    name: str
+
+
+Atom = Data | Many | Row | Table | Thing | Closure | Bound
+Value = frozenset[Atom]
+
+NOTHING: Final[Value] = frozenset()
+UNKNOWN: Final[Value] = frozenset({Data(Any, Origin.UNKNOWN)})
+_RANK: Final = {origin: rank for rank, origin in enumerate(Origin)}
+_DEPTH_MAX: Final = 6
+
+
+def one(atom: Atom) -> Value:
+    """Return the value that is certainly this; unknown where it is nested beyond use."""
+    return UNKNOWN if _depth(atom) > _DEPTH_MAX else frozenset({atom})
+
+
+def _depth(atom: Atom) -> int:
+    match atom:
+        case Many(depth=depth) | Row(depth=depth) | Table(depth=depth):
+            return depth
+        case _:
+            return 0
+
+
+def _deeper(*values: "Value") -> int:
+    """Return the depth of what is built of values."""
+    return 1 + max((_depth(atom) for value in values for atom in value), default=0)
+
+
+def of_type(annotation: Any, origin: Origin, home: Home | None = None) -> Value:
+    """Return the value of an annotated type; a union is each of its members, without None."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return of_type(typing.get_args(annotation)[0], origin, home)
+    if typing.get_origin(annotation) in _UNIONS:
+        return join(of_type(member, origin, home) for member in typing.get_args(annotation))
+    if annotation is None or annotation is type(None):
+        return NOTHING
+    if annotation in _SCALARS or reference_type(annotation) is not None:
+        home = None
+    return one(Data(annotation, origin, home))
+
+
+def constant(thing: Any) -> Value:
+    """Return the value of an object that exists before any request."""
+    if thing is None:
+        return NOTHING
+    return one(Data(type(thing), Origin.CONSTANT) if type(thing) in _SCALARS else Thing(thing))
+
+
+def retag(value: Value, origin: Origin) -> Value:
+    """Return the same kinds of value, from elsewhere."""
+    return frozenset(_retag(atom, origin) for atom in value)
+
+
+def _retag(atom: Atom, origin: Origin) -> Atom:
+    match atom:
+        case Data(type=annotation):
+            return Data(annotation, origin)
+        case Many(element=element):
+            return Many(retag(element, origin))
+        case Row(items=items):
+            return Row(tuple(retag(item, origin) for item in items))
+        case Table(keys=keys, values=values):
+            return Table(retag(keys, origin), retag(values, origin))
+        case _:
+            return atom
+
+
+def join(values: Iterable[Value]) -> Value:
+    """Return what may be any of these."""
+    return frozenset().union(*values)
+
+
+def last_origin(origins: Iterable[Origin]) -> Origin:
+    """Return the origin that is known last; of nothing at all: a constant."""
+    return max(origins, key=_RANK.__getitem__, default=Origin.CONSTANT)
+
+
+def origin_of(value: Value) -> Origin:
+    """Return where a value comes from: of all its parts, the one known last."""
+    return last_origin({_origin(atom) for atom in value})
+
+
+def _origin(atom: Atom) -> Origin:
+    found = Origin.CONSTANT
+    match atom:
+        case Data(origin=origin):
+            found = origin
+        case Many(element=element):
+            found = origin_of(element)
+        case Row(items=items):
+            found = last_origin(map(origin_of, items))
+        case Table(keys=keys, values=values):
+            found = last_origin((origin_of(keys), origin_of(values)))
+        case Bound(receiver=receiver):
+            found = _origin(receiver)
+        case Thing() | Closure():
+            pass
+    return found
+
+
+def derived(value: Value) -> Origin:
+    """Return the origin of what is computed from a value: it takes a run, unless it is constant."""
+    origin = origin_of(value)
+    return Origin.COMPUTED if origin in (Origin.SELF, Origin.ARGUMENT) else origin
+
+
+def is_unknown(atom: Atom) -> bool:
+    """Whether nothing is known of the type, so that it may be an entity."""
+    return isinstance(atom, Data) and (atom.type is Any or atom.type is object)
+
+
+def entity_of(atom: Atom) -> EntityType | None:
+    """Return the entity class of a reference."""
+    found = reference_type(atom.type) if isinstance(atom, Data) else None
+    return found if isinstance(found, EntityType) else None
+
+
+def holds_entity(value: Value, depth: int = 0) -> bool:
+    """Whether a value is or contains a reference to an entity, as far as is known."""
+    if depth > _DEPTH_MAX:
+        return False
+    return any(
+        entity_of(atom) is not None
+        or (_may_hold(atom) and holds_entity(join((elements(atom), lookup(atom))), depth + 1))
+        for atom in value
+    )
+
+
+def _may_hold(atom: Atom) -> bool:
+    return not isinstance(atom, Data) or typing.get_args(atom.type) != ()
+
+
+def elements(atom: Atom) -> Value:
+    """Return what iterating over it gives."""
+    found = NOTHING
+    match atom:
+        case Many(element=element):
+            found = element
+        case Row(items=items):
+            found = join(items)
+        case Table(keys=keys):
+            found = keys
+        case Data():
+            found = _elements_of_data(atom)
+        case Thing(thing=list() | tuple() | set() | frozenset() | dict() as things):
+            found = join(constant(thing) for thing in things)
+        case Thing(thing=thing) if not callable(thing):
+            found = UNKNOWN
+        case _:  # functions and classes
+            pass
+    return found
+
+
+def _elements_of_data(atom: Data) -> Value:
+    outer, arguments = typing.get_origin(atom.type) or atom.type, typing.get_args(atom.type)
+    origin, home = atom.origin, atom.home
+    if outer is str:
+        return of_type(str, origin)
+    if outer in _SCALARS or reference_type(outer) is not None:
+        return NOTHING
+    if outer is tuple and arguments:
+        members = [member for member in arguments if member is not Ellipsis]
+        return join(of_type(member, origin, home) for member in members)
+    return of_type(arguments[0] if arguments and outer in _ITERABLE else Any, origin, home)
+
+
+def unpack(atom: Atom, count: int) -> list[Value]:
+    """Return what `a, b, c = …` binds."""
+    match atom:
+        case Row(items=items) if len(items) == count:
+            return list(items)
+        case Data(type=annotation, origin=origin, home=home):
+            members = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else ()
+            if len(members) == count and Ellipsis not in members:
+                return [of_type(member, origin, home) for member in members]
+        case _:
+            pass
+    return [elements(atom)] * count
+
+
+def lookup(atom: Atom) -> Value:
+    """Return what `atom[…]` may be: an element of a sequence, a value of a dictionary."""
+    match atom:
+        case Table(values=values):
+            return values
+        case Data(type=annotation, origin=origin, home=home) if is_mapping(annotation):
+            arguments = typing.get_args(annotation)
+            return of_type(arguments[1] if len(arguments) == 2 else Any, origin, home)
+        case Thing(thing=dict() as things):
+            return join(constant(thing) for thing in things.values())
+        case _:
+            return elements(atom)
+
+
+def item(atom: Atom, position: int) -> Value:
+    """Return what `atom[3]` may be."""
+    match atom:
+        case Row(items=items) if -len(items) <= position < len(items):
+            return items[position]
+        case Data(type=annotation) if typing.get_origin(annotation) is tuple:
+            parts = unpack(atom, len(typing.get_args(annotation)))
+            if -len(parts) <= position < len(parts):
+                return parts[position]
+        case _:
+            pass
+    return lookup(atom)
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether an annotation is of a dictionary."""
+    outer = typing.get_origin(annotation) or annotation
+    return isinstance(outer, type) and issubclass(outer, collections.abc.Mapping)
+
+
+def is_set(atom: Atom) -> bool:
+    """Whether the order of iteration may differ between processes."""
+    if not isinstance(atom, Data):
+        return False
+    outer, arguments = typing.get_origin(atom.type) or atom.type, typing.get_args(atom.type)
+    return outer in (set, frozenset) and arguments not in ((int,), (bool,))
+
+
+def is_container(annotation: Any) -> bool:
+    """Whether values of a type are built in: their methods have no calls to entities in them."""
+    outer = typing.get_origin(annotation) or annotation
+    return outer in _SCALARS or outer in _ITERABLE or outer is typing.Literal
+
+
+def field_types(cls: Any) -> Mapping[str, Any]:
+    """Return the annotated attributes of a plain class, such as a dataclass."""
+    cls = typing.get_origin(cls) or cls
+    if not isinstance(cls, type) or cls.__module__ == "builtins":
+        return {}
+    try:
+        return typing.get_type_hints(cls)
+    except (NameError, TypeError, AttributeError):
+        if dataclasses.is_dataclass(cls):
+            return {field.name: Any for field in dataclasses.fields(cls)}
+        return {}
+
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+_SCALARS: Final = frozenset({int, float, bool, bytes, str, complex, type(None)})
+_ITERABLE: Final = frozenset(
+    {
+        list,
+        dict,
+        tuple,
+        set,
+        frozenset,
+        collections.deque,
+        collections.defaultdict,
+        collections.OrderedDict,
+        collections.Counter,
+        collections.abc.Iterable,
+        collections.abc.Iterator,
+        collections.abc.Generator,
+        collections.abc.Sequence,
+        collections.abc.Collection,
+        collections.abc.Set,
+        collections.abc.Mapping,
+    }
+)

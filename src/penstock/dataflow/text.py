@@ -1,0 +1,111 @@
+"""A plan as text for a terminal: operators, what each method touches, circles, warnings."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Method, Operator, Plan
+from penstock.dataflow.summary import Link, links_of, places_text
+
+_VERBS: Final = {
+    Action.CALL: "calls",
+    Action.READ: "reads",
+    Action.WRITE: "writes",
+    Action.CREATE: "creates",
+    Action.DELETE: "deletes",
+    Action.EXISTS: "asks for",
+}
+_LEGEND: Final = (
+    "* which entity this is, only the run tells: its reference comes from state, from a call's",
+    "  result, or from a computed key. A ? is something the compiler cannot name.",
+)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the text, with a newline at its end."""
+    links = links_of(plan)
+    calls = sum(link.action is Action.CALL for link in links)
+    parts = [[f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"]]
+    parts += [
+        _operator(operator, [one for one in links if one.source.operator == operator.name])
+        for operator in plan.operators
+    ]
+    parts.append(_circles(plan))
+    parts.append(_warnings(plan))
+    if any(link.origin.dynamic for link in links):
+        parts.append(list(_LEGEND))
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _operator(operator: Operator, links: Sequence[Link]) -> list[str]:
+    kind = "function" if operator.key is None else "entity"
+    lines = [f"{kind} {operator.name}  {operator.where.text}"]
+    if operator.key is not None:
+        lines.append(f"  {operator.key.text}  (key)")
+        lines += [f"  {attribute.text}" for attribute in operator.attributes]
+    for method in operator.methods:
+        lines.append(f"  {_signature(method)}")
+        lines += _method([link for link in links if link.source.member == method.name])
+    return lines
+
+
+def _signature(method: Method) -> str:
+    return f"@readonly {method.text}" if method.readonly else method.text
+
+
+def _method(links: Sequence[Link]) -> list[str]:
+    """Say what a method does: its own attributes shortly, others one a line."""
+    lines = []
+    for action in (Action.READ, Action.WRITE):
+        own = [one.target.member for one in links if one.is_own and one.action is action]
+        if own:
+            lines.append(f"    {_VERBS[action]:<9}{', '.join(own)}")
+    rows = [
+        (_VERBS[link.action], _target(link), _how(link), places_text(link.where))
+        for link in links
+        if not link.is_own
+    ]
+    return lines + _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    wide = max((len(row[1]) for row in rows), default=0)
+    how = max((len(row[2]) for row in rows), default=0)
+    return [f"    {row[0]:<9}{row[1]:<{wide}}  {row[2]:<{how}}  {row[3]}" for row in rows]
+
+
+def _target(link: Link) -> str:
+    target = link.target
+    if link.action in (Action.CREATE, Action.DELETE, Action.EXISTS):
+        name = target.operator
+    else:
+        name = f"{UNKNOWN_OPERATOR}.{target.member}" if _nameless(link) else target.text
+    return f"{name} *" if link.origin.dynamic else name
+
+
+def _nameless(link: Link) -> bool:
+    return link.target.operator == UNKNOWN_OPERATOR
+
+
+def _how(link: Link) -> str:
+    words = [f"by {link.origin.value}"]
+    if link.looped:
+        words.append("in a loop")
+    if link.conditional:
+        words.append("perhaps")
+    return ", ".join(words)
+
+
+def _circles(plan: Plan) -> list[str]:
+    if not plan.cycles:
+        return ["no cycles"]
+    return ["cycles", *(f"  {' → '.join(cycle)}" for cycle in plan.cycles)]
+
+
+def _warnings(plan: Plan) -> list[str]:
+    if not plan.warnings:
+        return ["no warnings"]
+    return ["warnings", *(f"  {warning.text}" for warning in plan.warnings)]

@@ -1,0 +1,251 @@
+"""API keys: random secrets that stand for a name and its scopes.
+
+A key reads `psk_<id>_<secret>`: 8 hexadecimal digits that find it, then 256 random bits. The store
+holds only a SHA-256 of the whole. That is enough, because nothing about such a secret can be
+guessed: slow, salted hashes protect passwords, which can be; here they would only let strangers
+spend this machine's time. A key is found by its id, which is no secret, and its digest is compared
+in constant time.
+
+`keys.json` is replaced as a whole, by one writer at a time, and is its owner's alone (0600). A
+checksum covers it, so that no damage ever changes what a key may do. It stays when the last key is
+revoked: its being there says that nobody gets in without a key.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
+from penstock.files.durable import sync_directory, temporary_of
+from penstock.gateway.auth.principal import Principal, Scope
+from penstock.process import data_directory
+
+FILE: Final = "keys.json"
+LOCK: Final = "keys.lock"
+PREFIX: Final = "psk_"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_ID_BYTES: Final = 4
+_SECRET_BYTES: Final = 32
+_LAST: Final = 4
+_ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
+_ID_PLACE: Final = slice(len(PREFIX), len(PREFIX) + 2 * _ID_BYTES)
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is stored of a key.
+
+    Attributes:
+        id: Finds it; a part of the key.
+        name: Unique, for people.
+        digest: SHA-256 of the whole key, hexadecimal.
+        last: Its last characters, to recognise it by.
+        scopes: What it may do.
+        created: When it was made.
+        expires: When it ends; None is never.
+    """
+
+    id: str
+    name: str
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    last: str
+    scopes: tuple[Scope, ...]
+    created: _Moment
+    expires: _Moment | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Say whether it lets nobody in any more."""
+        return self.expires is not None and self.expires <= now
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: the keys, and a SHA-256 of their JSON without spaces."""
+
+    checksum: str
+    keys: tuple[ApiKey, ...]
+
+
+class KeyStore:
+    """The keys of an application's data directory; each method opens the file anew."""
+
+    def __init__(self, data: Path) -> None:
+        """Use a data directory, which `add` creates where it is missing."""
+        self.path = data / FILE
+        self._lock_path = data / LOCK
+
+    @property
+    def exists(self) -> bool:
+        """Whether keys were ever made here, so that nobody gets in without one."""
+        return self.path.exists()
+
+    def read(self) -> tuple[ApiKey, ...]:
+        """Return what is stored of each key, the oldest first.
+
+        Raises:
+            Corrupt: The file is damaged.
+            OperationalError: It cannot be read.
+        """
+        try:
+            return decode_keys(self.path.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except Corrupt as error:
+            raise Corrupt(f"{self.path}: {error}") from error
+        except OSError as error:
+            raise OperationalError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def add(
+        self, name: str, scopes: Iterable[Scope], expires: datetime | None, now: datetime
+    ) -> tuple[ApiKey, str]:
+        """Make a key, store what recognises it, and return it: nobody can read it again.
+
+        Raises:
+            ConfigError: The name is taken, or cannot be one.
+            Corrupt: The file is damaged; nothing is added.
+            OperationalError: It cannot be written; nothing is added.
+        """
+        if not NAME.fullmatch(name) or _ID.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot name a key: up to 64 letters, digits, dots, dashes and "
+                "underscores, and not eight hexadecimal digits, which are an id"
+            )
+        with self._changing():
+            keys = self.read()
+            if any(one.name == name for one in keys):
+                raise ConfigError(f"there is a key {name!r} already; revoke it, or choose another")
+            key_id = _free_id({one.id for one in keys})
+            secret = f"{PREFIX}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+            digest = hashlib.sha256(secret.encode()).hexdigest()
+            words = tuple(sorted(set(scopes)))
+            made = ApiKey(key_id, name, digest, secret[-_LAST:], words, now, expires)
+            self._write((*keys, made))
+        return made, secret
+
+    def revoke(self, name_or_id: str) -> ApiKey:
+        """Remove a key, and return what was stored of it.
+
+        Raises:
+            ConfigError: There is none of that name or id; names those that there are.
+            Corrupt: The file is damaged; nothing is removed.
+            OperationalError: It cannot be written; nothing is removed.
+        """
+        with self._changing():
+            keys = self.read()
+            for gone in keys:
+                if name_or_id in (gone.name, gone.id):
+                    self._write(tuple(one for one in keys if one is not gone))
+                    return gone
+        names = ", ".join(one.name for one in keys) or "none"
+        raise ConfigError(f"there is no key {name_or_id!r}; there are: {names}")
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Keep other writers out, and translate a failure of the disk."""
+        try:
+            data_directory.create(self.path.parent)
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(lock)
+        except OSError as error:
+            raise OperationalError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def _write(self, keys: tuple[ApiKey, ...]) -> None:
+        """Replace the file, durably; its owner's alone from the moment it is there."""
+        temporary = temporary_of(self.path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(encode_keys(keys))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(self.path.parent)
+
+
+def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:
+    """Return the file that holds these keys."""
+    return msgspec.json.format(msgspec.json.encode(_Stored(_checksum(keys), keys))) + b"\n"
+
+
+def decode_keys(data: bytes) -> tuple[ApiKey, ...]:
+    """Return the keys that a file holds.
+
+    Raises:
+        Corrupt: It is damaged, or was changed by other hands.
+    """
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the API keys cannot be read: {error}") from error
+    if stored.checksum != _checksum(stored.keys):
+        raise Corrupt("the API keys do not fit their checksum")
+    return stored.keys
+
+
+class KeyRing:
+    """The keys that open a gateway, ready for use."""
+
+    def __init__(self, keys: Iterable[ApiKey]) -> None:
+        self._entries: dict[bytes, tuple[bytes, float, Principal]] = {
+            one.id.encode(): (
+                bytes.fromhex(one.digest),
+                one.expires.timestamp() if one.expires is not None else float("inf"),
+                Principal(one.name, frozenset(one.scopes), one.name),
+            )
+            for one in keys
+        }
+
+    def principal(self, presented: bytes, now_s: float) -> Principal:
+        """Return who presents a key.
+
+        Args:
+            presented: The key as it came.
+            now_s: Seconds since the Unix epoch.
+
+        Raises:
+            Unauthenticated: It is no key of these, or has expired.
+        """
+        digest = hashlib.sha256(presented).digest()
+        expected, expires_s, principal = self._entries.get(presented[_ID_PLACE], _NOBODY)
+        if not hmac.compare_digest(digest, expected):
+            raise Unauthenticated("the API key is not valid; it may have been revoked")
+        if now_s >= expires_s:
+            raise Unauthenticated(f"the API key {principal.name} has expired")
+        return principal
+
+
+_NOBODY: Final = (bytes(1), 0.0, Principal("nobody", frozenset()))
+"""Stands where an id is unknown; no SHA-256 has its length."""
+
+
+def _checksum(keys: tuple[ApiKey, ...]) -> str:
+    return hashlib.sha256(msgspec.json.encode(keys)).hexdigest()
+
+
+def _free_id(taken: set[str]) -> str:
+    while (chosen := secrets.token_hex(_ID_BYTES)) in taken:
+        pass
+    return chosen
+
+
+def utc_now() -> datetime:
+    """Return the time, to the second, as keys store it."""
+    return datetime.now(UTC).replace(microsecond=0)

@@ -1,0 +1,64 @@
+"""`GET /entities/{Entity}/changes?from=N&to=M`: what epochs made of the entities of a class.
+
+JSON lines, or what `Accept` names of Arrow, CSV and JSON; each change with the entity before and after
+it (`sql.feed` says what is in them). The view's process answers, from the journal. Without `from`
+the path is that of the entity whose key is `changes`.
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.errors import RequestError
+from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.handlers.showing import Showing
+from penstock.gateway.handlers.sql import SqlForwarding
+from penstock.gateway.openapi.operations import LINES
+from penstock.journal.tail import Following
+from penstock.model.application import App
+
+_QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
+_DIGITS_MAX: Final = 18
+
+
+class Changes:
+    """Serves the feeds of changes of one application."""
+
+    def __init__(
+        self, app: App, sql: SqlForwarding, showing: Showing, following: Following
+    ) -> None:
+        """Use what reads and what follows."""
+        self._app = app
+        self._sql = sql
+        self._showing = showing
+        self._following = following
+
+    async def changes(self, exchange: Exchange) -> Response:
+        """Serve `GET /entities/{Entity}/changes`.
+
+        Raises:
+            Forbidden: The principal may not read the class.
+            RequestError: There is no such class, or `from` or `to` is no epoch.
+            ViewUnavailable: No view runs, or it broke off.
+        """
+        name = exchange.path["entity"]
+        asked = exchange.query()
+        if "from" not in asked:
+            return await self._showing.show(exchange, name, "changes", (), 200)
+        exchange.principal.require_read(name)
+        self._app.signature(name, "exists")  # says what there is, where this is not
+        last = max(self._following.epoch, exchange.min_epoch())
+        bounds = _epoch("from", asked["from"]), _epoch("to", asked.get("to", str(last)))
+        body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
+        accept = exchange.headers.get("accept", "")
+        wanted = LINES if accept in ("", "*/*") else accept
+        return await self._sql.forward(
+            body, {"accept": wanted, "content-type": JSON}, exchange.principal
+        )
+
+
+def _epoch(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > _DIGITS_MAX:
+        raise RequestError(f"{name}={text} is no epoch: a whole number, 0 or more")
+    return int(text)

@@ -1,0 +1,48 @@
+"""`/healthz` and `/readyz`: whether this process lives, and whether it can serve.
+
+Alive is whoever answers. Ready is who can take requests and follow the journal; whether a driver
+processes them now is told beside, because while it starts again requests are taken all the same and
+answered afterwards.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.responses import Response
+
+from penstock.gateway.answers import headers_of, json_of
+from penstock.gateway.exchange import JSON, Exchange
+from penstock.journal.tail import Following
+from penstock.process import presence
+
+
+class Health:
+    """Tells how one gateway is."""
+
+    def __init__(self, data: Path, following: Following, is_draining: Callable[[], bool]) -> None:
+        """Ask these."""
+        self._data = data
+        self._following = following
+        self._is_draining = is_draining
+
+    async def alive(self, exchange: Exchange) -> Response:
+        """Serve `GET /healthz`."""
+        return Response(b'{"status":"alive"}', 200, headers_of(self._following.epoch), JSON)
+
+    async def ready(self, exchange: Exchange) -> Response:
+        """Serve `GET /readyz`."""
+        failure = self._following.failure
+        reasons = ["this gateway stops"] if self._is_draining() else []
+        reasons += [failure.code] if failure is not None else []
+        told = {
+            "status": "not ready" if reasons else "ready",
+            "reasons": reasons,
+            "pid": os.getpid(),
+            "epoch": self._following.epoch,
+            "waiting": self._following.waiting,
+            "driver": "running" if presence.find(self._data, "driver") else "absent",
+            "view": "running" if presence.find(self._data, "view") else "absent",
+        }
+        headers = headers_of(self._following.epoch)
+        return Response(json_of(told), 503 if reasons else 200, headers, JSON)

@@ -1,0 +1,100 @@
+"""The application's own paths, as `@route` maps them.
+
+Each becomes one handler that is prepared when the gateway starts. What the path does not name comes
+from the query string and, by name, from a JSON body.
+"""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
+from penstock.gateway.answers import failure, headers_of, plain, value_of
+from penstock.gateway.errors import STATUS, error_response
+from penstock.gateway.exchange import Exchange
+from penstock.gateway.handlers.calls import Calls, read_arguments
+from penstock.gateway.handlers.showing import Showing
+from penstock.gateway.routing import Handler
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
+from penstock.model.route import SHOW, Route
+
+_REFUSALS: Final = frozenset(
+    code for code, one in BY_CODE.items() if issubclass(one, Aborted) and one is not Internal
+)
+
+
+def _is_refusal(code: str) -> bool:
+    """Say whether the application refused; a code that Penstock does not know is its own."""
+    return code in _REFUSALS or code not in STATUS
+
+
+"""What the application itself refuses; answered with the route's own status."""
+
+
+def handler_of(app: App, route: Route, calls: Calls, showing: Showing) -> Handler:
+    """Return what serves a route."""
+    if route.method == SHOW:
+        return _Shown(route, showing).serve
+    return _Called(app, route, calls).serve
+
+
+class _Shown:
+    """A path that shows an entity."""
+
+    def __init__(self, route: Route, showing: Showing) -> None:
+        self._route = route
+        self._showing = showing
+
+    async def serve(self, exchange: Exchange) -> Response:
+        route = self._route
+        key = exchange.path[route.key]
+        try:
+            return await self._showing.show(exchange, route.entity, key, route.shows, route.status)
+        except NoSuchEntity as error:
+            return error_response(route.refused, error.code, type(error).__name__, str(error))
+
+
+class _Called:
+    """A path that calls a method or a function."""
+
+    def __init__(self, app: App, route: Route, calls: Calls) -> None:
+        self._route = route
+        self._calls = calls
+        self._signature = app.signature(route.entity, route.method)
+        self._created = app.entities[route.entity].key_name if route.method in CREATIONS else ""
+        self._names = [name for name in route.names if name != route.key]
+
+    async def serve(self, exchange: Exchange) -> Response:
+        route, path = self._route, exchange.path
+        exchange.principal.require_call(route.entity, route.method)
+        given = {
+            name: read_arguments(self._signature.of_text, name, path[name]) for name in self._names
+        }
+        given |= await self._more(exchange)
+        reply = await self._calls.process(
+            exchange, route.entity, path.get(route.key), route.method, ((), given)
+        )
+        if reply.error is not None:
+            status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
+            return failure(reply, exchange.request_id, status)
+        value = value_of(reply)
+        if self._created:
+            value = {self._created: value}
+        headers = headers_of(reply.epoch, exchange.request_id)
+        return plain(value, route.status, route.content_type, headers)
+
+    async def _more(self, exchange: Exchange) -> dict[str, Any]:
+        """Return the arguments that query string and body name beyond the path."""
+        more = {
+            name: read_arguments(self._signature.of_text, name, text)
+            for name, text in exchange.query().items()
+        }
+        positional, by_name = read_arguments(self._signature.of_json, await exchange.json())
+        if positional:
+            raise RequestError("the body of this path is a JSON object of arguments by name")
+        more |= by_name
+        for name in self._names:
+            if name in more:
+                raise RequestError(f"{name} is in the path already")
+        return more

@@ -1,0 +1,59 @@
+"""Entities over HTTP: `GET /entities/{Entity}/{key}`, and what `show` routes answer.
+
+Nothing is appended: the state at the newest committed epoch is read, which is not older than any
+answer that a client has had.
+"""
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from penstock.base.ids import EntityKey, Epoch
+from penstock.errors import NoSuchEntity, RequestError
+from penstock.gateway.answers import headers_of, json_of
+from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.handlers.entities import Entities
+from penstock.journal.tail import Following
+from penstock.model.application import App
+from penstock.process.config import Config
+
+
+class Showing:
+    """Shows entities."""
+
+    def __init__(self, app: App, config: Config, entities: Entities, following: Following) -> None:
+        """Use what reads and what follows."""
+        self._app = app
+        self._config = config
+        self._entities = entities
+        self._following = following
+
+    async def entity(self, exchange: Exchange) -> Response:
+        """Serve `GET /entities/{Entity}/{key}`."""
+        name, text = exchange.path["entity"], exchange.path["key"]
+        return await self.show(exchange, name, text, (), 200)
+
+    async def show(
+        self, exchange: Exchange, name: str, text: str, shows: Sequence[str], status: int
+    ) -> Response:
+        """Answer an entity's attributes, the key among them, or some of them.
+
+        Raises:
+            NoSuchEntity: It is not there.
+            TimedOut: The epoch that was asked for is not committed in time.
+        """
+        exchange.principal.require_read(name)
+        if len(text.encode()) > self._config.gateway.key_bytes_max:
+            raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
+        key = self._app.key_of(name, text)
+        min_epoch = exchange.min_epoch()
+        if min_epoch > self._following.epoch:
+            limit_s = self._config.gateway.reply_timeout_ms / 1_000
+            await self._following.until(Epoch(min_epoch), exchange.seconds("timeout", 10, limit_s))
+        kind = self._app.entities[name]
+        epoch, data = await self._entities.read(EntityKey(kind.prefix + kind.key_text(key)))
+        if data is None:
+            raise NoSuchEntity(f"{name} {text!r} does not exist")
+        values = {kind.key_name: key, **kind.plain(key, data)}
+        told = {one: values[one] for one in shows} if shows else values
+        return Response(json_of(told), status, headers_of(epoch), JSON)

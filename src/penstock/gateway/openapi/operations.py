@@ -1,0 +1,362 @@
+"""The operations of an application in its OpenAPI document: methods, functions, entities, routes.
+
+Each method is a path of its own, so that a reader and a generator of clients see its arguments and
+its result. What the gateway serves for every application alike is in `standing`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from penstock.gateway.openapi.failures import (
+    ALWAYS,
+    APPENDED,
+    AWAITED,
+    WITH_BODY,
+    error_references,
+)
+from penstock.gateway.openapi.schema import Schema, Schemas, docstring_of, key_schema, media_of
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS, RESERVED
+from penstock.model.entity_type import EntityType
+from penstock.model.route import SHOW, Route
+from penstock.model.signature import Signature
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+LINES: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+_MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
+_MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
+_BODILESS: Final = frozenset({"GET", "DELETE"})
+SHOWN: Final = ("Penstock-Epoch",)
+"""Headers of an answer that was read."""
+
+CALLED: Final = ("Penstock-Epoch", "Penstock-Request-Id")
+"""Headers of an answer to a request."""
+
+_KEY_MADE: Final = "The new entity's key; `-` derives one from the request."
+
+ID: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The request's id. The same id with the same body takes effect once, and gets "
+    "the same answer; with another body it is refused. Ids of different keys have nothing in common.",
+    "schema": {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
+}
+MIN_EPOCH: Final = {
+    "name": "Penstock-Min-Epoch",
+    "in": "header",
+    "description": "The epoch that the answer shall have seen; it waits for it.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+
+
+def seconds(name: str, description: str) -> dict[str, Any]:
+    """Return a parameter of the query string that is a number of seconds."""
+    schema = {"type": "number", "minimum": 0}
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+TIMEOUT: Final = seconds("timeout", "Seconds to wait for the answer.")
+DELAY: Final = seconds("delay", "Seconds after which the request runs, once.")
+
+
+def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
+    default = "" if needed else " The newest where none is named."
+    return {
+        "name": name,
+        "in": "query",
+        "description": f"The {which} epoch.{default}",
+        "required": needed,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+
+
+LAST: Final = {
+    "name": "last",
+    "in": "query",
+    "description": "So many of the newest changes; 20 where nothing is named.",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+def a(noun: str) -> str:
+    """Return a noun with its article."""
+    return f"{'an' if noun[:1] in 'AEIOUaeio' else 'a'} {noun}"
+
+
+class Paths:
+    """The paths of a document. Paths that differ in their names alone are one."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, Any]] = {}
+        self._written: dict[str, str] = {}
+
+    def add(self, verb: str, path: str, operation: dict[str, Any]) -> None:
+        """Add an operation; its parameters in the path stand first, in the path's order."""
+        shape = "/".join("{}" if part[:1] == "{" else part for part in path.split("/"))
+        known = self._written.setdefault(shape, path)
+        names = [part[1:-1] for part in known.split("/") if part[:1] == "{"]
+        parameters = operation.get("parameters", [])
+        for name, parameter in zip(names, parameters, strict=False):
+            parameter["name"] = name
+        if not parameters:
+            operation.pop("parameters", None)
+        self._items.setdefault(known, {})[verb.lower()] = operation
+
+    def sorted(self) -> dict[str, dict[str, Any]]:
+        """Return all, by path and by verb."""
+        return {
+            path: dict(sorted(operations.items()))
+            for path, operations in sorted(self._items.items())
+        }
+
+
+class Operations:
+    """Describes what an application serves.
+
+    Attributes:
+        refusals: The statuses that its routes answer where a transaction was undone.
+    """
+
+    def __init__(self, app: App, schemas: Schemas, paths: Paths) -> None:
+        self._app = app
+        self._schemas = schemas
+        self._paths = paths
+        self.refusals: set[int] = set()
+
+    def describe(self) -> None:
+        """Add all operations."""
+        for _, kind in sorted(self._app.entities.items()):
+            for method in sorted({*kind.methods, *RESERVED}):
+                self._calls(kind, method, self._app.signature(kind.name, method))
+            self._shown(kind)
+            self._changed(kind)
+            self._past(kind)
+        for name, signature in sorted(self._app.functions.items()):
+            self._calls(None, name, signature)
+        for route in sorted(self._app.routes, key=lambda one: (one.path, one.verb)):
+            self._route(route)
+
+    def _calls(self, kind: EntityType | None, method: str, signature: Signature) -> None:
+        target = f"{kind.name}/{{key}}/{method}" if kind else method
+        label = f"{kind.name}.{method}" if kind else method
+        path = [_key(kind, method)] if kind else []
+        body = self._body_of(kind, method, signature)
+        told = {
+            JSON: {"schema": self._result_of(kind, method, signature)},
+            MSGPACK: {"schema": {}},
+        }
+        call = _operation(f"call.{label}", kind, *_texts(kind, method, signature))
+        call["parameters"] = [*path, ID, TIMEOUT]
+        call |= body
+        call["responses"] = _answers(200, "The result, committed.", told, CALLED)
+        call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
+        self._paths.add("POST", f"/call/{target}", call)
+        summary, _ = _texts(kind, method, signature)
+        send = _operation(f"send.{label}", kind, f"{summary} Does not wait.", "")
+        send["parameters"] = [*map(dict, path), ID, DELAY]
+        send |= body
+        sent = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockSent"}}}
+        send["responses"] = _answers(202, "The request is durable.", sent, (*CALLED, "Location"))
+        send["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
+        self._paths.add("POST", f"/send/{target}", send)
+
+    def _body_of(
+        self, kind: EntityType | None, method: str, signature: Signature
+    ) -> dict[str, Any]:
+        without: tuple[str, ...] = ()
+        if kind is not None and method in CREATIONS and kind.initializer is None:
+            without = (kind.key_name,)
+        schema = self._schemas.arguments(signature, without)
+        content: dict[str, Any] = {JSON: {"schema": schema}}
+        if not without:
+            text = "An array of two: the arguments by position, and by name."
+            content[MSGPACK] = {"schema": {"description": text}}
+        forms = schema.get("oneOf", [schema])
+        needed = not any(not one.get("required") and not one.get("minItems") for one in forms)
+        return {"requestBody": {"content": content, "required": needed}}
+
+    def _result_of(self, kind: EntityType | None, method: str, signature: Signature) -> Schema:
+        if kind is not None and method in CREATIONS and method not in kind.methods:
+            return self._schemas.told(kind.cls)
+        return self._schemas.told(signature.returns)
+
+    def _shown(self, kind: EntityType) -> None:
+        shown = _operation(f"show.{kind.name}", kind, f"Show {a(kind.name)}.", _SHOWN)
+        shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH]
+        told = {JSON: {"schema": self._schemas.entity(kind)}}
+        shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
+        shown["responses"] |= error_references((*ALWAYS, *AWAITED))
+        self._paths.add("GET", f"/entities/{kind.name}/{{key}}", shown)
+
+    def _changed(self, kind: EntityType) -> None:
+        told = _operation(
+            f"changes.{kind.name}", kind, f"List changes of {a(kind.name)}.", _CHANGED
+        )
+        told["parameters"] = [_bound("from", "first", needed=True), _bound("to", "last"), MIN_EPOCH]
+        line = {"schema": {"$ref": "#/components/schemas/PenstockChange"}}
+        media = {LINES: line, ARROW: {"schema": {}}}
+        told["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
+        told["responses"] |= error_references((*ALWAYS, *AWAITED))
+        self._paths.add("GET", f"/entities/{kind.name}/changes", told)
+
+    def _past(self, kind: EntityType) -> None:
+        told = _operation(
+            f"history.{kind.name}", kind, f"List what happened to {a(kind.name)}.", _PAST
+        )
+        bounds = [_bound("from", "first"), _bound("to", "last")]
+        told["parameters"] = [_key(kind, SHOW), *bounds, LAST]
+        media = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHistory"}}}
+        told["responses"] = _answers(200, "The newest changes, in order.", media, ())
+        told["responses"] |= error_references((*ALWAYS, 413, 429, 504))
+        self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", told)
+
+    def _route(self, route: Route) -> None:
+        kind = self._app.entities.get(route.entity)
+        shows = route.method == SHOW
+        signature = None if shows else self._app.signature(route.entity, route.method)
+        if signature is None:
+            texts = (f"Show {a(route.entity)}.", _SHOWN)
+        else:
+            texts = _texts(kind, route.method, signature)
+        described = _operation(f"route.{route.verb.lower()}.{route.path}", kind, *texts)
+        described["parameters"] = list(self._path_of(route, kind, signature))
+        statuses = [*ALWAYS, route.refused]
+        if signature is None:
+            described["parameters"] += [MIN_EPOCH]
+            statuses += AWAITED
+        else:
+            described["parameters"] += [*self._query_of(route, signature), ID]
+            described |= self._route_body(route, signature)
+            statuses += (*WITH_BODY, *APPENDED)
+        self.refusals.add(route.refused)
+        described["responses"] = error_references(statuses)
+        text, headers = ("Its attributes.", SHOWN) if shows else ("Took effect.", CALLED)
+        media = self._media(route, kind)
+        described["responses"] |= _answers(route.status, text, media, headers)
+        described["responses"] = dict(sorted(described["responses"].items()))
+        self._paths.add(route.verb, route.path, described)
+
+    def _path_of(
+        self, route: Route, kind: EntityType | None, signature: Signature | None
+    ) -> Iterator[dict[str, Any]]:
+        for name in route.names:
+            if name == route.key and kind is not None:
+                yield {**_key(kind, SHOW), "name": name, "description": f"Key of {a(kind.name)}."}
+            else:
+                assert signature is not None, "what is shown is named by its key alone"
+                parameter = signature.parameters[name]
+                schema = self._schemas.read(parameter.annotation)
+                yield {"name": name, "in": "path", "required": True, **_texted(schema)}
+
+    def _query_of(self, route: Route, signature: Signature) -> Iterator[dict[str, Any]]:
+        for parameter in _beyond(route, signature):
+            needed = route.verb in _BODILESS and parameter.default is parameter.empty
+            schema = self._schemas.parameter(parameter)
+            yield {"name": parameter.name, "in": "query", "required": needed, **_texted(schema)}
+
+    def _route_body(self, route: Route, signature: Signature) -> dict[str, Any]:
+        beyond = list(_beyond(route, signature))
+        if route.verb in _BODILESS or not beyond:
+            return {}
+        schema = {
+            "type": "object",
+            "properties": {one.name: self._schemas.parameter(one) for one in beyond},
+            "additionalProperties": False,
+            "description": "What is named neither here nor in the query string has its default.",
+        }
+        return {"requestBody": {"content": {JSON: {"schema": schema}}, "required": False}}
+
+    def _media(self, route: Route, kind: EntityType | None) -> dict[str, Any]:
+        """Return the content of a route's answer."""
+        if kind is not None and route.method == SHOW:
+            return {JSON: {"schema": self._schemas.shown(kind, route.shows)}}
+        if kind is not None and route.method in CREATIONS:
+            properties = {kind.key_name: self._schemas.told(kind.cls)}
+            schema = {"type": "object", "properties": properties, "required": [kind.key_name]}
+            return {route.content_type or JSON: {"schema": schema}}
+        returns = self._app.signature(route.entity, route.method).returns
+        kinds = sorted(media_of(returns))
+        schemas = {**_MEDIA_SCHEMAS, "json": self._schemas.told(returns)}
+        if not route.content_type:
+            return {_MEDIA[one]: {"schema": schemas[one]} for one in kinds}
+        media = route.content_type.partition(";")[0]
+        return {media: {"schema": schemas[kinds[0]] if len(kinds) == 1 else {}}}
+
+
+_CHANGED: Final = (
+    "What the epochs of a range made of each entity, before and after, as JSON lines. Without `from` "
+    "this is the entity whose key is `changes`."
+)
+_PAST: Final = (
+    "Every change with the request behind it. Epochs are run again for that, which takes seconds; "
+    "wants the scope `sql`."
+)
+_SHOWN: Final = "Reads the newest committed epoch: every change that anybody was told of."
+
+
+def _operation(
+    name: str, kind: EntityType | None, summary: str, description: str
+) -> dict[str, Any]:
+    described = {"operationId": name, "tags": [kind.name if kind else "Functions"]}
+    described |= {"summary": summary}
+    return described | ({"description": description} if description else {})
+
+
+def _texts(kind: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
+    """Return summary and description of a call."""
+    if kind is not None and method in RESERVED:
+        return f"{_STANDING_METHODS[method]} {a(kind.name)}.", ""
+    summary, _, description = docstring_of(signature.function).partition("\n\n")
+    return " ".join(summary.split()) or f"Call {signature.name}.", description.strip()
+
+
+_STANDING_METHODS: Final = {
+    "create": "Create",
+    "upsert": "Create or replace",
+    "delete": "Delete",
+    "exists": "Ask whether there is",
+}
+
+
+def _key(kind: EntityType, method: str) -> dict[str, Any]:
+    schema = key_schema(kind)
+    made = method in CREATIONS
+    if made and not kind.key_is_text:
+        schema = {"anyOf": [{"const": "-"}, schema]}
+    description = _KEY_MADE if made else f"Key of {a(kind.name)}."
+    return {
+        "name": "key",
+        "in": "path",
+        "required": True,
+        "description": description,
+        "schema": schema,
+    }
+
+
+def _texted(schema: Schema) -> dict[str, Any]:
+    """Describe a parameter: as text where it is plain, else as JSON."""
+    plain = schema.get("type") in ("string", "integer", "number", "boolean", "null")
+    return {"schema": schema} if plain else {"content": {JSON: {"schema": schema}}}
+
+
+def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
+    """Yield the parameters that a route's path does not name."""
+    for one in signature.parameters.values():
+        variable = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY)
+        if one.name not in route.names and not variable:
+            yield one
+
+
+def _answers(
+    status: int, description: str, content: dict[str, Any], headers: Iterable[str]
+) -> dict[str, Any]:
+    return {
+        str(status): {
+            "description": description,
+            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
+            "content": content,
+        }
+    }

@@ -1,0 +1,162 @@
+"""What a gateway counts, and the page on which one gateway answers for all processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from penstock.base.ids import Lsn
+from penstock.gateway.telemetry.view_epoch import view_epoch
+from penstock.journal.api import Journal
+from penstock.log.api import Log
+from penstock.process import presence
+from penstock.process.measures import (
+    APPEND_S,
+    LATENCY_S,
+    LATENCY_S_LONG,
+    forget_dead,
+    measure_into,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class Metrics:
+    """Counts for one gateway; `observe` costs a few microseconds."""
+
+    def __init__(self, data: Path) -> None:
+        """Write below a data directory; one for each process."""
+        self._data = data
+        self._path = measure_into(data)
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415
+
+        registry = CollectorRegistry()
+        self._requests = Counter(
+            "penstock_requests",
+            "HTTP requests answered, by kind of route and class of status.",
+            ["kind", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "penstock_request_seconds",
+            "Time from the head of an HTTP request to the end of its answer.",
+            ["kind"],
+            buckets=LATENCY_S + LATENCY_S_LONG,
+            registry=registry,
+        )
+        self._waiting = Gauge(
+            "penstock_requests_waiting",
+            "Requests that wait for their epoch to be committed.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._append = Histogram(
+            "penstock_log_append_seconds",
+            "Time to make one append durable; requests that arrive together share one.",
+            buckets=APPEND_S,
+            registry=registry,
+        )
+        self._appended = Counter(
+            "penstock_log_records", "Requests appended to the log.", registry=registry
+        )
+        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def observe(self, kind: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        known = self._children.get((kind, status // 100))
+        if known is None:
+            known = (
+                self._requests.labels(kind, f"{status // 100}xx"),
+                self._seconds.labels(kind),
+            )
+            self._children[kind, status // 100] = known
+        known[0].inc()
+        known[1].observe(seconds)
+
+    def waiting(self, count: int) -> None:
+        """Say how many requests wait here."""
+        self._waiting.set(count)
+
+    def appended(self, seconds: float, records: int) -> None:
+        """Count an append of some records."""
+        self._append.observe(seconds)
+        self._appended.inc(records)
+
+    def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
+        """Return the numbers of all processes, as text, and its content type."""
+        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
+        from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+
+        forget_dead(self._path)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(self._path))  # type: ignore[no-untyped-call]
+        registry.register(_Standing(self._data, journal, log))
+        return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Standing:
+    """What is true now, found when it is asked for."""
+
+    def __init__(self, data: Path, journal: Journal, log: Log) -> None:
+        self._data = data
+        self._journal = journal
+        self._log = log
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the metrics."""
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+        last = self._journal.last()
+        positions = {} if last is None else last.positions
+        ends = {one: self._log.end(one) for one in self._log.partitions}
+        lag = sum(end - positions.get(one, Lsn(0)) for one, end in ends.items())
+        yield GaugeMetricFamily(
+            "penstock_epoch",
+            "Newest committed epoch; -1 before the first.",
+            value=-1 if last is None else last.epoch,
+        )
+        yield GaugeMetricFamily(
+            "penstock_lag_records", "Requests in the log that no epoch has committed.", value=lag
+        )
+        viewed = view_epoch(self._data)
+        if viewed is not None:
+            yield GaugeMetricFamily(
+                "penstock_view_epoch", "Epoch that SQL answers of; absent without a view.", viewed
+            )
+        processes = GaugeMetricFamily(
+            "penstock_processes", "Processes of the application that run, by role.", labels=["role"]
+        )
+        memory = GaugeMetricFamily(
+            "penstock_process_resident_bytes",
+            "Memory of the processes of a role, as the system counts it; a driver's with its JVM "
+            "and workers.",
+            labels=["role"],
+        )
+        for role in presence.ROLES:
+            found = presence.find(self._data, role)
+            processes.add_metric([role], len(found))
+            memory.add_metric([role], sum(_resident(one) for one in found))
+        yield processes
+        yield memory
+
+
+def _resident(one: presence.Presence) -> int:
+    """Return the memory of a process and what it has started; 0 where it has gone."""
+    try:
+        process = psutil.Process(one.pid)
+        # What a supervisor starts has roles of its own.
+        below = [] if one.role == "supervisor" else process.children(recursive=True)
+        family: list[Any] = [process, *below]
+        return sum(_own(one) for one in family)
+    except psutil.Error:
+        return 0
+
+
+def _own(process: Any) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,183 @@
+"""The spans of one request, after the fact.
+
+```
+POST Order.checkout              the HTTP exchange
+├─ log.append                    until the request is durable
+├─ epoch                         of the driver, for all requests of the epoch
+│  ├─ read, apply                what it waits for first
+│  ├─ round 1
+│  │  └─ transaction             this request; how long within the round, nobody has measured
+│  ├─ validate, round 2 …, write
+│  └─ commit
+└─ reply                         from the commit to the end of the answer
+```
+
+Promises that times nest: what clocks disagree about is cut off. Phases that happen repeatedly are
+shown once, with all their time. Needs `penstock[telemetry]`.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Final, Self
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from penstock.gateway.telemetry.notes import RequestTimes
+from penstock.process.report import REST, took_ms
+from penstock.process.reports import StoredReport
+
+_UNNAMED: Final = "unknown_service"
+_ROUND: Final = "round"
+_NS_IN_MS: Final = 1_000_000
+
+Attributes = dict[str, str | int]
+
+
+class _FromHeaders(Getter[Sequence[tuple[bytes, bytes]]]):
+    """Reads headers as ASGI has them, for whichever propagators `OTEL_PROPAGATORS` names."""
+
+    def get(self, carrier: Sequence[tuple[bytes, bytes]], key: str) -> list[str] | None:
+        """Return the values of a header; None where there is none."""
+        wanted = key.lower().encode()
+        return [value.decode("latin-1") for name, value in carrier if name == wanted] or None
+
+    def keys(self, carrier: Sequence[tuple[bytes, bytes]]) -> list[str]:
+        """Return the names of all headers."""
+        return [name.decode("latin-1") for name, _ in carrier]
+
+
+_FROM_HEADERS: Final = _FromHeaders()
+
+
+class Spans:
+    """Makes the spans of requests."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        """Give them to a provider, which samples and exports."""
+        self._provider = provider
+        self._tracer = provider.get_tracer("penstock")
+
+    @classmethod
+    def exported(cls, app: str) -> Self:
+        """Return what exports over OTLP, as the standard `OTEL_…` variables say."""
+        provider = TracerProvider(resource=_resource(app), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        return cls(provider)
+
+    def close(self) -> None:
+        """Export what is left; takes as long as the exporter's time-out in the worst case."""
+        self._provider.shutdown()
+
+    def tell(self, times: RequestTimes, report: StoredReport | None) -> None:
+        """Make the spans of one request.
+
+        Args:
+            times: The request.
+            report: Of its epoch; None where there is none, and then its spans are left out.
+        """
+        called = f"{times.entity}.{times.method}" if times.entity else times.method
+        root = self._tracer.start_span(
+            f"{times.verb} {called}",
+            propagate.extract(times.headers, getter=_FROM_HEADERS),
+            SpanKind.SERVER,
+            _attributes(times),
+            start_time=times.began_ns,
+        )
+        if times.status >= 500 or times.status == 0:
+            root.set_status(Status(StatusCode.ERROR))
+        if root.is_recording():
+            inside = trace.set_span_in_context(root)
+            self._span("log.append", inside, times.append_began_ns, times.appended_ns)
+            committed_ns = self._epoch(times, report, inside)
+            self._span("reply", inside, committed_ns, times.ended_ns)
+        root.end(times.ended_ns)
+
+    def _epoch(self, times: RequestTimes, report: StoredReport | None, inside: Context) -> int:
+        """Make the spans of an epoch, and return when it was over for this request."""
+        if report is None or (end_ns := report.time_us * 1_000) < times.append_began_ns:
+            return times.appended_ns  # nobody waited, or the answer was there already
+        end_ns = min(end_ns, times.ended_ns)
+        at_ns = end_ns - int(took_ms(report.phases_ms) * _NS_IN_MS)
+        first_ns = times.append_began_ns
+        epoch = self._tracer.start_span(
+            "epoch", inside, attributes=_facts(report), start_time=max(at_ns, first_ns)
+        )
+        within = trace.set_span_in_context(epoch)
+        for name, took in report.phases_ms.items():
+            if name == REST:
+                continue
+            begins_ns, at_ns = at_ns, at_ns + int(took * _NS_IN_MS)
+            # Sums of rounded numbers may pass their total by a nanosecond.
+            bounds = [min(max(one, first_ns), end_ns) for one in (begins_ns, at_ns)]
+            self._phase(name, times, within, *bounds)
+        epoch.end(end_ns)
+        return end_ns
+
+    def _phase(
+        self, name: str, times: RequestTimes, within: Context, start_ns: int, end_ns: int
+    ) -> None:
+        shown = f"{_ROUND} {name.removeprefix(_ROUND)}" if name.startswith(_ROUND) else name
+        span = self._tracer.start_span(shown, within, start_time=start_ns)
+        if name == f"{_ROUND}1":
+            under = trace.set_span_in_context(span)
+            self._span("transaction", under, start_ns, end_ns, _transaction(times))
+        span.end(end_ns)
+
+    def _span(
+        self,
+        name: str,
+        inside: Context,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+    ) -> None:
+        span = self._tracer.start_span(name, inside, attributes=attributes, start_time=start_ns)
+        span.end(end_ns)
+
+
+def _attributes(times: RequestTimes) -> Attributes:
+    found = {"http.request.method": times.verb, **_transaction(times)}
+    if times.status:
+        found["http.response.status_code"] = times.status
+    return found
+
+
+def _transaction(times: RequestTimes) -> Attributes:
+    """Return what a transaction is, without keys and arguments, which may be anybody's secret."""
+    found: Attributes = {
+        "penstock.entity": times.entity,
+        "penstock.method": times.method,
+        "penstock.request_id": times.request_id,
+        "penstock.lsn": times.lsn,
+    }
+    if times.epoch is not None:
+        found["penstock.epoch"] = times.epoch
+    if times.outcome is not None:
+        found["penstock.outcome"] = times.outcome
+    return found
+
+
+def _facts(report: StoredReport) -> Attributes:
+    return {
+        "penstock.epoch": report.epoch,
+        "penstock.records": report.records,
+        "penstock.aborts": report.aborts,
+        "penstock.rounds": report.rounds,
+        "penstock.reran": report.reran,
+        "penstock.tasks": report.tasks,
+    }
+
+
+def _resource(app: str) -> Resource:
+    """Return what the spans are of: what the environment says, or else the application."""
+    found = Resource.create({"process.pid": os.getpid()})
+    if str(found.attributes[SERVICE_NAME]).startswith(_UNNAMED):
+        return found.merge(Resource({SERVICE_NAME: app}))
+    return found

@@ -1,0 +1,61 @@
+"""Other code: an application beside another version of itself, in one process.
+
+A changed copy of an application has modules of the same names, and Python has one module of a name.
+So those of the first version are set aside while the block runs, in which also what handlers import
+while they run comes from the new version. Objects of both go on to work. One thread at a time.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from penstock.model.application import App
+from penstock.process.loading import Location, load, locate
+
+_OURS: Final = "penstock"
+
+
+@contextmanager
+def other_code(spec: str, instead_of: str) -> Iterator[App]:
+    """Lend another version of an application.
+
+    Args:
+        spec: The new version, as for `load_app`.
+        instead_of: The one whose modules are set aside.
+
+    Raises:
+        ConfigError: As for `load_app`.
+        DefinitionError: As for `load_app`.
+    """
+    new, old = locate(spec), locate(instead_of)
+    path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
+    for name in aside:
+        del sys.modules[name]
+    sys.path.insert(0, new.folder)
+    try:
+        yield load(new)
+    finally:
+        for name in _modules_of(new):
+            del sys.modules[name]
+        sys.modules.update(aside)
+        sys.path[:] = path
+
+
+def _modules_of(location: Location) -> dict[str, ModuleType]:
+    """Return the modules that lie where an application does: its own, and those beside it."""
+    folder = Path(location.folder)
+    tops = {location.module.partition(".")[0]}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." not in name and file is not None and _top(Path(file)) == folder:
+            tops.add(name)
+    tops.discard(_OURS)
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+
+
+def _top(file: Path) -> Path:
+    """Return the folder from which a module's file, or its package, is imported."""
+    return file.parent.parent if file.name == "__init__.py" else file.parent

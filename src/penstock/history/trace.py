@@ -1,0 +1,350 @@
+"""What one request did, and what happened to one entity: recomputed from the journal.
+
+Promises what the journal says, made readable by running epochs again: who called whom, what each
+request made of an entity, and which request changed it next. It says so where a request comes out
+otherwise than it was recorded. Reads only, and holds handlers to their limits.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.engine.execute import Limits, Outcome
+from penstock.engine.failure import DECIDED
+from penstock.engine.replay import (
+    Recorded,
+    Row,
+    attributes_of,
+    call_text,
+    reply_of,
+)
+from penstock.engine.tracing import Call, Traced
+from penstock.errors import NoSuchEntity
+from penstock.history.isolation import OutsideCall
+from penstock.history.reader import Past, place_in
+from penstock.history.rerun import Rerun, plain_of
+from penstock.model.application import App
+from penstock.process.reports import ReportReader, StoredReport
+
+AHEAD_EPOCHS: Final = 1_000
+"""So far it is looked for who changed an entity next."""
+
+_REPLAYED_MAX: Final = 3
+"""Later epochs that are run again to find that out."""
+
+
+class Next(NamedTuple):
+    """The request that changed an entity next; `request_id` is None where only the epoch is known."""
+
+    request_id: str | None
+    call: str | None
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """An entity that a request read or wrote.
+
+    Attributes:
+        written: Whether the request changed it.
+        undone: Whether what it did to it was undone; `after` is what it had become, then.
+        before, after: Attributes by name, None where it did not exist.
+    """
+
+    entity: EntityKey
+    written: bool
+    undone: bool
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    next: Next | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one request did.
+
+    Attributes:
+        position: In its epoch, from 0.
+        report: What was noted of its epoch, as long as that is kept.
+        as_recorded: Whether it came out as it was recorded.
+        taken_as_recorded: Whether it was not run, because it had exceeded a limit.
+        refused: By id, the requests that reached outside: this one, or others that ran for it.
+    """
+
+    row: Row
+    epoch: Recorded
+    position: int
+    report: StoredReport | None
+    as_recorded: bool
+    taken_as_recorded: bool
+    root: Call | None
+    entities: tuple[Touched, ...]
+    refused: Mapping[RequestId, OutsideCall]
+
+
+class Change(NamedTuple):
+    """One change of an entity: the request behind it, and attributes by name."""
+
+    epoch: Epoch
+    time_us: int
+    row: Row
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class Changes(NamedTuple):
+    """Changes of an entity, in order; `more`: there are older ones; `refused` as in a trace."""
+
+    found: list[Change]
+    more: bool
+    refused: Mapping[RequestId, OutsideCall]
+
+
+def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
+    """Return what a request did.
+
+    Raises:
+        RequestError: No epoch that is held has it.
+        Diverged: The state before it is not held any more.
+        Corrupt: The journal is damaged.
+    """
+    number = past.find(request_id)
+    recorded = past.epoch(number)
+    position = place_in(recorded, request_id)
+    row = recorded.rows[position]
+    rerun = Rerun(app, past.state_before(number), limits, past.secret)
+    skipped = row.error in DECIDED
+    rerun.run_all(recorded.rows[:position])
+    before = _Before(rerun)
+    if skipped:
+        traced = Traced(Outcome(row.error, row.reply, (), {}), None, {})
+    else:
+        traced = rerun.trace(row, time.perf_counter)
+    entities = _touched(app, before, traced)
+    later = rerun.run_all(recorded.rows[position + 1 :])
+    following = _Following(past, rerun)
+    nexts = following.after(recorded, position, later, [one.entity for one in entities])
+    outcome = traced.outcome
+    return Trace(
+        row,
+        recorded,
+        position,
+        _report_of(data, number),
+        (outcome.error, outcome.reply) == (row.error, row.reply),
+        skipped,
+        traced.root,
+        tuple(_with_next(one, nexts.get(one.entity)) for one in entities),
+        rerun.refused,
+    )
+
+
+def history(
+    past: Past, app: App, key: EntityKey, span: tuple[Epoch, Epoch], most: int, limits: Limits
+) -> Changes:
+    """Return the newest changes of an entity.
+
+    Raises:
+        NoSuchEntity: Nothing in the span changed it.
+        Diverged: The state before is not held any more.
+        Corrupt: The journal is damaged.
+    """
+    first, last = span
+    epochs = past.changes_of(key, Epoch(first - 1), last)
+    if not epochs:
+        raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
+    chosen = epochs[-most:]
+    rerun = Rerun(app, past.state_before(chosen[0]), limits, past.secret)
+    found: list[Change] = []
+    for recorded, outcomes in _again(past, rerun, Epoch(chosen[0] - 1), chosen):
+        before = rerun.replayer.state.get(key)
+        for row, outcome in zip(recorded.rows, outcomes, strict=True):
+            if outcome is not None and key in outcome.writes:
+                after = outcome.writes[key]
+                states = attributes_of(app, key, before), attributes_of(app, key, after)
+                found.append(Change(recorded.epoch, recorded.time_us, row, *states))
+                before = after
+    more = len(epochs) > len(chosen) or len(found) > most
+    return Changes(found[-most:], more, rerun.refused)
+
+
+def _again(
+    past: Past, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
+) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
+    """Run some epochs again, each over the state before it, as the journal has it."""
+    for epoch in epochs:
+        past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
+        recorded = past.epoch(epoch)
+        outcomes = rerun.run_all(recorded.rows)
+        rerun.replayer.written.clear()
+        yield recorded, outcomes
+        reached = Epoch(epoch - 1)
+
+
+class _Before:
+    """What entities are before a request, whatever it makes of them."""
+
+    def __init__(self, rerun: Rerun) -> None:
+        self._state = rerun.replayer.state
+        self._written = dict(rerun.replayer.written)
+
+    def get(self, key: EntityKey) -> bytes | None:
+        return self._written[key] if key in self._written else self._state.get(key)
+
+
+def _touched(app: App, before: _Before, traced: Traced) -> list[Touched]:
+    """Return the entities that a request looked at, in that order."""
+    found: list[Touched] = []
+    writes = traced.outcome.writes
+    for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
+        written = key in writes
+        undone = not written and key in traced.undone
+        was = before.get(key)
+        now = writes[key] if written else traced.undone[key] if undone else was
+        if undone and now == was:
+            undone = False
+        states = attributes_of(app, key, was), attributes_of(app, key, now)
+        found.append(Touched(key, written, undone, *states, None))
+    return found
+
+
+def _with_next(one: Touched, following: Next | None) -> Touched:
+    return Touched(one.entity, one.written, one.undone, one.before, one.after, following)
+
+
+class _Following:
+    """Finds the requests that changed entities next."""
+
+    def __init__(self, past: Past, rerun: Rerun) -> None:
+        self._past = past
+        self._rerun = rerun
+
+    def after(
+        self,
+        recorded: Recorded,
+        position: int,
+        later: Sequence[Outcome | None],
+        keys: Sequence[EntityKey],
+    ) -> dict[EntityKey, Next]:
+        """Return the next writers, first in the rest of the epoch, then in those after it."""
+        rows = recorded.rows[position + 1 :]
+        found = _writers(recorded.epoch, rows, later, keys)
+        epoch = recorded.epoch
+        ahead: dict[Epoch, list[EntityKey]] = {}
+        upto = Epoch(min(self._past.last, epoch + AHEAD_EPOCHS))
+        for key in keys:
+            if key not in found and (epochs := self._past.changes_of(key, epoch, upto)):
+                found[key] = Next(None, None, epochs[0])
+                ahead.setdefault(epochs[0], []).append(key)
+        self._rerun.replayer.written.clear()
+        chosen = sorted(ahead)[:_REPLAYED_MAX]
+        before = Epoch(epoch - 1)
+        for one, outcomes in _again(self._past, self._rerun, before, chosen):
+            found.update(_writers(one.epoch, one.rows, outcomes, ahead[one.epoch]))
+        return found
+
+
+def _writers(
+    epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None], keys: Sequence[EntityKey]
+) -> dict[EntityKey, Next]:
+    wanted, found = set(keys), dict[EntityKey, Next]()
+    for row, outcome in zip(rows, outcomes, strict=True):
+        written = () if outcome is None else outcome.writes
+        for key in [one for one in written if one in wanted]:
+            found[key] = Next(row.request_id, call_text(row.body), epoch)
+            wanted.discard(key)
+    return found
+
+
+def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
+    reader = ReportReader(data)
+    return next((one for one in reader.after(Epoch(epoch - 1)) if one.epoch == epoch), None)
+
+
+def json_of_trace(found: Trace) -> dict[str, Any]:
+    """Return a trace as plain data, as HTTP and `--json` tell it."""
+    row, report = found.row, found.report
+    return {
+        "request_id": row.request_id,
+        "call": call_text(row.body),
+        "epoch": found.epoch.epoch,
+        "lsn": row.lsn,
+        "position": found.position,
+        "requests_in_epoch": len(found.epoch.rows),
+        "appended_us": row.time_us,
+        "committed_us": found.epoch.time_us,
+        "rounds": None if report is None else report.rounds,
+        "reran": None if report is None else report.reran,
+        "tasks": None if report is None else report.tasks,
+        "reply": reply_json(row),
+        "as_recorded": found.as_recorded,
+        "taken_as_recorded": found.taken_as_recorded,
+        "root": None if found.root is None else _call_json(found.root),
+        "entities": [_touched_json(one) for one in found.entities],
+        "outside": plain_of(found.refused),
+    }
+
+
+def json_of_history(key: EntityKey, changes: Changes) -> dict[str, Any]:
+    """Return the changes of an entity as plain data."""
+    entity, _, text = key.partition("/")
+    return {
+        "entity": entity,
+        "key": text,
+        "changes": [_change_json(one) for one in changes.found],
+        "more": changes.more,
+        "outside": plain_of(changes.refused),
+    }
+
+
+def reply_json(row: Row) -> dict[str, Any]:
+    """Return a recorded reply: `value`, or `error` with code, kind and message."""
+    if row.error is None:
+        return {"value": reply_of(None, row.reply)}
+    told = reply_of(row.error, row.reply)
+    return {"error": {"code": told["error"], "kind": told["kind"], "message": told["message"]}}
+
+
+def _call_json(call: Call) -> dict[str, Any]:
+    return {
+        "call": call.call,
+        "where": call.where,
+        "took_us": round(call.took_us, 1),
+        "value": call.value,
+        "error": call.error,
+        "undone": call.undone,
+        "calls": [_call_json(one) for one in call.calls],
+    }
+
+
+def _touched_json(one: Touched) -> dict[str, Any]:
+    entity, _, key = one.entity.partition("/")
+    return {
+        "entity": entity,
+        "key": key,
+        "written": one.written,
+        "undone": one.undone,
+        "before": one.before,
+        "after": one.after,
+        "next": None if one.next is None else one.next._asdict(),
+    }
+
+
+def _change_json(one: Change) -> dict[str, Any]:
+    kind = "create" if one.before is None else "delete" if one.after is None else "update"
+    names = list(dict.fromkeys([*(one.before or {}), *(one.after or {})]))
+    before, after = one.before or {}, one.after or {}
+    return {
+        "epoch": one.epoch,
+        "time_us": one.time_us,
+        "request_id": one.row.request_id,
+        "call": call_text(one.row.body),
+        "kind": kind,
+        "attributes": [
+            {"name": name, "before": before.get(name), "after": after.get(name)}
+            for name in names
+            if before.get(name) != after.get(name)
+        ],
+    }

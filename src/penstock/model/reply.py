@@ -1,0 +1,100 @@
+"""What every runtime offers: requests in, replies out, and a caller that reads like Python.
+
+`LocalRuntime` and the Spark runtime are strangers to each other and share this page only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock import errors
+from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.schema import decode_reference
+from penstock.model.application import App
+from penstock.model.call import Call, Calling, returns_of
+from penstock.model.request import decode_failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The recorded answer to a request.
+
+    Attributes:
+        epoch: In which it was processed.
+        error: None where the transaction took effect, else the failure's stable code.
+        data: MessagePack: the value, or the failure.
+        cause: The exception that left the handler, where that ran in this process; never recorded.
+    """
+
+    request_id: RequestId
+    lsn: Lsn
+    epoch: Epoch
+    error: str | None
+    data: bytes
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+    def value(self, returns: Any = Any) -> Any:
+        """Return the result as `returns` says.
+
+        Raises:
+            PenstockError: The transaction was undone; the class fits the code, `kind` is the name
+                of the exception that left the handler.
+        """
+        if self.error is None:
+            try:
+                return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
+            except msgspec.ValidationError as error:
+                raise errors.Unencodable(f"the result is not what was declared: {error}") from error
+        failure = decode_failure(self.data)
+        raise raised_by(failure.code, failure.kind, failure.message) from self.cause
+
+
+class Runtime(Protocol):
+    """Takes a request and answers it."""
+
+    @property
+    def app(self) -> App:
+        """The application that runs."""
+
+    def submit(
+        self,
+        entity: str,
+        key: object,
+        method: str,
+        positional: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Append a request and wait for its reply; entity "" calls a function.
+
+        Raises:
+            RequestError: It names nothing, or its arguments do not fit; nothing was appended.
+            RequestConflict: The request id was used with another body.
+        """
+
+
+def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
+    """Return the error with a code; `Aborted` stands for exceptions of user code."""
+    found = errors.BY_CODE.get(code, errors.Aborted)
+    error = found.__new__(found)
+    Exception.__init__(error, message if kind == found.__name__ else f"{kind}: {message}")
+    error.kind = kind
+    return error
+
+
+class Caller(Calling):
+    """Calls entities of a runtime as one writes it: `caller.Item("i1").update_stock(5)`.
+
+    Results come back typed; failures raise.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        def perform(call: Call) -> Any:
+            reply = runtime.submit(
+                call.entity, call.key, call.method, call.positional, call.named, call.request_id
+            )
+            return reply.value(returns_of(runtime.app, call))
+
+        super().__init__(runtime.app, perform)

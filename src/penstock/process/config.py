@@ -1,0 +1,341 @@
+"""`Config`: every setting of a running application, in one frozen, validated value.
+
+A setting comes from a TOML file, from the environment (`PENSTOCK_PARTITIONS`) or from a flag, the
+later ones winning. `load_config` promises to report everything that is wrong with all of them at
+once, each with where it came from, and to build nothing otherwise. It reads the one file that it
+is told about; environment and flags are given to it.
+"""
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.engine.execute import Limits
+from penstock.errors import ConfigError
+from penstock.process import logs
+from penstock.process.sections import GatewayConfig as GatewayConfig
+from penstock.process.sections import HistoryConfig as HistoryConfig
+from penstock.process.sections import ViewConfig as ViewConfig
+
+FILE_NAME: Final = "penstock.toml"
+PREFIX: Final = "PENSTOCK_"
+
+RECORD_SLACK: Final = 64 << 10
+"""Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of an application's processes.
+
+    Attributes:
+        data: Directory of the application: log, journal, state, checkpoint.
+        cores: Spark task slots of the embedded master.
+        partitions: Tasks of a round and stores of the state; 0 means as many as cores.
+        master: Spark master URL; empty means `local[cores+1,4]`.
+        epoch_records_max: Admission limit: records that one epoch takes.
+        epoch_bytes_max: Admission limit: body bytes that one epoch takes.
+        epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
+            of its requests are the next one's.
+        small_epoch: An epoch of at most so many records runs in one task.
+        poll_ms: How long Spark's source waits for records before it looks again.
+        limits: What one transaction may use.
+        record_bytes_max: The log's size limit of one request.
+        retention_s: Seconds for which a request id stays known.
+        stuck_s: A task that makes no progress for so long is named in a warning; after twice that
+            its worker is killed. Must be well above what `limits.time_ms` allows.
+        driver_memory_mb: Heap of Spark's JVM.
+        log_format: `text` or `json`: of what processes write to their standard error.
+        log_level: The least that they write: `debug`, `info`, `warning` or `error`.
+        gateway: Of the gateways.
+        view: Of the SQL view.
+        history: Of snapshots, merging and forgetting.
+        fault: `step@count` kills a process there (`process.fault`); empty outside of tests.
+    """
+
+    data: Path
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    partitions: int = 0
+    master: str = ""
+    epoch_records_max: int = 10_000
+    epoch_bytes_max: int = 64 << 20
+    epoch_output_bytes_max: int = 64 << 20
+    small_epoch: int = 1_500
+    poll_ms: int = 50
+    limits: Limits = field(default_factory=Limits)
+    record_bytes_max: int = 1 << 20
+    retention_s: int = 7 * 86_400
+    stuck_s: int = 30
+    driver_memory_mb: int = 1_024
+    log_format: str = "text"
+    log_level: str = "info"
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    view: ViewConfig = field(default_factory=ViewConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    fault: str = ""
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigError: Values cannot be used; names all of them, and what they may be.
+        """
+        values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES)}
+        complaints = [
+            complaint
+            for name, value in values.items()
+            if (complaint := _range_complaint(name, value)) is not None
+        ]
+        if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
+            complaints.append(
+                f"gateway.body_bytes_max = {self.gateway.body_bytes_max}: must stay "
+                f"{RECORD_SLACK} bytes below record_bytes_max = {self.record_bytes_max}, so that "
+                "what a gateway takes always fits the log"
+            )
+        if complaints:
+            raise ConfigError(_joined(complaints))
+        if self.partitions == 0:
+            object.__setattr__(self, "partitions", self.cores)
+
+    @property
+    def spark_master(self) -> str:
+        """The master URL that Spark is given: a slot more than cores, for what looks after history.
+
+        That work is of low priority; in a slot of an epoch it would keep the epoch waiting.
+        """
+        return self.master or f"local[{self.cores + 1},4]"
+
+
+class Setting(NamedTuple):
+    """A value that somebody chose.
+
+    `name` is dotted where it lies in a table (`limits.time_ms`); `value` is text where the source
+    knows only text; `where` is for people; relative paths count from `base`.
+    """
+
+    name: str
+    value: object
+    where: str
+    base: Path = Path()
+
+
+def load_config(
+    *,
+    data: Path,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Iterable[Setting] = (),
+) -> Config:
+    """Build a configuration from all its sources, in rising priority.
+
+    Args:
+        data: The data directory where no source names one.
+        file: A TOML file that must exist; without it, `penstock.toml` of the current directory is
+            read if it is there.
+        environment: Variables; those that start with `PENSTOCK_` are settings.
+        flags: What the command line says.
+
+    Raises:
+        ConfigError: The file cannot be read, or settings are unknown or wrong; names all of them.
+    """
+    settings = [*_from_file(file), *_from_environment(environment or {}), *flags]
+    complaints: list[str] = []
+    chosen: dict[str, object] = {"data": data}
+    for setting in settings:
+        try:
+            chosen[setting.name] = _checked(setting)
+        except ConfigError as error:
+            complaints.append(f"{setting.where}: {error}")
+    if complaints:
+        raise ConfigError(_joined(complaints))
+    tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
+    built: dict[str, Any] = {}
+    for name, value in chosen.items():
+        table, dot, rest = name.partition(".")
+        (tables[table] if dot else built)[rest or name] = value
+    return Config(**built, **{name: _TABLES[name](**table) for name, table in tables.items()})
+
+
+def setting_names() -> list[str]:
+    """Return the name of every setting, dotted where it lies in a table."""
+    return list(_TYPES)
+
+
+def parse_assignment(text: str) -> Setting:
+    """Read `name=value` from the command line.
+
+    Raises:
+        ConfigError: There is no `=`.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text}: wants NAME=VALUE, for example --set small_epoch=200")
+    return Setting(name.strip(), value.strip(), f"--set {name.strip()}")
+
+
+def _from_file(file: Path | None) -> Iterator[Setting]:
+    path = file if file is not None else Path(FILE_NAME)
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if file is None:
+            return
+        raise ConfigError(f"{file}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for name, value in _flattened(table):
+        yield Setting(name, value, f"{path}, {name}", path.parent)
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).lower()
+            head, _, rest = name.partition("_")
+            yield Setting(f"{head}.{rest}" if head in _TABLES else name, text, f"${variable}")
+
+
+def _checked(setting: Setting) -> object:
+    """Return the value with its type.
+
+    Raises:
+        ConfigError: There is no such setting, or the value does not fit.
+    """
+    wanted = _TYPES.get(setting.name)
+    if wanted is None:
+        near = difflib.get_close_matches(setting.name, _TYPES, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_TYPES)}"
+        raise ConfigError(f"there is no setting {setting.name!r}; {hint}")
+    value = _converted(setting, wanted)
+    complaint = _range_complaint(setting.name, value)
+    if complaint is not None:
+        raise ConfigError(complaint)
+    return value
+
+
+def _converted(setting: Setting, wanted: type) -> object:
+    name, value = setting.name, setting.value
+    if wanted is int and isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigError(f"{name} = {value!r}: must be a whole number") from None
+    if wanted is Path and isinstance(value, str | Path) and str(value):
+        return setting.base / Path(value).expanduser()
+    if type(value) is not wanted:
+        raise ConfigError(f"{name} = {value!r}: must be {_CALLED[wanted]}")
+    return value
+
+
+def _range_complaint(name: str, value: object) -> str | None:
+    if name in _CHOICES and value not in _CHOICES[name]:
+        return f"{name} = {value!r}: must be one of {', '.join(_CHOICES[name])}"
+    least, most = _RANGES.get(name, (None, None))
+    if least is None or most is None or not isinstance(value, int):
+        return None
+    if value < least:
+        return f"{name} = {value}: must be at least {least}"
+    if value > most:
+        return f"{name} = {value}: must be at most {most}"
+    return None
+
+
+def _value_of(config: Config, name: str) -> object:
+    head, _, rest = name.partition(".")
+    value = getattr(config, head)
+    return getattr(value, rest) if rest else value
+
+
+def _joined(complaints: list[str]) -> str:
+    if len(complaints) == 1:
+        return complaints[0]
+    lines = "\n".join(f"  {one}" for one in complaints)
+    return f"{len(complaints)} settings cannot be used:\n{lines}"
+
+
+def _type_of(kind: object) -> type:
+    assert isinstance(kind, type), f"{kind} is a type, not the text of one"
+    return kind
+
+
+_CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}
+_HUGE: Final = 1 << 62
+_TABLES: Final[dict[str, type[Any]]] = {
+    "limits": Limits,
+    "gateway": GatewayConfig,
+    "view": ViewConfig,
+    "history": HistoryConfig,
+}
+_TYPES: Final = {
+    **{
+        one.name: _type_of(one.type)
+        for one in dataclasses.fields(Config)
+        if one.name not in _TABLES
+    },
+    **{
+        f"{name}.{one.name}": _type_of(one.type)
+        for name, table in _TABLES.items()
+        for one in dataclasses.fields(table)
+    },
+}
+_CHOICES: Final = {"log_format": logs.FORMS, "log_level": logs.LEVELS}
+_RANGES: Final = {
+    "cores": (1, 1_024),
+    "partitions": (0, 1_024),  # a partition owns at least one bucket
+    "epoch_records_max": (1, _HUGE),
+    "epoch_bytes_max": (1, _HUGE),
+    "epoch_output_bytes_max": (64, _HUGE),
+    "small_epoch": (0, _HUGE),
+    "poll_ms": (1, 60_000),
+    "record_bytes_max": (1_024, 1 << 30),
+    "retention_s": (0, _HUGE),
+    "stuck_s": (1, _HUGE),
+    "driver_memory_mb": (256, _HUGE),
+    "limits.time_ms": (1, _HUGE),
+    "limits.memory_bytes": (1 << 20, _HUGE),
+    "limits.depth": (50, 100_000),
+    "limits.reply_bytes": (64, _HUGE),
+    "limits.state_bytes": (64, _HUGE),
+    "limits.output_bytes": (64, _HUGE),
+    "limits.entities": (1, _HUGE),
+    "gateway.port": (0, 65_535),
+    "gateway.processes": (1, 64),
+    "gateway.body_bytes_max": (1_024, 1 << 30),
+    "gateway.header_bytes_max": (8_192, 1 << 20),
+    "gateway.depth_max": (4, 512),
+    "gateway.key_bytes_max": (16, 64 << 10),
+    "gateway.waiting_max": (1, _HUGE),
+    "gateway.lag_max": (1, _HUGE),
+    "gateway.reply_timeout_ms": (1, _HUGE),
+    "gateway.receive_timeout_ms": (1, _HUGE),
+    "gateway.drain_ms": (0, _HUGE),
+    "gateway.open": (0, 1),
+    "view.memory_mb": (64, _HUGE),
+    "view.threads": (1, 1_024),
+    "view.time_ms": (1, _HUGE),
+    "view.rows_max": (1, _HUGE),
+    "view.requests_max": (0, _HUGE),
+    "history.snapshot_epochs": (0, _HUGE),
+    "history.snapshot_s": (0, _HUGE),
+    "history.snapshot_requests": (0, _HUGE),
+    "history.snapshots_max": (2, 1_000),
+    "history.keep_epochs": (0, _HUGE),
+    "history.keep_s": (0, _HUGE),
+    "history.keep_mb": (0, _HUGE),
+    "history.merge_epochs": (2, 100_000),
+    "history.grace_s": (0, _HUGE),
+    "history.nice": (0, 19),
+}

@@ -1,0 +1,158 @@
+"""Limits on a running handler: time, memory and depth, without a cost for each transaction.
+
+One timer ticks for a whole run of transactions; a handler that is still the same after enough
+ticks is interrupted. A handler that never returns to the interpreter (a loop in C) cannot be
+interrupted: then the kernel ends the process, and who supervises it (Spark) starts another. Ticks
+are seen by a running process only, and what ends it is processor time, so a process that was
+stopped accuses nobody when it wakes up. What waits in C for ever is left to the watchdog of the
+Spark runtime.
+"""
+
+import faulthandler
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import Final, Self, TypeVar
+
+from penstock.engine.execute import Executor, Limits
+from penstock.engine.failure import Interrupted
+from penstock.process.tampering import ProcessSettings, refuse_changes
+
+T = TypeVar("T")
+
+TICKS: Final = 4
+RENEW_EVERY: Final = 32
+"""Transactions between two looks at the memory that the process has by now."""
+
+CHECK_EVERY: Final = 256
+"""Transactions between two looks at all names that a handler may have replaced."""
+
+STUCK: Final = 3
+"""A handler that cannot be interrupted ends the process after this many times its limit of
+processor time."""
+
+
+class TamperedWith(RuntimeError):
+    """Names were replaced while several transactions ran; none of them counts."""
+
+
+class Guard:
+    """Holds an executor's transactions to their limits while the block runs.
+
+    Looking whether a handler has replaced names of Python or Penstock costs half of a small
+    transaction. So `batched` looks once for many transactions; where it finds something, it does not
+    know which of them have run with the wrong names, and raises. Their runner divides them, and runs
+    them again.
+
+    Time limits need the main thread (signals go there); in other threads depth alone is limited.
+    Memory is limited as growth of the process's private data, so mapped stores do not count.
+    """
+
+    def __init__(self, executor: Executor, limits: Limits, *, batched: bool = False) -> None:
+        self._executor = executor
+        self._limits = limits
+        self._batched = batched
+        self._unchecked = 0  # transactions since built-in names were looked at
+        self._seen = -1
+        self._strikes = 0
+        self._timed = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        refuse_changes()
+        self._executor.isolation.begin()
+        if self._timed:
+            self._process = ProcessSettings()
+            self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
+            self._limit_memory()
+            self._handler_before = signal.signal(signal.SIGALRM, self._tick)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._stop)
+            self._tick_s = self._limits.time_ms / 1_000 / TICKS
+            self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
+            if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
+                faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
+            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
+            self._timer_before = signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            faulthandler.unregister(signal.SIGPROF)
+            signal.signal(signal.SIGALRM, self._handler_before)
+            if signal.getsignal(signal.SIGINT) == self._stop:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
+            resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
+            self._process.restore()
+        changed = self._executor.isolation.end()
+        if kind is None:
+            self._check(changed=changed)
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield what is to be run, so that no transaction pays for the memory of those before it."""
+        for index, item in enumerate(items):
+            everywhere = index % CHECK_EVERY == 0
+            if everywhere or not self._batched:
+                names = self._executor.isolation.restore_names(everywhere=everywhere)
+                self._check(changed=names)
+            if index % RENEW_EVERY == 0:
+                self._executor.isolation.collect()
+                if self._timed:
+                    self._renew()
+            self._unchecked += 1
+            yield item
+
+    def _check(self, *, changed: bool) -> None:
+        if changed and self._unchecked > 1:
+            raise TamperedWith("a handler has replaced a name of Python or of Penstock")
+        self._unchecked = 0
+
+    def _renew(self) -> None:
+        """Put back what handlers may have switched off, and look at what the process has by now."""
+        self._limit_memory()
+        if signal.getsignal(signal.SIGALRM) != self._tick:
+            signal.signal(signal.SIGALRM, self._tick)
+        if not signal.getitimer(signal.ITIMER_REAL)[1]:
+            signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+
+    def _limit_memory(self) -> None:
+        soft, hard = _data_bytes() + self._limits.memory_bytes, self._memory_before[1]
+        if hard != resource.RLIM_INFINITY:
+            soft = min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        """End the process as Ctrl-C does; a `KeyboardInterrupt` of a handler's own is an outcome."""
+        self._executor.stopped = self._executor.running
+        raise KeyboardInterrupt
+
+    def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+        executor = self._executor
+        if not executor.running or executor.runs != self._seen:
+            self._seen = executor.runs
+            self._strikes = 0
+            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
+            return
+        self._strikes += 1
+        if self._strikes >= TICKS:
+            executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"
+            raise Interrupted(executor.interrupted)
+
+
+def _data_bytes() -> int:
+    """Return the bytes of private data that this process has, 0 where that cannot be read."""
+    try:
+        with open("/proc/self/statm") as statm:  # noqa: PTH123 -- no path object on a hot path
+            return int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:
+        return resource.RLIM_INFINITY // 4 if resource.RLIM_INFINITY > 0 else 1 << 40

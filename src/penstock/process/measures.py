@@ -1,0 +1,128 @@
+"""Metrics of all processes of one application, added up when somebody asks.
+
+Every process writes its numbers into files of its own below `DATA/run/metrics` (the multiprocess
+mode of `prometheus_client`), and whichever gateway is scraped answers for all of them; so it does
+not matter which one a scrape reaches, and what a killed process has counted is not lost.
+
+Labels are few by construction: kinds of routes, classes of statuses, phases; never keys or ids.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from penstock.process.presence import FOLDER
+from penstock.process.report import REST, EpochReport, took_ms
+
+DIRECTORY: Final = "metrics"
+VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable by which `prometheus_client` is told where; children inherit it."""
+
+LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75)
+LATENCY_S_LONG: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+APPEND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+EPOCH_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+RECORDS: Final = (1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+ROUNDS: Final = (1, 2, 3, 4, 6, 10)
+
+_LATER_ROUND: Final = re.compile(r"round(?:[4-9]|\d\d+)")
+_LIVE: Final = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
+
+
+def clear(data: Path) -> None:
+    """Forget what former processes have counted; for who is about to start all of them."""
+    shutil.rmtree(data / FOLDER / DIRECTORY, ignore_errors=True)
+
+
+def measure_into(data: Path) -> Path:
+    """Have this process's metrics written below a data directory, and return where they are.
+
+    A process serves one application: what is made after the first call is written there. Where the
+    environment names another directory already, that one is used.
+    """
+    default = data.absolute() / FOLDER / DIRECTORY
+    path = Path(os.environ.setdefault(VARIABLE, str(default)))
+    path.mkdir(parents=True, exist_ok=True)
+    from prometheus_client import values  # noqa: PLC0415 -- reads the variable
+
+    if values.ValueClass is values.MutexValue:
+        # An application that counts something itself has imported it before the variable was there.
+        values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+    return path
+
+
+def forget_dead(path: Path) -> None:
+    """Drop what ended processes said of that moment; what they have counted stays."""
+    for file in path.glob("gauge_live*.db"):
+        found = _LIVE.fullmatch(file.name)
+        if found is not None and not psutil.pid_exists(int(found[1])):
+            file.unlink(missing_ok=True)
+
+
+class DriverMeasures:
+    """What a driver counts: one call of `take` for each epoch."""
+
+    def __init__(self, data: Path) -> None:
+        """Write below a data directory; one for each process."""
+        measure_into(data)
+        from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415
+
+        registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "penstock_epoch_seconds",
+            "Time that an epoch took in the driver, from its records to its commit.",
+            buckets=EPOCH_S,
+            registry=registry,
+        )
+        self._phases = Histogram(
+            "penstock_epoch_phase_seconds",
+            "Time of one phase of an epoch: read, apply, round1 … round4 (and later), validate, "
+            "write, commit.",
+            ["phase"],
+            buckets=EPOCH_S,
+            registry=registry,
+        )
+        self._records = Histogram(
+            "penstock_epoch_records",
+            "Requests that an epoch processed.",
+            buckets=RECORDS,
+            registry=registry,
+        )
+        self._rounds = Histogram(
+            "penstock_epoch_rounds",
+            "How often tasks executed in an epoch; 1 where nothing was in conflict.",
+            buckets=ROUNDS,
+            registry=registry,
+        )
+        self._reran = Counter(
+            "penstock_reran_total",
+            "Transactions that ran more than once because of a conflict between tasks.",
+            registry=registry,
+        )
+        self._aborts = Counter(
+            "penstock_aborts_total",
+            "Transactions that were undone because their handler raised.",
+            registry=registry,
+        )
+        self._incidents = Counter(
+            "penstock_incidents_total",
+            "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",
+            registry=registry,
+        )
+
+    def take(self, report: EpochReport) -> None:
+        """Count a committed epoch."""
+        self._seconds.observe(took_ms(report.phases_ms) / 1_000)
+        for phase, milliseconds in report.phases_ms.items():
+            if phase != REST:
+                label = _LATER_ROUND.sub("round4", phase)
+                self._phases.labels(label).observe(milliseconds / 1_000)
+        self._records.observe(report.records)
+        self._rounds.observe(report.rounds)
+        self._reran.inc(report.reran)
+        self._aborts.inc(report.aborts)
+        self._incidents.inc(report.incidents)

@@ -1,0 +1,112 @@
+"""Presence: which processes of an application run on a data directory, for as long as they do.
+
+Each process says so in a file of its own, `run/<role>-<pid>.json`. That is a hint for people and
+for other processes, never a lock: a second driver is refused by `driver.lock` and fenced by the
+journal. What a killed process left behind is recognised, because a process id comes with the time
+at which the process started.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import psutil
+
+from penstock.errors import ConfigError
+from penstock.process import data_directory
+
+FOLDER: Final = "run"
+ROLES: Final = ("supervisor", "driver", "view", "gateway")
+SINGLE: Final = frozenset({"supervisor", "driver"})
+"""Roles that one process at a time has."""
+
+_SAME_START_S: Final = 1.0
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """One process of an application.
+
+    Attributes:
+        pid: The process.
+        role: What it is for; one of `ROLES`.
+        app: The application as the command line named it.
+        started_s: When the process started, seconds since the Unix epoch.
+        details: What others must know of it, such as a gateway's `url`.
+    """
+
+    pid: int
+    role: str
+    app: str
+    started_s: float
+    details: dict[str, str | int] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process still runs."""
+        try:
+            process = psutil.Process(self.pid)
+            started_s: float = process.create_time()
+            ended = process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+        return not ended and abs(started_s - self.started_s) < _SAME_START_S
+
+
+def find(data: Path, role: str) -> list[Presence]:
+    """Return the processes of a role that run on a data directory now, the oldest first."""
+    found = (_read(path) for path in (data / FOLDER).glob(f"{role}-*.json"))
+    alive = [one for one in found if one is not None and one.alive]
+    return sorted(alive, key=lambda one: (one.started_s, one.pid))
+
+
+def refuse_second(data: Path, role: str) -> None:
+    """Check that no other process has a role that one at a time has.
+
+    Raises:
+        ConfigError: One has; names it.
+    """
+    for other in find(data, role) if role in SINGLE else ():
+        raise ConfigError(
+            f"process {other.pid} runs {other.app} in {data} already (as its {role}); "
+            "stop it, or give --data"
+        )
+
+
+@contextmanager
+def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[None]:
+    """Say that this process has a role, until the block ends; remove what dead ones left.
+
+    Raises:
+        ConfigError: Another process has the role, and one at a time may.
+    """
+    refuse_second(data, role)
+    folder = data / FOLDER
+    data_directory.create(data)
+    folder.mkdir(exist_ok=True)
+    _remove_dead(folder)
+    mine = Presence(os.getpid(), role, app, psutil.Process().create_time(), details)
+    path = folder / f"{role}-{mine.pid}.json"
+    written = path.with_suffix(".new")
+    written.write_bytes(msgspec.json.encode(mine))
+    written.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _remove_dead(folder: Path) -> None:
+    for path in folder.glob("*-*.json"):
+        found = _read(path)
+        if found is None or not found.alive:
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Presence | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Presence)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,60 @@
+"""What a runtime says of each epoch: for progress displays, benchmarks and tests."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.base.ids import Epoch
+from penstock.engine.calls import Sample, estimate
+
+_log = logging.getLogger(__name__)
+
+REST: Final = "rest"
+"""The time between two epochs, which is no phase of the one that it is told with."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """One committed epoch.
+
+    Attributes:
+        epoch: Its number.
+        records: Requests that it processed.
+        aborts: Those that were undone.
+        rounds: How often tasks executed; 1 where nothing was in conflict.
+        reran: Transactions that ran more than once.
+        tasks: Tasks of the first round.
+        phases_ms: Milliseconds in the driver, in order: `rest` (since the epoch before: waiting for
+            requests, and Spark's own bookkeeping), `read`, `apply` (until the stores had taken the
+            epoch before), `round1`, `validate`, `round2` …, `write`, `commit`.
+        calls: How often who called whom, `Order.checkout>Item.subtract`; nothing stands before the
+            `>` where the call came from outside.
+        incidents: Requests that stopped their epoch and were set aside (`process.incidents`).
+    """
+
+    epoch: Epoch
+    records: int
+    aborts: int
+    rounds: int
+    reran: int
+    tasks: int
+    phases_ms: dict[str, float]
+    calls: Mapping[str, int] = field(default_factory=dict)
+    incidents: int = 0
+
+
+def calls_of(
+    roots: Sequence[Mapping[str, int]], samples: Sequence[Mapping[str, Sample]]
+) -> Mapping[str, int]:
+    """Return who called whom (`estimate`); nothing where that fails: statistics stop no epoch."""
+    try:
+        return estimate(roots, samples)
+    except Exception:  # noqa: BLE001 -- the epoch is committed already
+        _log.exception("statistics of calls are dropped")
+        return {}
+
+
+def took_ms(phases_ms: Mapping[str, float]) -> float:
+    """Return how long an epoch took, from its first look at the log to its commit."""
+    return sum(value for name, value in phases_ms.items() if name != REST)

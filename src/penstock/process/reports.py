@@ -1,0 +1,154 @@
+"""Reports of epochs on disk: what the driver says of itself, for displays in other processes.
+
+The driver appends one JSON line for each epoch to `run/epochs.jsonl`; at 8 MB that becomes
+`epochs.jsonl.1`, whose predecessor is dropped. Nothing depends on these files: a report that cannot
+be written is lost with a warning, and a torn line is passed over. What is true is in the journal.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import Epoch
+from penstock.process.presence import FOLDER
+from penstock.process.report import EpochReport
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "epochs.jsonl"
+BYTES_MAX: Final = 8 << 20
+_BLOCK: Final = 64 << 10
+
+
+class StoredReport(msgspec.Struct, frozen=True):
+    """One committed epoch; see `EpochReport` for what both have.
+
+    Attributes:
+        time_us: When it was committed, microseconds since the Unix epoch.
+    """
+
+    epoch: Epoch
+    time_us: int
+    records: int
+    aborts: int
+    rounds: int
+    reran: int
+    tasks: int
+    phases_ms: dict[str, float]
+    calls: dict[str, int] = {}
+    incidents: int = 0
+
+
+class ReportWriter:
+    """Appends reports; for one process at a time. A runtime calls `take` after each commit."""
+
+    def __init__(self, data: Path, bytes_max: int = BYTES_MAX) -> None:
+        """Write below a data directory, in files of about `bytes_max` bytes."""
+        self._path = data / FOLDER / FILE_NAME
+        self._bytes_max = bytes_max
+        self._failed = False
+
+    def take(self, report: EpochReport) -> None:
+        """Append a report; a disk that takes none costs the report and nothing else."""
+        stored = StoredReport(
+            epoch=report.epoch,
+            time_us=time.time_ns() // 1_000,
+            records=report.records,
+            aborts=report.aborts,
+            rounds=report.rounds,
+            reran=report.reran,
+            tasks=report.tasks,
+            phases_ms={name: round(value, 3) for name, value in report.phases_ms.items()},
+            calls=dict(report.calls),
+            incidents=report.incidents,
+        )
+        try:
+            self._append(msgspec.json.encode(stored))
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                _log.warning("reports of epochs are not written", extra={"cause": str(error)})
+            self._failed = True
+
+    def _append(self, line: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            # The newline in front parts the line from one that a crash or a full disk has torn.
+            file.write(b"\n" + line + b"\n")
+            size = file.tell()
+        if size >= self._bytes_max:
+            self._path.replace(_older(self._path))
+
+
+class ReportReader:
+    """Reads the newest reports; each call costs what it returns, however long the files are."""
+
+    def __init__(self, data: Path) -> None:
+        """Read below a data directory; it need not exist yet."""
+        self._path = data / FOLDER / FILE_NAME
+
+    def after(self, epoch: Epoch) -> list[StoredReport]:
+        """Return the reports of later epochs that are still held, in order."""
+        return self._wanted(lambda one: one.epoch > epoch)
+
+    def since(self, time_us: int) -> list[StoredReport]:
+        """Return the reports of epochs committed at a time or later, in order."""
+        return self._wanted(lambda one: one.time_us >= time_us)
+
+    def newest(self) -> StoredReport | None:
+        """Return the newest report; None where there is none."""
+        for line in self._lines():
+            with contextlib.suppress(msgspec.DecodeError):
+                return msgspec.json.decode(line, type=StoredReport)
+        return None
+
+    def _wanted(self, wanted: Callable[[StoredReport], bool]) -> list[StoredReport]:
+        """Read backwards while reports are wanted and epochs fall.
+
+        They rise where a rotation lets a file be read twice, or where the journal was begun anew.
+        """
+        found: list[StoredReport] = []
+        for line in self._lines():
+            try:
+                one = msgspec.json.decode(line, type=StoredReport)
+            except msgspec.DecodeError:
+                continue
+            if not wanted(one) or (found and one.epoch >= found[-1].epoch):
+                break
+            found.append(one)
+        found.reverse()
+        return found
+
+    def _lines(self) -> Iterator[bytes]:
+        yield from _backwards(self._path)
+        yield from _backwards(_older(self._path))
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
+
+
+def _backwards(path: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a file, the last one first."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        at = file.seek(0, os.SEEK_END)
+        rest = b""  # begins in a block that is still to be read
+        while at > 0:
+            size = min(_BLOCK, at)
+            at -= size
+            file.seek(at)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            yield from (line for line in reversed(lines) if line)
+            rest = first
+        if rest:
+            yield rest

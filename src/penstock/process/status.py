@@ -1,0 +1,94 @@
+"""How an application stands: newest epoch, what the log took, lag and rate.
+
+Read from its data directory: whoever may read that can ask. The driver is not disturbed, and need
+not run. Nothing is created.
+"""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.journal.api import Journal
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.log.api import Log
+from penstock.log.sqlite import SqliteLog
+from penstock.process.report import took_ms
+from penstock.process.reports import ReportReader
+
+RATE_OVER_S: Final = 5.0
+"""Over how many seconds the rate is taken, where nobody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Figures of one moment.
+
+    Attributes:
+        epoch: The newest committed one; -1 before the first.
+        accepted: How many requests were ever appended to the log.
+        answered: Those whose epoch is committed.
+        requests_per_s: What epochs of the last seconds have processed.
+        epoch_ms: What the newest epoch took; None where no driver has ever said.
+    """
+
+    epoch: Epoch = BEFORE_FIRST
+    accepted: int = 0
+    answered: int = 0
+    requests_per_s: float = 0.0
+    epoch_ms: float | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many requests wait for their epoch."""
+        return self.accepted - self.answered
+
+    def __str__(self) -> str:
+        epoch = "-" if self.epoch == BEFORE_FIRST else str(self.epoch)
+        took = "-" if self.epoch_ms is None else f"{self.epoch_ms:.0f}"
+        return (
+            f"epoch {epoch}  {self.requests_per_s:,.0f} requests/s  lag {self.lag:,}  "
+            f"last epoch {took} ms"
+        )
+
+
+def standing_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> Standing:
+    """Return how the application of a data directory stands; nothing, where it was never run.
+
+    Log and journal are opened for this look, about 1.5 ms, so that a directory that was removed and
+    begun anew is seen as it is.
+
+    Raises:
+        OperationalError: Log or journal cannot be read.
+        IntegrityError: They are damaged.
+    """
+    log_path, journal_path = data / "log.sqlite", data / "journal"
+    if not log_path.exists() or app_of(journal_path) is None:  # opening them would make them
+        return Standing()
+    with (
+        closing(SqliteLog(log_path)) as log,
+        closing(DeltaJournal(journal_path, app)) as journal,
+    ):
+        return standing_of(data, log, journal, over_s)
+
+
+def standing_of(data: Path, log: Log, journal: Journal, over_s: float = RATE_OVER_S) -> Standing:
+    """Return how an application stands whose log and journal are open; raises as `standing_in`.
+
+    The journal is read first: what it has processed is in the log for certain.
+    """
+    last = journal.last()
+    ends = {one: log.end(one) for one in log.partitions}
+    positions = {} if last is None else last.positions
+    reader = ReportReader(data)
+    recent = reader.since(time.time_ns() // 1_000 - int(over_s * 1e6))
+    newest = recent[-1] if recent else reader.newest()
+    return Standing(
+        epoch=BEFORE_FIRST if last is None else last.epoch,
+        accepted=sum(ends.values()),
+        answered=sum(positions.get(one, Lsn(0)) for one in ends),
+        requests_per_s=sum(one.records for one in recent) / over_s,
+        epoch_ms=None if newest is None else took_ms(newest.phases_ms),
+    )

@@ -1,0 +1,218 @@
+"""Upkeep: snapshots, merging and forgetting, in a process that gives way to all others.
+
+    python -m penstock.retention.maintenance < work > done
+
+It reads and writes files only, so it may run beside a driver, and beside none. One process at a
+time does it for a data directory. Promises that whatever it is killed in the middle of, nothing
+that is needed is lost and the next run goes on. What stays and why is written to `run/upkeep.json`.
+"""
+
+import dataclasses
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.errors import Corrupt, PenstockError
+from penstock.files import durable
+from penstock.journal.api import KEEP, Journal, Keep, Reached
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.process import logs
+from penstock.process.config import Config
+from penstock.process.fault import Fault
+from penstock.process.loading import load_app
+from penstock.process.presence import FOLDER as RUN
+from penstock.process.stores import open_journal
+from penstock.retention import retention
+from penstock.retention.leases import Hold
+from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
+from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.snapshotting import Slice, Written, alone, remove, take, write_slices
+
+_log = logging.getLogger(__name__)
+
+REPORT: Final = "upkeep.json"
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a process is to do.
+
+    Attributes:
+        spec: The application, as on the command line.
+        config: Its settings.
+        snapshot: Whether to take a snapshot first.
+    """
+
+    spec: str
+    config: Config
+    snapshot: bool
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What was done, and how history stands afterwards.
+
+    Attributes:
+        time_us: When it ended, microseconds since the Unix epoch.
+        snapshot: The epoch of the newest snapshot; -1 without one.
+        rows: Entities in it.
+        snapshots: Of which epochs there are snapshots.
+        merged: Epochs that were merged this time.
+        first: The oldest epoch that the journal holds.
+        wanted: The oldest epoch that the settings want to keep.
+        holders: Who needs older ones, and from which epoch on.
+        log_start: The oldest record in the log.
+        spent_s: How long it took.
+        failure: Why it broke off, where it did.
+    """
+
+    time_us: int = 0
+    snapshot: Epoch = BEFORE_FIRST
+    rows: int = 0
+    snapshots: list[Epoch] = []
+    merged: int = 0
+    first: Epoch = Epoch(0)
+    wanted: Epoch = Epoch(0)
+    holders: list[Hold] = []
+    log_start: Lsn = Lsn(0)
+    spent_s: float = 0.0
+    failure: str | None = None
+
+
+def work_of(spec: str, config: Config, *, snapshot: bool) -> bytes:
+    """Return what a process is to be told."""
+    absolute = dataclasses.replace(config, data=config.data.absolute())
+    return msgspec.json.encode(Work(spec, absolute, snapshot), enc_hook=str)
+
+
+def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Done:
+    """Take a snapshot if asked to, merge, forget, and report; `wait` for who does it already.
+
+    Raises:
+        PenstockError: The disk is full, or something is damaged; what was done until then counts.
+    """
+    began = time.perf_counter()
+    reached: Reached = Fault(config.fault).reached
+    with closing(open_journal(config.data, app)) as journal:
+        snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
+        with alone(snapshots, wait=wait) as mine:
+            if not mine:
+                return last_report(config.data) or Done()
+            if snapshot:
+                _take_all(app, journal, snapshots, reached)
+            merged = journal.compact(keep_of(config), reached)
+            verdict = _forget(config, journal, snapshots, reached)
+            log_start = _truncate(config, journal, reached)
+            newest = snapshots.newest()
+            done = Done(
+                time_us=time.time_ns() // 1_000,
+                snapshot=BEFORE_FIRST if newest is None else newest.epoch,
+                rows=0 if newest is None else newest.rows,
+                snapshots=snapshots.epochs(),
+                merged=merged.epochs,
+                first=journal.first(),
+                wanted=verdict.wanted,
+                holders=list(verdict.holders),
+                log_start=log_start,
+                spent_s=time.perf_counter() - began,
+            )
+        with durable.storage("report on upkeep"):
+            (config.data / RUN).mkdir(exist_ok=True)
+            durable.replace(config.data / RUN / REPORT, msgspec.json.encode(done))
+        return done
+
+
+def keep_of(config: Config) -> Keep:
+    """Return how the journal is compacted."""
+    history = config.history
+    return KEEP._replace(epochs=history.merge_epochs, grace_s=history.grace_s)
+
+
+def last_report(data: Path) -> Done | None:
+    """Return what was reported last; None where nothing (readable) was."""
+    try:
+        return msgspec.json.decode((data / RUN / REPORT).read_bytes(), type=Done)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: Reached) -> None:
+    """Take snapshots until the newest epoch has one; a damaged one is set aside."""
+    last = journal.last()
+    if last is None:
+        return
+
+    def run(slices: Sequence[Slice]) -> Written:
+        return write_slices(app, journal, snapshots, slices, reached)
+
+    while True:
+        base = snapshots.newest()
+        try:
+            if take(app, journal, snapshots, last.epoch, run, reached) is None:
+                return
+        except Corrupt as error:
+            if base is None or snapshots.whole(base):
+                raise
+            _log.warning("a damaged snapshot is set aside", extra={"cause": str(error)})
+            snapshots.set_aside(base.epoch)
+
+
+def _forget(
+    config: Config, journal: Journal, snapshots: Snapshots, reached: Reached
+) -> retention.Verdict:
+    """Remove old epochs as far as nobody needs them, and snapshots of which there are too many."""
+    verdict = retention.judge(config, journal, snapshots, time.time_ns() // 1_000)
+    if verdict.base is not None:
+        journal.forget(Epoch(verdict.base + 1), reached)
+    most = config.history.snapshots_max
+    remove(snapshots, retention.surplus(snapshots.epochs(), most, journal.first()))
+    reached("snapshots-thinned")
+    return verdict
+
+
+def _truncate(config: Config, journal: Journal, reached: Reached) -> Lsn:
+    """Forget the log's records of merged epochs, which no crash can unmake; return its start."""
+    path = config.data / "log.sqlite"
+    if not path.exists():
+        return Lsn(0)
+    log = SqliteLog(path, record_bytes_max=config.record_bytes_max, retention_s=config.retention_s)
+    with closing(log):
+        for commit in journal.commits(Epoch(journal.merged() - 1), journal.merged()):
+            for partition, position in commit.positions.items():
+                log.truncate(position, partition)
+        reached("log-truncated")
+        return log.start()
+
+
+def main() -> None:
+    """Do the work on standard input, and say on standard output what was done."""
+    answer_to = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what user code prints while it is loaded
+    work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work, dec_hook=_of_text)
+    config = work.config
+    logs.configure("upkeep", config.log_format, config.log_level)
+    pa.set_cpu_count(1)  # it takes its time, on one core
+    try:
+        done = tend(load_app(work.spec), config, snapshot=work.snapshot)
+    except PenstockError as error:
+        _log.exception("upkeep broke off")
+        done = Done(failure=f"{error.code}: {error}")
+    with answer_to:
+        answer_to.write(msgspec.json.encode(done))
+
+
+def _of_text(kind: type, value: object) -> object:
+    assert kind is Path, f"{kind} has no text"
+    return Path(str(value))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Annotations: which column of SQL shows the values of which annotation.
+
+| annotation | SQL | remarks |
+|---|---|---|
+| int | BIGINT | HUGEINT once a value of the class needs it |
+| float, bool, str, bytes, date, time | DOUBLE, BOOLEAN, VARCHAR, BLOB, DATE, TIME | |
+| datetime | TIMESTAMP WITH TIME ZONE | an instant |
+| timedelta | INTERVAL | VARCHAR (`-71:59:59.5`) once a value needs it, of 292 years |
+| Decimal | DECIMAL(38,12) | exact; VARCHAR once a value does not fit, as `Infinity` does not |
+| UUID | UUID | |
+| Enum, Literal | BIGINT or VARCHAR | the value; JSON text where values are of several types |
+| a reference | the type of the other's key | |
+| list, tuple[T, ...] | T[] | |
+| set, frozenset | T[] | sorted where the attribute itself is the set |
+| tuple[A, B] | STRUCT(_1 A, _2 B) | |
+| dict[K, V] | MAP(K, V) | K is a scalar or a reference |
+| any other dict[K, V] | STRUCT(key K, value V)[] | K may be None, or has parts |
+| a dataclass | STRUCT | JSON text where it holds itself, or has thousands of parts |
+| T or None | T | nullable, as all columns are |
+| anything else, or deeper than 10 levels | VARCHAR | JSON text |
+
+A class of which one value did not fit is *wide*: all its columns have the wider types from then on. A
+value that does not even fit those is NULL, and the row says why (`snapshots.table`).
+"""
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from penstock.base.schema import is_record, reference_type
+from penstock.snapshots.column import (
+    Column,
+    Interval,
+    Json,
+    Lists,
+    Maps,
+    Pairs,
+    Reference,
+    Scalar,
+    Structs,
+    distinct,
+)
+from penstock.snapshots.text import decimal_text, duration_text
+
+LONGEST: Final = 10_000
+"""Characters of a dataclass's type: those that know each other multiply."""
+
+DEEPEST: Final = 10
+"""Levels of lists, dictionaries, tuples and dataclasses that have types; Arrow ends at 64."""
+
+
+def column_of(annotation: Any, *, wide: bool, inside: tuple[Any, ...] = ()) -> Column:
+    """Return the column for an annotation; `inside` has the annotations around it."""
+    reference = reference_type(annotation)
+    if reference is not None:
+        key_annotation = reference.key_annotation  # type: ignore[attr-defined]
+        return Reference(column_of(key_annotation, wide=wide), key_annotation)
+    if isinstance(annotation, type) and typing.get_origin(annotation) is None:
+        return _plain(annotation, wide, inside)
+    return _nested(annotation, wide, inside)
+
+
+def _plain(annotation: type, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+    if annotation in _SCALARS:
+        return _SCALARS[annotation](wide)
+    if is_record(annotation):
+        return _dataclass(annotation, wide, inside)
+    if issubclass(annotation, enum.Enum):
+        return _choice([one.value for one in annotation], wide)
+    return Json()
+
+
+def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+    def column(inner: Any) -> Column:
+        return column_of(inner, wide=wide, inside=(*inside, annotation))
+
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if len(inside) >= DEEPEST and origin is not typing.Literal:
+        return Json()
+    match origin:
+        case typing.Literal:
+            found = _choice(arguments, wide)
+        case typing.Union | types.UnionType:
+            members = [one for one in arguments if one is not type(None)]
+            alone = len(members) == 1
+            found = column_of(members[0], wide=wide, inside=inside) if alone else Json()
+        case _ if origin in (list, set, frozenset) or arguments[1:] == (Ellipsis,):
+            found = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
+        case _ if origin is tuple and arguments:
+            named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
+            found = Structs(named, named=False)
+        case _ if origin is dict:
+            key, value = column(arguments[0]), column(arguments[1])
+            plain = isinstance(key, Scalar | Reference) and not _may_be_none(arguments[0])
+            found = Maps(key, value) if plain else Pairs(key, value)
+        case _:
+            found = Json()
+    return found
+
+
+def _dataclass(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+    fields = dataclasses.fields(annotation)
+    names = [one.name for one in fields]
+    if annotation in inside or not fields or distinct(names) != names or len(inside) >= DEEPEST:
+        return Json()
+    hints = typing.get_type_hints(annotation)
+    inner = (*inside, annotation)
+    found = Structs(
+        [(name, column_of(hints[name], wide=wide, inside=inner)) for name in names], named=True
+    )
+    return found if len(found.sql) <= LONGEST else Json()
+
+
+def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- passed on
+    kinds = {type(one) for one in values if one is not None}
+    if len(kinds) == 1 and kinds <= {int, str}:
+        return _SCALARS[kinds.pop()](wide)
+    return Json()
+
+
+def _may_be_none(annotation: Any) -> bool:
+    """Say whether a dictionary's key of this type can be None."""
+    arguments = typing.get_args(annotation)
+    return annotation is type(None) or type(None) in arguments or None in arguments
+
+
+def _instants(values: Sequence[Any]) -> Sequence[Any]:
+    return [
+        one.replace(tzinfo=UTC) if one is not None and one.tzinfo is None else one for one in values
+    ]
+
+
+def _texts(text: Callable[[Any], str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    return lambda values: [None if one is None else text(one) for one in values]
+
+
+def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on
+    if wide:
+        return Scalar("HUGEINT", pa.decimal128(38, 0), int, cast=True)
+    return Scalar("BIGINT", pa.int64(), int)
+
+
+def _exact(wide: bool) -> Column:  # noqa: FBT001 -- passed on
+    if wide:
+        return Scalar("VARCHAR", pa.string(), Decimal, prepare=_texts(decimal_text))
+    return Scalar("DECIMAL(38,12)", pa.decimal128(38, 12), Decimal)
+
+
+def _duration(wide: bool) -> Column:  # noqa: FBT001 -- passed on
+    if wide:
+        return Scalar("VARCHAR", pa.string(), timedelta, prepare=_texts(duration_text))
+    return Interval()
+
+
+def _always(*arguments: Any, **options: Any) -> Callable[[bool], Column]:
+    return lambda _wide: Scalar(*arguments, **options)
+
+
+_SCALARS: Final[dict[type, Callable[[bool], Column]]] = {
+    int: _integer,
+    Decimal: _exact,
+    timedelta: _duration,
+    float: _always("DOUBLE", pa.float64(), float),
+    bool: _always("BOOLEAN", pa.bool_(), bool),
+    str: _always("VARCHAR", pa.string(), str),
+    bytes: _always("BLOB", pa.binary(), bytes),
+    date: _always("DATE", pa.date32(), date),
+    time: _always("TIME", pa.time64("us"), time),
+    datetime: _always(
+        "TIMESTAMP WITH TIME ZONE", pa.timestamp("us", "UTC"), datetime, prepare=_instants
+    ),
+    UUID: _always("UUID", pa.string(), str, cast=True, prepare=_texts(str)),
+}

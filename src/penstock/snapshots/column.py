@@ -1,0 +1,272 @@
+"""Columns: how values of a type become a column of SQL and of Arrow.
+
+Promises that no value is lost or rounded, that a value which SQL cannot hold is refused by itself,
+and that building a column costs no Python per cell where the type allows: nested values are
+flattened by C loops (`zip`, `chain`), not visited.
+
+Which annotation has which column is for `annotation`.
+"""
+
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.snapshots.text import exact_json
+
+_INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
+"""Intervals leave SQL in nanoseconds."""
+
+
+class TooNarrow(Exception):
+    """A value does not fit the column's type; where that is narrow, the class must become wide."""
+
+
+class Column(ABC):
+    """One column, or a part of one.
+
+    Attributes:
+        sql: Its SQL type.
+        arrow: What `build` gives.
+        wire: What a value is decoded as from MessagePack.
+        cast: Whether the SQL type differs from what the Arrow type becomes by itself.
+        ordered: Whether its lists are sets, to be sorted as SQL sorts.
+    """
+
+    sql: str
+    arrow: pa.DataType
+    wire: Any
+    cast: bool = False
+    ordered: bool = False
+
+    @abstractmethod
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make a column of decoded values.
+
+        Raises:
+            TooNarrow: One does not fit, and would fit the wide type.
+        """
+
+
+class Scalar(Column):
+    """Values that Arrow takes as they are, or after one function."""
+
+    def __init__(
+        self,
+        sql: str,
+        arrow: pa.DataType,
+        wire: Any,
+        *,
+        cast: bool = False,
+        prepare: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+    ) -> None:
+        self.sql = sql
+        self.arrow = arrow
+        self.wire = wire | None
+        self.cast = cast
+        self._prepare = prepare
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        prepared = values if self._prepare is None else self._prepare(values)
+        try:
+            return pa.array(prepared, self.arrow)
+        except (OverflowError, pa.ArrowInvalid) as error:
+            raise TooNarrow(str(error)) from error
+
+
+class Interval(Scalar):
+    """Durations."""
+
+    def __init__(self) -> None:
+        super().__init__("INTERVAL", pa.duration("us"), timedelta)
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        array = super().build(values)
+        least, most = pc.min_max(array.cast(pa.int64())).as_py().values()
+        if least is not None and max(-least, most) > _INTERVAL_MAX_US:
+            raise TooNarrow("a duration is longer than 292 years")
+        return array
+
+
+class Json(Column):
+    """Values of no one type, as JSON text; None is NULL."""
+
+    sql = "VARCHAR"
+    arrow = pa.string()
+    wire = Any
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return pa.array([None if one is None else exact_json(one) for one in values], pa.string())
+
+
+class Reasons(Column):
+    """Why attributes of a row are NULL though they have values, as JSON text; mostly nothing."""
+
+    sql = "VARCHAR"
+    arrow = pa.string()
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return pa.array([exact_json(one) if one else None for one in values], pa.string())
+
+
+class Reference(Column):
+    """References: their keys' texts, as the other class's key type."""
+
+    def __init__(self, key: Column, annotation: Any) -> None:
+        self.sql, self.arrow, self.cast = key.sql, key.arrow, key.cast
+        self.wire = str | None
+        self._key = key
+        self._annotation = None if annotation is str else list[annotation | None]
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return self._key.build(keys_of(values, self._annotation))
+
+
+class Lists(Column):
+    """Lists, sets and tuples of any length."""
+
+    def __init__(self, item: Column, *, ordered: bool) -> None:
+        self.sql = f"{item.sql}[]"
+        self.arrow = pa.list_(item.arrow)
+        self.wire = tuple[item.wire, ...] | None  # type: ignore[name-defined]
+        self.cast = item.cast
+        self.ordered = ordered
+        self._item = item
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        flat = list(chain.from_iterable(filter(None, values)))
+        offsets, mask = _offsets(values)
+        items = self._item.build(flat)
+        return pa.ListArray.from_arrays(offsets, items, type=self.arrow, mask=mask)
+
+
+class Maps(Column):
+    """Dictionaries whose keys SQL tells apart as Python does, and which are never None."""
+
+    def __init__(self, key: Column, value: Column) -> None:
+        self.sql = f"MAP({key.sql}, {value.sql})"
+        self.arrow = pa.map_(key.arrow, value.arrow)
+        self.wire = dict[key.wire, value.wire] | None  # type: ignore[name-defined]
+        self.cast = key.cast or value.cast
+        self._key, self._value = key, value
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        full = list(filter(None, values))
+        offsets, mask = _offsets(values)
+        keys = self._key.build(list(chain.from_iterable(full)))
+        if _may_coincide(self._key.arrow) and _coincide(keys, full):
+            raise TooNarrow("two keys of the dictionary are the same in SQL")
+        inside = self._value.build(list(chain.from_iterable(one.values() for one in full)))
+        return pa.MapArray.from_arrays(offsets, keys, inside, type=self.arrow, mask=mask)
+
+
+class Pairs(Lists):
+    """Other dictionaries: lists of keys and values."""
+
+    def __init__(self, key: Column, value: Column) -> None:
+        super().__init__(Structs([("key", key), ("value", value)], named=False), ordered=False)
+        self.wire = dict[key.wire, value.wire] | None  # type: ignore[name-defined]
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        return super().build([None if one is None else one.items() for one in values])
+
+
+class Structs(Column):
+    """Tuples of fixed length, and dataclasses."""
+
+    def __init__(self, fields: Sequence[tuple[str, Column]], *, named: bool) -> None:
+        inside = ", ".join(f"{quoted(name)} {column.sql}" for name, column in fields)
+        self.sql = f"STRUCT({inside})"
+        self._fields = [pa.field(name, column.arrow) for name, column in fields]
+        self.arrow = pa.struct(self._fields)
+        self.cast = any(column.cast for _, column in fields)
+        self._columns = list(fields)
+        self._named = named
+        row: Any = types.GenericAlias(tuple, tuple(column.wire for _, column in fields))
+        self.wire = _record(fields) if named else row | None
+        self._nothing = {name: None for name, _ in fields} if named else (None,) * len(fields)
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        """Make the column."""
+        absent = [one is None for one in values]
+        rows = [self._nothing if one is None else one for one in values]
+        if self._named:
+            parts = [list(map(itemgetter(name), rows)) for name, _ in self._columns]
+        else:
+            parts = [list(one) for one in zip(*rows, strict=True)] or [[] for _ in self._columns]
+        arrays = [
+            column.build(part) for (_, column), part in zip(self._columns, parts, strict=True)
+        ]
+        mask = pa.array(absent, pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
+
+
+def keys_of(texts: Sequence[Any], annotation: Any) -> Sequence[Any]:
+    """Return the keys with these texts; without an annotation the texts are the keys."""
+    if annotation is None:
+        return texts
+    keys: Sequence[Any] = msgspec.convert(texts, annotation, strict=False)
+    return keys
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names that differ by more than case, which SQL ignores: `Price` becomes `Price_2`."""
+    taken: set[str] = set()
+    found: list[str] = []
+    for name in names:
+        chosen, count = name, 1
+        while chosen.casefold() in taken:
+            count += 1
+            chosen = f"{name}_{count}"
+        taken.add(chosen.casefold())
+        found.append(chosen)
+    return found
+
+
+def _record(fields: Sequence[tuple[str, Column]]) -> Any:
+    wires = [(name, column.wire) for name, column in fields]
+    return typing.TypedDict("Record", dict(wires)) | None  # type: ignore[operator]
+
+
+def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
+    lengths = [0 if one is None else len(one) for one in values]
+    ends = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    absent = [one is None for one in values]
+    return pa.array(ends), pa.array(absent, pa.bool_()) if any(absent) else None
+
+
+def _may_coincide(kind: pa.DataType) -> bool:
+    """Say whether two keys that differ in Python can be one in SQL."""
+    times = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return bool(times or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _coincide(keys: pa.Array, full: Sequence[Any]) -> bool:
+    """Say whether a dictionary has two keys that are one in SQL."""
+    owners = np.repeat(np.arange(len(full)), [len(one) for one in full])
+    codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    pairs = owners * (len(keys) + 1) + codes
+    return bool(len(np.unique(pairs)) < len(pairs))

@@ -1,0 +1,304 @@
+"""Snapshots: the state after one epoch, as one table for each entity class.
+
+    DATA/snapshots/Item/…            a Delta table: its newest version is the newest snapshot
+    DATA/snapshots/manifests/…       for each snapshot, which files it consists of
+
+A snapshot exists when its manifest does. A row is an entity: `key` (its text), the attributes as in
+SQL, `bucket`, `epoch` (of the snapshot), and `state`, the attributes as the journal has them, from
+which local state is recovered. Delta has no types for times of day and durations: those are
+microseconds.
+
+Promises that a snapshot which is read is the one that was written, or is refused. Leaves writing
+to `snapshotting`.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.base.ids import BUCKETS, Epoch
+from penstock.errors import Corrupt
+from penstock.files import durable
+from penstock.journal.parquet import checksum_of
+from penstock.snapshots.column import distinct
+from penstock.snapshots.table import EntityTable
+
+_log = logging.getLogger(__name__)
+
+FOLDER: Final = "snapshots"
+MANIFESTS: Final = "manifests"
+OWN: Final = ("key", "bucket", "epoch", "state")
+"""Columns that are not attributes."""
+
+
+class SnapshotFile(msgspec.Struct, frozen=True):
+    """One Parquet file: the entities of one class in some buckets.
+
+    Attributes:
+        path: Relative to the snapshots' directory.
+        rows: Entities.
+        size: Bytes.
+        checksum: XXH3-128 of its bytes, hexadecimal.
+        first, end: The buckets [first, end).
+    """
+
+    path: str
+    rows: int
+    size: int
+    checksum: str
+    first: int
+    end: int
+
+
+class ClassFiles(msgspec.Struct, frozen=True):
+    """A class in a snapshot.
+
+    Attributes:
+        wide: Whether its columns have the wide types.
+        own: What the columns of `OWN` are called: an attribute of the same name keeps it.
+        files: May be none, where the class has no entities.
+    """
+
+    wide: bool
+    own: list[str]
+    files: list[SnapshotFile]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One snapshot.
+
+    Attributes:
+        epoch: It holds the state after this one.
+        time_us: When that was committed, microseconds since the Unix epoch.
+        journal: The identity of the journal that it is of.
+        slices: Into how many runs of buckets its files are cut.
+        classes: By class name.
+    """
+
+    epoch: Epoch
+    time_us: int
+    journal: str
+    slices: int
+    classes: dict[str, ClassFiles]
+
+    @property
+    def files(self) -> Iterator[SnapshotFile]:
+        """All of its files."""
+        for one in self.classes.values():
+            yield from one.files
+
+    @property
+    def rows(self) -> int:
+        """How many entities it holds."""
+        return sum(one.rows for one in self.files)
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    checksum: str
+    manifest: msgspec.Raw
+
+
+class Snapshots:
+    """The snapshots of one application; any process may read them."""
+
+    def __init__(self, directory: Path, journal: str) -> None:
+        """Name the directory, which need not exist, and the journal's identity."""
+        self.directory = directory
+        self.manifests = directory / MANIFESTS
+        self._journal = journal
+
+    def epochs(self) -> list[Epoch]:
+        """Return of which epochs there are snapshots, in order."""
+        return sorted(
+            Epoch(int(path.stem)) for path in self.manifests.glob("*.json") if path.stem.isdigit()
+        )
+
+    def newest(self, upto: Epoch | None = None) -> Manifest | None:
+        """Return the newest snapshot that is not after an epoch; None where there is none."""
+        return next(self.every(upto), None)
+
+    def every(self, upto: Epoch | None = None) -> Iterator[Manifest]:
+        """Yield the snapshots that are not after an epoch, the newest first.
+
+        Snapshots of another journal do not count. Those with a damaged manifest are left out, with
+        a warning: they are derived, and an older one leads to the same state.
+        """
+        for epoch in reversed(self.epochs()):
+            if upto is None or epoch <= upto:
+                found = self.sound(epoch)
+                if found is not None and found.journal == self._journal:
+                    yield found
+
+    def sound(self, epoch: Epoch) -> Manifest | None:
+        """Return the manifest of an epoch, of whatever journal; None where it is missing or damaged."""
+        path = self.path_of(epoch)
+        try:
+            return unsealed(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, ValueError) as error:
+            _log.warning(
+                "a snapshot's manifest cannot be used",
+                extra={"path": str(path), "cause": str(error)},
+            )
+            return None
+
+    def open(self, epoch: Epoch) -> Manifest:
+        """Return the snapshot of an epoch.
+
+        Raises:
+            Corrupt: It is missing or damaged.
+        """
+        found = self.sound(epoch)
+        if found is None:
+            raise Corrupt(f"the snapshot of epoch {epoch} in {self.directory} cannot be read")
+        return found
+
+    def set_aside(self, epoch: Epoch) -> None:
+        """Let a snapshot count no more because it is damaged; its manifest stays for who looks."""
+        path = self.path_of(epoch)
+        with durable.storage(f"set the snapshot of epoch {epoch} aside"):
+            path.rename(path.with_suffix(".damaged"))
+            durable.sync_directory(self.manifests)
+
+    def path_of(self, epoch: Epoch) -> Path:
+        """Return where the manifest of an epoch is."""
+        return self.manifests / f"{epoch:012}.json"
+
+    def read(self, file: SnapshotFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a file's rows; every byte is checked first.
+
+        Raises:
+            Corrupt: It is missing or damaged.
+            JournalUnavailable: The disk fails.
+        """
+        with durable.storage(f"read the snapshot {file.path}"):
+            try:
+                data = (self.directory / file.path).read_bytes()
+            except FileNotFoundError:
+                raise _damaged(file, "is missing") from None
+        if len(data) != file.size or checksum_of(data) != file.checksum:
+            raise _damaged(file, "is damaged")
+        source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        return source.read(columns=None if columns is None else list(columns), use_threads=False)
+
+    def whole(self, manifest: Manifest) -> bool:
+        """Say whether all files of a snapshot are there as they were written."""
+        try:
+            for file in manifest.files:
+                self.read(file, [])
+        except Corrupt:
+            return False
+        return True
+
+    def states(self, its: ClassFiles, file: SnapshotFile) -> pa.Table:
+        """Return what states are recovered from: columns `key`, `bucket` and `state`.
+
+        Raises:
+            Corrupt: The file is missing or damaged.
+        """
+        own = dict(zip(OWN, its.own, strict=True))
+        names = ["key", "bucket", "state"]
+        return self.read(file, [own[one] for one in names]).rename_columns(names)
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """Return the text of a manifest, with its checksum."""
+    inner = msgspec.json.encode(manifest)
+    return msgspec.json.encode(_Sealed(checksum_of(inner), msgspec.Raw(inner)))
+
+
+def unsealed(text: bytes) -> Manifest:
+    """Return the manifest in a text.
+
+    Raises:
+        ValueError, msgspec.MsgspecError: It is not what was written.
+    """
+    found = msgspec.json.decode(text, type=_Sealed)
+    if checksum_of(bytes(found.manifest)) != found.checksum:
+        raise ValueError("its checksum does not fit")
+    return msgspec.json.decode(found.manifest, type=Manifest)
+
+
+def slice_bounds(number: int, slices: int) -> tuple[int, int]:
+    """Return the buckets [first, end) of a slice."""
+    return number * BUCKETS // slices, (number + 1) * BUCKETS // slices
+
+
+class Columns:
+    """The columns of a class's snapshot.
+
+    Attributes:
+        table: The class's table in SQL.
+        own: What the columns of `OWN` are called here.
+        schema: Of the files.
+    """
+
+    def __init__(self, table: EntityTable) -> None:
+        self.table = table
+        names = [name for name, _ in table.columns]
+        self.own = distinct([*names, *OWN])[len(names) :]
+        self.key, self.bucket, self.epoch, self.state = self.own
+        fields = [pa.field(name, stored_type(column.arrow)) for name, column in table.columns]
+        self.schema = pa.schema(
+            [
+                pa.field(self.key, pa.string()),
+                *fields,
+                pa.field(self.bucket, pa.int32()),
+                pa.field(self.epoch, pa.int64()),
+                pa.field(self.state, pa.binary()),
+            ]
+        )
+
+    def rows(self, states: pa.Table) -> pa.Table:
+        """Return rows of entities from columns `key`, `bucket` and `state`; `epoch` is 0.
+
+        Raises:
+            TooNarrow: A value wants wide columns.
+            Diverged: A state does not fit the class.
+        """
+        typed = self.table.rows(states["key"].to_pylist(), states["state"].to_pylist())
+        given = {
+            self.key: states["key"],
+            self.bucket: states["bucket"],
+            self.epoch: pa.repeat(pa.scalar(0, pa.int64()), states.num_rows),
+            self.state: states["state"],
+            **{name: typed[name] for name in self.attributes},
+        }
+        arrays = [given[field.name].cast(field.type) for field in self.schema]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    @property
+    def attributes(self) -> list[str]:
+        """The columns that SQL has, too."""
+        return [name for name, _ in self.table.columns]
+
+    def typed(self, rows: pa.Table) -> pa.Table:
+        """Return the columns that SQL has, with the types that it wants."""
+        arrays = [rows[name].cast(column.arrow) for name, column in self.table.columns]
+        return pa.Table.from_arrays(arrays, names=self.attributes)
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Delta has for a column's: microseconds for times and durations."""
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, stored_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(stored_type(kind.value_type))
+    return kind
+
+
+def _damaged(file: SnapshotFile, how: str) -> Corrupt:
+    return Corrupt(
+        f"the snapshot's file {file.path} {how}; remove the manifests that name it: the state is "
+        "built from an older snapshot, or from the journal where that is whole"
+    )

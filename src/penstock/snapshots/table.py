@@ -1,0 +1,219 @@
+"""The tables of an application's entities: one for each class, typed, in SQL and in Arrow.
+
+Promises rows that fit the tables they are for, from what the journal holds. Leaves to `column` how
+values become columns.
+
+An entity's table is named as its class, its columns as the key and the attributes, in the order of
+declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`).
+
+No value stops a table: one that no column can show is NULL in its row, and the column `_unshown`,
+which wide tables have, says why, as JSON: `{"note": "it is nested more than 100 levels deep"}`.
+"""
+
+import struct
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import Diverged
+from penstock.model.application import App
+from penstock.model.entity_type import EntityType
+from penstock.snapshots.annotation import column_of
+from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, keys_of, quoted
+
+UNSHOWN: Final = "_unshown"
+_UNFIT: Final = (
+    TooNarrow,
+    pa.ArrowException,
+    ArithmeticError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    LookupError,
+)
+"""What building a column may raise because of its values; `MemoryError` is none of them."""
+
+_ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_WHY_MAX: Final = 200
+_ANY_SIZE: Final = 1 << 62
+
+Reason = dict[str, str]
+"""Column to why it is NULL."""
+
+
+class EntityTable:
+    """The table of one entity class."""
+
+    def __init__(self, kind: EntityType, name: str, *, wide: bool) -> None:
+        self.kind = kind
+        self.name = name
+        self.wide = wide
+        columns = [
+            column_of(kind.key_annotation, wide=wide),
+            *(column_of(one, wide=wide) for one in kind.attributes.values()),
+        ]
+        names = [kind.key_name, *kind.attributes]
+        if wide:
+            columns.append(Reasons())
+            names.append(UNSHOWN)
+        self.columns = list(zip(distinct(names), columns, strict=True))
+        self.key = self.columns[0][0]
+        self._attributes = self.columns[1 : len(kind.attributes) + 1]
+        self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
+        wires = tuple(column.wire for _, column in self._attributes)
+        row: Any = types.GenericAlias(tuple, (Literal[kind.shape.tag], *wires))
+        self._decode = msgspec.msgpack.Decoder(list[row]).decode
+
+    @property
+    def definition(self) -> str:
+        """The columns, as CREATE TABLE wants them."""
+        return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
+
+    def keys(self, texts: Sequence[str]) -> pa.Table:
+        """Return a table of keys, from their texts.
+
+        Raises:
+            TooNarrow: A key wants the wide types.
+            Diverged: A key is not of this class as it is declared now.
+        """
+        return pa.table({self.key: self._built_keys(texts)})
+
+    def rows(
+        self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int | None = None
+    ) -> pa.Table:
+        """Return rows from keys' texts and states as the journal has them.
+
+        Args:
+            texts: The keys' texts.
+            states: The entities' states.
+            cell_bytes_max: Values that take more, as they are stored, are NULL with a reason; None:
+                all are shown.
+
+        Returns:
+            A row for each entity, in order.
+
+        Raises:
+            TooNarrow: A value wants the wide types; never where the table is wide.
+            Diverged: A state is of another shape than this class, or does not fit it.
+        """
+        if cell_bytes_max is not None and any(len(one) > cell_bytes_max for one in states):
+            if not self.wide:
+                raise TooNarrow(f"a value takes more than {cell_bytes_max} bytes")
+            arrays = self._one_by_one(texts, states, cell_bytes_max)
+            return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
+        try:
+            arrays = self._at_once(texts, states)
+        except MemoryError:
+            raise
+        except _UNFIT as error:
+            if not self.wide:
+                raise TooNarrow(str(error)) from error
+            arrays = self._one_by_one(texts, states)
+        return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
+
+    def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
+        try:
+            decoded = self._decode(array_header(len(states)) + b"".join(states))
+        except msgspec.MsgspecError as error:
+            for text, state in zip(texts, states, strict=True):
+                self.kind.check_shape(text, state)
+            raise self._diverged(error) from error
+        parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
+        if not decoded:
+            parts = [()] * len(self._attributes)
+        arrays = [
+            column.build(part) for (_, column), part in zip(self._attributes, parts, strict=True)
+        ]
+        reasons = [pa.nulls(len(states), pa.string())] if self.wide else []
+        return [self._built_keys(texts), *arrays, *reasons]
+
+    def _one_by_one(
+        self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
+    ) -> list[pa.Array]:
+        """Build the columns without the values that do not fit them."""
+        reasons: list[Reason] = [{} for _ in states]
+        for text, state in zip(texts, states, strict=True):
+            self.kind.check_shape(text, state)
+        rows = [
+            self._row(state, reason, cell_bytes_max)
+            for state, reason in zip(states, reasons, strict=True)
+        ]
+        arrays = []
+        for place, (name, column) in enumerate(self._attributes):
+            values = [row[place] for row in rows]
+            for index, why in list(_misfits(column, values)):
+                values[index] = None
+                reasons[index][name] = why
+            arrays.append(column.build(values))
+        return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
+
+    def _row(self, state: bytes, reason: Reason, cell_bytes_max: int) -> list[Any]:
+        """Decode the attributes of one entity, each by itself."""
+        values: list[Any] = []
+        try:
+            _, *raws = _ROW.decode(state)  # without the tag
+            for (name, column), raw in zip(self._attributes, raws, strict=True):
+                if len(raw) > cell_bytes_max:
+                    values.append(None)
+                    reason[name] = f"it takes {len(raw)} bytes, too many for view.memory_mb"
+                    continue
+                try:
+                    values.append(msgspec.msgpack.decode(raw, type=column.wire))
+                except RecursionError as error:
+                    values.append(None)
+                    reason[name] = _why(error)
+        except msgspec.MsgspecError as error:
+            raise self._diverged(error) from error
+        return values
+
+    def _built_keys(self, texts: Sequence[str]) -> pa.Array:
+        try:
+            return self.columns[0][1].build(keys_of(texts, self._keys))
+        except (TooNarrow, msgspec.MsgspecError) as error:
+            if isinstance(error, TooNarrow) and not self.wide:
+                raise
+            raise self._diverged(error) from error
+
+    def _diverged(self, error: Exception) -> Diverged:
+        return Diverged(
+            f"the journal holds a {self.kind.name} that does not fit its class: {error}"
+        )
+
+
+def _misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the places of the values that do not fit a column, and why; halves that do cost little."""
+    try:
+        column.build(values)
+    except MemoryError:
+        raise
+    except _UNFIT as error:
+        if len(values) == 1:
+            yield start, _why(error)
+            return
+        middle = len(values) // 2
+        yield from _misfits(column, values[:middle], start)
+        yield from _misfits(column, values[middle:], start + middle)
+
+
+def _why(error: Exception) -> str:
+    """Return a reason that does not depend on where a row is built."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_WHY_MAX]
+
+
+def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
+    """Return the tables of an application by class name; `wide` names the wide classes."""
+    chosen = frozenset(wide)
+    names = distinct(list(app.entities))
+    return {
+        kind.name: EntityTable(kind, name, wide=kind.name in chosen)
+        for kind, name in zip(app.entities.values(), names, strict=True)
+    }
+
+
+def array_header(count: int) -> bytes:
+    """Begin a MessagePack array, so that many values are decoded by one call."""
+    return struct.pack(">BI", 0xDD, count)

@@ -1,0 +1,55 @@
+"""Examining a view's file: whether it can be read, and is of the journal beside it.
+
+Reads only. Promises that a file which passes can be opened; that its rows are right is known from
+how they come about (each fold with its epoch, in one transaction).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from penstock.base.ids import Epoch
+from penstock.history.verification.finding import Finding, NotChecked, derived
+from penstock.process import presence
+from penstock.snapshots.column import quoted
+from penstock.sql.store import FOLDER
+from penstock.sql.table import SYSTEM
+
+_ROWS: Final = 10_000
+
+
+def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
+    """Check the view of a data directory, if there is one.
+
+    Raises:
+        NotChecked: It runs, so that nobody else can open its file.
+    """
+    files = sorted((data / FOLDER).glob("*.duckdb"))
+    if files and presence.find(data, "view"):
+        raise NotChecked("the SQL view: it runs, and looks after itself")
+    for path in files:
+        where = f"{FOLDER}/{path.name}"
+        try:
+            with duckdb.connect(str(path), read_only=True) as connection:
+                yield from _content(connection, identity, newest, where)
+        except duckdb.Error as error:
+            yield derived(f"it cannot be read: {str(error)[:200]}", where)
+
+
+def _content(
+    connection: duckdb.DuckDBPyConnection, identity: str, newest: Epoch, where: str
+) -> Iterator[Finding]:
+    for epoch, journal in connection.table(f"{SYSTEM}.view").project("epoch, journal").fetchall():
+        if journal != identity:
+            yield derived("it was fed from another journal", where)
+        elif epoch > newest:
+            yield derived(f"it is at epoch {epoch}, ahead of the journal", where)
+    tables = connection.execute(
+        "SELECT table_schema, table_name FROM information_schema.tables "
+        "WHERE table_type = 'BASE TABLE'"
+    ).fetchall()
+    for schema, name in tables:
+        for _ in connection.table(f"{quoted(schema)}.{quoted(name)}").to_arrow_reader(_ROWS):
+            pass

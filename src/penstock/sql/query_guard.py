@@ -1,0 +1,195 @@
+"""The seal: which statements a view runs at all.
+
+A query is one SELECT (or WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE, or EXPLAIN of one) that
+reads the view's tables and nothing else. Three things hold that, each without the others: this
+check of the parsed statement, a transaction that is read-only, and a database without access to
+files, network, extensions and settings. Functions that read beyond tables, that act, or that take
+addresses of memory are not run: table functions are allowed by name, others refused by name.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import msgspec
+
+from penstock.errors import QueryError
+from penstock.snapshots.column import quoted
+
+QUERY_CHARACTERS_MAX: Final = 100_000
+
+TABLE_FUNCTIONS: Final = frozenset(
+    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+)
+"""The only functions that may stand where a table stands."""
+
+REFUSED: Final = frozenset(
+    {
+        *("getenv", "getvariable", "current_setting", "current_query", "current_database"),
+        *("currval", "nextval", "setval", "setseed", "sleep_ms", "write_log", "stats"),
+        *("json_execute_serialized_sql", "json_serialize_plan", "json_deserialize_sql"),
+        *("current_connection_id", "current_query_id", "current_transaction_id", "txid_current"),
+        *("read_text", "read_blob", "glob", "query", "query_table", "which_secret", "vector_type"),
+        *("index_key", "pg_get_constraintdef", "pg_get_viewdef", "get_block_size"),
+    }
+)
+"""Functions that act, or tell of the process and not of the data."""
+
+_INTERNALS: Final = ("duckdb_", "pragma_", "sqlite_", "pg_")
+_SCHEMAS: Final = frozenset({"", "main", "penstock", "information_schema"})
+_NODES: Final = frozenset(
+    {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE", "VALUES_NODE"}
+)
+_SHOWABLE: Final = frozenset({"", "tables", "__show_tables_expanded"})
+_EXPLAIN: Final = re.compile(r"\s*EXPLAIN\s+(?:ANALYZE\s+)?(?=\w|\()", re.IGNORECASE)
+_ONE: Final = "one statement is asked at a time, and this is {count}"
+_KINDS: Final = "only SELECT is answered (and WITH, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), not {kind}"
+
+
+class Named(NamedTuple):
+    """A table that a query names, as SQL compares names: without case."""
+
+    schema: str
+    name: str
+
+
+def check(
+    query: str,
+    tables: Collection[str],
+    cursor: duckdb.DuckDBPyConnection,
+    schemas: Collection[str] = (),
+) -> set[Named]:
+    """Let a query pass and return the tables that it names, or say why not.
+
+    Args:
+        query: What was asked.
+        tables: The names that it may read.
+        cursor: A connection that parses it; nothing of it is run.
+        schemas: Where it may read them beside the usual places; it must read from each.
+
+    Raises:
+        QueryError: It is no query, asks for more than the tables, or cannot be understood.
+    """
+    check_length(query)
+    kind = _kind_of(query, tables, cursor)
+    if kind == "EXPLAIN":
+        explained = _EXPLAIN.match(query)
+        query = query[explained.end() :] if explained else query
+        kind = _kind_of(query, tables, cursor)
+    if kind != "SELECT":
+        raise QueryError(_KINDS.format(kind=kind))
+    found: set[Named] = set()
+    for node in _nodes(_tree(query, cursor)):
+        _check_node(node, tables, schemas)
+        if node.get("type") == "BASE_TABLE":
+            found.add(_named(node))
+    if not {one.schema for one in found}.issuperset(schemas):
+        raise QueryError("AS OF and changes(…) stand where a table may stand, and nowhere else")
+    return found
+
+
+def check_length(query: str) -> None:
+    """Refuse a query that is too long to be read.
+
+    Raises:
+        QueryError: It is.
+    """
+    if len(query) > QUERY_CHARACTERS_MAX:
+        raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
+
+
+def _kind_of(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection) -> str:
+    try:
+        statements = cursor.extract_statements(query)
+    except duckdb.Error as error:
+        raise QueryError(f"{said(error)}{_hint(str(error), tables)}") from error
+    if len(statements) != 1:
+        raise QueryError(_ONE.format(count=len(statements) or "none"))
+    return str(statements[0].type.name)
+
+
+def _tree(query: str, cursor: duckdb.DuckDBPyConnection) -> Any:
+    """Return the parsed statement.
+
+    Raises:
+        QueryError: It is not made of SELECT alone.
+    """
+    try:
+        [(text,)] = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+        tree = msgspec.json.decode(text)
+    except (duckdb.Error, msgspec.DecodeError, RecursionError) as error:
+        raise QueryError("the query is too complex to be checked") from error
+    if tree.get("error"):
+        raise QueryError(_KINDS.format(kind="what this contains"))
+    return tree["statements"]
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a tree, however deep."""
+    waiting = [tree]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _check_node(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
+    kind = node.get("type")
+    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _NODES:
+        raise QueryError(_KINDS.format(kind=kind.removesuffix("_NODE").removesuffix("_QUERY")))
+    match kind:
+        case "TABLE_FUNCTION":
+            name = str(node["function"].get("function_name", "")).casefold()
+            if name not in TABLE_FUNCTIONS:
+                raise QueryError(f"the function {name} may not stand for a table here")
+        case "BASE_TABLE":
+            _check_table(node, tables, schemas)
+        case "SHOW_REF":
+            name = str(node["table_name"]).strip('"').casefold()
+            if node["query"] is None and name not in _SHOWABLE:
+                raise QueryError(f"SHOW {name.upper()} is not answered; SHOW TABLES is")
+        case _:
+            pass
+    function = node.get("function_name")
+    if isinstance(function, str) and _refused(function):
+        raise QueryError(f"the function {function} is not run here: it is not about data")
+
+
+def _refused(name: str) -> bool:
+    folded = name.casefold()
+    return folded in REFUSED or (folded.startswith(_INTERNALS) and folded not in ("pg_typeof",))
+
+
+def _named(node: dict[str, Any]) -> Named:
+    schema, name = node.get("schema_name", ""), node.get("table_name", "")
+    return Named(str(schema).casefold(), str(name).casefold())
+
+
+def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
+    schema, name = _named(node)
+    own = name in {one.casefold() for one in tables}
+    if (schema not in _SCHEMAS and schema not in schemas) or (
+        name.startswith(_INTERNALS) and not own
+    ):
+        raise QueryError(f"there is no table {'.'.join(filter(None, (schema, name)))} in the view")
+    path = node.get("qualified_name", {}).get("path", [])
+    if len(path) > 2 or node.get("catalog_name"):
+        raise QueryError("the view is one database; write the table's name alone")
+
+
+def said(error: Exception) -> str:
+    """Return what DuckDB says without its name for the error, and without the query's text."""
+    text = str(error).split("\n\nLINE ")[0].strip()
+    return text.partition(" Error: ")[2] or text
+
+
+def _hint(message: str, tables: Collection[str]) -> str:
+    """Say how to write a table whose name is a word of SQL, as Order is."""
+    for name in tables:
+        if f'at or near "{name.casefold()}"' in message.casefold():
+            return f" ({name} is a word of SQL; the table is written {quoted(name)})"
+    return ""

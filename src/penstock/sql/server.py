@@ -1,0 +1,244 @@
+"""The view as a process: HTTP on a Unix socket, for the gateways and for `penstock sql`.
+
+`POST /sql` answers a question, `GET /status` says how the view stands. What is wrong with a question
+is 400, what will be better later 503; headers name the epoch, and whether the view is being made
+anew. SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, end the process
+after the questions that run. Queries run in children of this process (`pool`), which passes on what
+they answer.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+from granian.constants import HTTPModes, Interfaces
+from granian.server.embed import Server
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from penstock.errors import Overloaded, PenstockError, QueryError, UserError
+from penstock.model.application import App
+from penstock.process import data_directory, presence
+from penstock.process.config import Config
+from penstock.process.stores import open_journal
+from penstock.sql.format import format_of
+from penstock.sql.pool import Asked, Encoded
+from penstock.sql.question import Question
+from penstock.sql.view import View
+
+_log = logging.getLogger(__name__)
+
+ROLE: Final = "view"
+SOCKET: Final = "view.sock"
+WAITING_MAX: Final = 64
+"""Questions that wait or run; one caller may have half of them."""
+
+_SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
+_CHUNK: Final = 1 << 18
+_SECOND_SIGNAL: Final = 130
+_CALLER: Final = "penstock-caller"
+"""The header in which a gateway names on whose behalf it asks."""
+
+_RETRY_AFTER: Final = {"Retry-After": "1"}
+
+_decode: Final = msgspec.json.Decoder(Question).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Endpoints:
+    """What the socket answers."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._threads = ThreadPoolExecutor(WAITING_MAX, thread_name_prefix="penstock-query")
+        self._inside: Counter[str] = Counter()
+
+    def application(self) -> Starlette:
+        """Return the routes as an ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/sql", self._sql, methods=["POST"]),
+                Route("/status", self._status, methods=["GET"]),
+            ]
+        )
+
+    def close(self) -> None:
+        """Wait for the queries that run."""
+        self._threads.shutdown()
+
+    async def _sql(self, request: Request) -> Response:
+        body = await request.body()
+        caller = request.headers.get(_CALLER, "")
+        if self._inside.total() >= WAITING_MAX or self._inside[caller] >= WAITING_MAX // 2:
+            return self._refusal(Overloaded("too many queries wait already"))
+        self._inside[caller] += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._answer, request, body)
+        finally:
+            self._inside[caller] -= 1
+            self._inside += Counter()  # forgets callers who have none
+
+    async def _status(self, _request: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        status = await loop.run_in_executor(None, self._view.status)
+        return Response(_encode(status), media_type="application/json")
+
+    def _answer(self, request: Request, body: bytes) -> Response:
+        try:
+            question = _question(body, request.headers.get("penstock-min-epoch"))
+            chosen = format_of(request.headers.get("accept", ""))
+            asked = Asked(chosen, request.headers.get(_CALLER, ""))
+            answer = self._view.answer(question, asked)
+            headers = {"Penstock-Epoch": str(answer.epoch), **self._state()}
+            if answer.size <= _CHUNK:
+                with answer.body as body_:
+                    return Response(body_.read(answer.size), 200, headers, chosen)
+            headers["Content-Length"] = str(answer.size)
+            return StreamingResponse(_chunks(answer), 200, headers, chosen)
+        except PenstockError as error:
+            return self._refusal(error)
+
+    def _refusal(self, error: PenstockError) -> Response:
+        wrong = isinstance(error, UserError)
+        headers = self._state() if wrong else {**self._state(), **_RETRY_AFTER}
+        told = {"code": error.code, "kind": type(error).__name__, "message": str(error)}
+        return Response(
+            _encode({"error": told}), 400 if wrong else 503, headers, "application/json"
+        )
+
+    def _state(self) -> dict[str, str]:
+        return {"Penstock-View": "rebuilding"} if self._view.rebuilding else {}
+
+
+def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False) -> None:
+    """Keep an application's view and answer questions, until this process is asked to stop.
+
+    Args:
+        app: The application.
+        spec: How the command line named it.
+        config: Its settings.
+        supervised: Whether the end of standard input asks to stop, too.
+
+    Raises:
+        ConfigError: Another process has the view open.
+        PenstockError: The journal or the view cannot be opened.
+    """
+    data_directory.create(config.data)
+    with closing(open_journal(config.data, app)) as journal:
+        view = View(config.data, app, journal, config.view)
+        with closing(view), _socket(config.data) as socket:
+            view.start(spare=True)
+            uvloop.run(_serve(view, spec, config, socket, supervised=supervised))
+
+
+async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervised: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(
+            one, lambda: os._exit(_SECOND_SIGNAL) if stop.is_set() else stop.set()
+        )
+    watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
+    endpoints = Endpoints(view)
+    server = Server(
+        endpoints.application(),
+        uds=socket,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        log_enabled=False,
+    )
+    former = os.umask(0o177)  # the socket is its owner's alone, from its first moment on
+    serving = asyncio.create_task(server.serve())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        try:
+            await _until_listening(socket, serving)
+        finally:
+            os.umask(former)
+        with presence.present(config.data, ROLE, spec, socket=str(socket)):
+            _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        server.stop()  # type: ignore[no-untyped-call]
+        await asyncio.wait({serving}, timeout=5)
+        stopped.cancel()
+        if watching is not None:
+            watching.cancel()
+        await loop.run_in_executor(None, endpoints.close)
+
+
+def _chunks(answer: Encoded) -> Iterator[bytes]:
+    """Yield an answer's body, piece by piece."""
+    left = answer.size
+    with answer.body as body:
+        while left > 0:
+            data = body.read(min(_CHUNK, left))
+            left -= len(data)
+            yield data
+
+
+@contextmanager
+def _socket(data: Path) -> Iterator[Path]:
+    """Give the path of a socket that is not there; one that is too long lies elsewhere."""
+    path = (data / presence.FOLDER / SOCKET).absolute()
+    with tempfile.TemporaryDirectory(prefix="penstock-view-") as folder:
+        if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
+            path = Path(folder) / SOCKET
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # what a killed view left; `View` has seen that none runs
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+async def _until_listening(socket: Path, serving: asyncio.Task[None]) -> None:
+    """Wait until the socket takes connections."""
+    while not serving.done():
+        try:
+            _, writer = await asyncio.open_unix_connection(socket)
+        except OSError:
+            await asyncio.sleep(0.01)
+        else:
+            writer.close()
+            return
+    await serving
+
+
+async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1_024):
+        pass
+    stop.set()
+
+
+def _question(body: bytes, min_epoch: str | None) -> Question:
+    """Read a question; the header names an epoch where the body does not.
+
+    Raises:
+        QueryError: It is none.
+    """
+    try:
+        question = _decode(body)
+        if question.min_epoch is None and min_epoch is not None:
+            question = msgspec.structs.replace(question, min_epoch=int(min_epoch))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise QueryError(f"the body is no question: {error}") from error
+    return question

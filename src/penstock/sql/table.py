@@ -1,0 +1,190 @@
+"""Penstock's own tables of a view: requests, replies, epochs.
+
+Promises rows that fit the tables they are for, from what the journal holds. Leaves the tables of
+entities to `snapshots.table`, and to `store` how rows get into tables.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.base.ids import fingerprint_of
+from penstock.model.application import App
+from penstock.snapshots.column import quoted
+from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
+from penstock.snapshots.text import Unshowable, json_text
+
+SYSTEM: Final = "penstock"
+"""The schema of Penstock's own tables."""
+
+_VERSION: Final = 3
+"""Of all tables together: a view made with another one is rebuilt."""
+
+_INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
+SYSTEM_TABLES: Final[Mapping[str, str]] = {
+    "requests": f"epoch BIGINT, lsn BIGINT, request_id VARCHAR, time {_INSTANT}, entity VARCHAR, "
+    "key VARCHAR, method VARCHAR, arguments VARCHAR",
+    "replies": "epoch BIGINT, lsn BIGINT, request_id VARCHAR, error VARCHAR, kind VARCHAR, "
+    "message VARCHAR, value VARCHAR",
+    "epochs": f"epoch BIGINT, time {_INSTANT}, records BIGINT",
+}
+"""Name to columns."""
+
+_TOO_DEEP: Final = "it is nested too deeply"
+_INSTANTS: Final = pa.timestamp("us", "UTC")
+
+
+def layout_of(app: App) -> str:
+    """Return what changes when tables must be made anew, because classes are declared otherwise."""
+    tables = [f"{one.name}({one.definition})" for one in tables_of(app).values()]
+    system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
+    return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
+
+
+def selected(table: EntityTable, count: int | None = None) -> str:
+    """Return what turns columns as they are built into those of a table; `count` takes the first."""
+    chosen = []
+    for name, column in table.columns[:count]:
+        value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
+        value = f"list_sort({value})" if column.ordered else value
+        chosen.append(f"{value} AS {quoted(name)}")
+    return ", ".join(chosen)
+
+
+def widened(table: EntityTable, wide: EntityTable) -> str:
+    """Return what turns the rows of a table into those of the same class's wide one."""
+    columns = dict(table.columns)
+    chosen = []
+    for name, column in wide.columns:
+        value = quoted(name) if name in columns else "NULL"
+        value = f"CAST({value} AS {column.sql})"
+        value = f"list_sort({value})" if column.ordered else value
+        chosen.append(f"{value} AS {quoted(name)}")
+    return ", ".join(chosen)
+
+
+class _Call(msgspec.Struct, frozen=True, array_like=True):
+    entity: str
+    key: str | None
+    method: str
+    positional: list[Any]
+    named: dict[str, Any]
+
+
+_decode_calls: Final = msgspec.msgpack.Decoder(list[_Call]).decode
+_decode_call: Final = msgspec.msgpack.Decoder(_Call).decode
+_decode_values: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_NO_CALL: Final = _Call("", None, "", [], {})
+
+
+def request_rows(transactions: pa.Table) -> pa.Table:
+    """Return rows of `requests` from rows of the journal's transactions."""
+    calls = _calls(transactions["request"].to_pylist())
+    named = [
+        transactions["epoch"],
+        transactions["lsn"],
+        transactions["request_id"],
+        transactions["time_us"].cast(_INSTANTS),
+        pa.array([one.entity or None for one in calls], pa.string()),
+        pa.array([one.key for one in calls], pa.string()),
+        pa.array([one.method for one in calls], pa.string()),
+        pa.array([_text(_arguments(one)) for one in calls], pa.string()),
+    ]
+    names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
+    return pa.Table.from_arrays(named, names=names)
+
+
+def without_large(rows: pa.Table, cell_bytes_max: int | None) -> pa.Table:
+    """Return rows whose texts that take more bytes are NULL; all of them where there is no limit."""
+    if cell_bytes_max is None:
+        return rows
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.string():
+            large = pc.greater(pc.binary_length(rows[place]), cell_bytes_max)
+            kept = pc.if_else(pc.fill_null(large, False), None, rows[place])  # noqa: FBT003
+            rows = rows.set_column(place, field, kept)
+    return rows
+
+
+def reply_rows(transactions: pa.Table) -> pa.Table:
+    """Return rows of `replies` from rows of the journal's transactions."""
+    replies = transactions["reply"].to_pylist()
+    decoded = _values(replies)
+    errors = transactions["error"].to_pylist()
+    failures = [
+        value if error is not None else (None, None, None)
+        for error, value in zip(errors, decoded, strict=True)
+    ]
+    values = [
+        None if error is not None else _text(value)
+        for error, value in zip(errors, decoded, strict=True)
+    ]
+    columns = [
+        transactions["epoch"],
+        transactions["lsn"],
+        transactions["request_id"],
+        transactions["error"],
+        pa.array([one[1] for one in failures], pa.string()),
+        pa.array([one[2] for one in failures], pa.string()),
+        pa.array(values, pa.string()),
+    ]
+    names = ["epoch", "lsn", "request_id", "error", "kind", "message", "value"]
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
+    """Return rows of `epochs` from (epoch, microseconds, records)."""
+    numbers, times, records = zip(*epochs, strict=True)
+    columns = [
+        pa.array(numbers, pa.int64()),
+        pa.array(times, pa.int64()).cast(_INSTANTS),
+        pa.array(records, pa.int64()),
+    ]
+    return pa.Table.from_arrays(columns, names=["epoch", "time", "records"])
+
+
+def _calls(bodies: Sequence[bytes]) -> list[_Call]:
+    try:
+        return _decode_calls(array_header(len(bodies)) + b"".join(bodies))
+    except (msgspec.MsgspecError, RecursionError):
+        return [_call(one) for one in bodies]
+
+
+def _call(body: bytes) -> _Call:
+    """Read a body; one that is no request was answered with an error, and is listed empty."""
+    try:
+        return _decode_call(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return _NO_CALL
+
+
+def _values(replies: Sequence[bytes]) -> list[Any]:
+    try:
+        return _decode_values(array_header(len(replies)) + b"".join(replies))
+    except RecursionError:
+        return [_value(one) for one in replies]
+
+
+def _value(reply: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(reply)
+    except RecursionError:
+        return {UNSHOWN: _TOO_DEEP}
+
+
+def _text(value: object) -> str:
+    """Return JSON of a value, or of the reason why there is none."""
+    try:
+        return json_text(value)
+    except (RecursionError, Unshowable) as error:
+        return json_text({UNSHOWN: str(error) if isinstance(error, Unshowable) else _TOO_DEEP})
+
+
+def _arguments(call: _Call) -> object:
+    """Return arguments as they are sent over HTTP: an array, or an object where all have names."""
+    if call.positional and call.named:
+        return {"positional": call.positional, "named": call.named}
+    return call.named or call.positional
