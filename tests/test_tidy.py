@@ -13,7 +13,11 @@ PROGRAMS = sorted(
 )
 PURE = {"errors", "base", "model", "dataflow", "engine"}
 BOUNDARIES = {"cli", "gateway", "process", "runtime"}  # the only rooms that may catch everything
-THREADS = {"journal/replies.py", "journal/tail.py", "log/pump.py"}  # a failure ends their thread alone
+THREADS = {
+    "journal/replies.py",
+    "journal/tail.py",
+    "log/pump.py",
+}  # a failure ends their thread alone
 USER_CODE_ENDS = {  # where a handler's errors are recorded, and what it left is put back
     "engine/execute.py",
     "engine/failure.py",
