@@ -2,27 +2,58 @@
 
 import subprocess
 import sys
+from operator import attrgetter
 
 import penstock
+from penstock.errors import BY_CODE
 
 PUBLIC = [
     "Aborted",
     "AlreadyExists",
     "App",
     "AsyncClient",
+    "ClassChanged",
     "Client",
+    "Config",
+    "ConfigError",
+    "Corrupt",
     "DefinitionError",
+    "Diverged",
+    "Entity",
+    "EpochFailed",
+    "Fenced",
+    "Forbidden",
     "IntegrityError",
+    "Internal",
+    "JournalUnavailable",
     "LimitExceeded",
+    "LocalRuntime",
+    "LogUnavailable",
     "NoSuchEntity",
     "OperationalError",
+    "OutsideTransaction",
+    "Overloaded",
     "PenstockError",
+    "QueryError",
+    "ReadonlyViolation",
+    "RecordTooLarge",
+    "RequestConflict",
     "RequestError",
+    "SparkRuntime",
+    "StateUnavailable",
+    "Stopping",
+    "TimedOut",
+    "Truncated",
+    "Unauthenticated",
+    "Unencodable",
+    "Unreachable",
     "UserError",
+    "ViewUnavailable",
     "entity",
     "key",
     "now",
     "random",
+    "read_table",
     "readonly",
     "request_id",
     "route",
@@ -37,6 +68,13 @@ def test_public_names_are_these() -> None:
     """A public name appears or goes only together with this list, and each one exists."""
     assert penstock.__all__ == PUBLIC
     assert [name for name in PUBLIC if not hasattr(penstock, name)] == []
+
+
+def test_every_error_is_public() -> None:
+    """A program catches each error of Penstock by its name in the package."""
+    assert [
+        name for name in map(attrgetter("__name__"), BY_CODE.values()) if name not in PUBLIC
+    ] == []
 
 
 def test_importing_the_package_is_light() -> None:

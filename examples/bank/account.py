@@ -1,6 +1,6 @@
 """Accounts, and the payments between them. Amounts are whole cents."""
 
-from penstock import entity, key, transactional
+from penstock import Entity, key, transactional
 
 
 class Overdrawn(Exception):
@@ -11,8 +11,7 @@ class NotAnAmount(Exception):
     """Money moves in positive amounts only."""
 
 
-@entity
-class Account:
+class Account(Entity):
     account_id: str = key()
     balance: int = 0
     overdraft_limit: int = 0

@@ -1,14 +1,13 @@
 """Order: what a user is about to buy, and the checkout that spans all three services."""
 
-from penstock import entity, key, random, route
+from penstock import Entity, key, random, route
 
 from .payment import User
 from .stock import Item
 
 
-@entity
 @route("/orders", "POST create/{user_id}", "GET find/{order_id}")
-class Order:
+class Order(Entity):
     order_id: str = key()
     user_id: User
     items: list[tuple[Item, int]] = []

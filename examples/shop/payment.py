@@ -1,11 +1,10 @@
 """Payment: what users can spend."""
 
-from penstock import Aborted, entity, key, route
+from penstock import Aborted, Entity, key, route
 
 
-@entity
 @route("/payment", "POST create_user", "GET find_user/{user_id}")
-class User:
+class User(Entity):
     user_id: str = key()
     credit: int = 0
 

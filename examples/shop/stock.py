@@ -1,11 +1,10 @@
 """Stock: what is on the shelves."""
 
-from penstock import Aborted, entity, key, route
+from penstock import Aborted, Entity, key, route
 
 
-@entity
 @route("/stock", "POST item/create/{price}", "GET find/{item_id}", shows=("stock", "price"))
-class Item:
+class Item(Entity):
     item_id: str = key()
     price: int
     stock: int = 0

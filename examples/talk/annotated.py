@@ -1,14 +1,13 @@
 """A user buys items: attributes declared in the class."""
 
-from penstock import App, entity, key, transactional
+from penstock import App, Entity, key, transactional
 
 
 class OutOfStock(Exception):
     """There is less in stock than was asked for."""
 
 
-@entity
-class Item:
+class Item(Entity):
     item_id: str = key()
     price: int
     stock: int = 0
@@ -18,8 +17,7 @@ class Item:
         return self.stock >= 0
 
 
-@entity
-class User:
+class User(Entity):
     username: str = key()
     balance: int = 1
 

@@ -1,14 +1,13 @@
 """A user buys items: attributes assigned in `__init__`, as on the talk's slides."""
 
-from penstock import App, entity, transactional
+from penstock import App, Entity, transactional
 
 
 class OutOfStock(Exception):
     """There is less in stock than was asked for."""
 
 
-@entity
-class Item:
+class Item(Entity):
     def __init__(self, item_id: str, price: int) -> None:
         self.item_id: str = item_id
         self.price: int = price
@@ -22,8 +21,7 @@ class Item:
         return self.stock >= 0
 
 
-@entity
-class User:
+class User(Entity):
     def __init__(self, username: str) -> None:
         self.username: str = username
         self.balance: int = 1

@@ -1,47 +1,106 @@
 """Serializable transactions over plain Python classes, run as one dataflow on Apache Spark."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import (
     Aborted,
     AlreadyExists,
+    ClassChanged,
+    ConfigError,
+    Corrupt,
     DefinitionError,
+    Diverged,
+    EpochFailed,
+    Fenced,
+    Forbidden,
     IntegrityError,
+    Internal,
+    JournalUnavailable,
     LimitExceeded,
+    LogUnavailable,
     NoSuchEntity,
     OperationalError,
+    OutsideTransaction,
+    Overloaded,
     PenstockError,
+    QueryError,
+    ReadonlyViolation,
+    RecordTooLarge,
+    RequestConflict,
     RequestError,
+    StateUnavailable,
+    Stopping,
+    TimedOut,
+    Truncated,
+    Unauthenticated,
+    Unencodable,
+    Unreachable,
     UserError,
+    ViewUnavailable,
 )
 from penstock.model.application import App
 from penstock.model.context import now, random, request_id, uuid
-from penstock.model.entity import entity, key, readonly, transactional
+from penstock.model.entity import Entity, entity, key
+from penstock.model.handler import readonly, transactional
 from penstock.model.route import route
 from penstock.model.savepoint import savepoint
 
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
     from penstock.client.synchronous import Client
+    from penstock.runtime.config import Config
+    from penstock.runtime.local.runtime import LocalRuntime
+    from penstock.runtime.spark.runtime import SparkRuntime
+    from penstock.runtime.spark.table import read_table
 
 __all__ = [
     "Aborted",
     "AlreadyExists",
     "App",
     "AsyncClient",
+    "ClassChanged",
     "Client",
+    "Config",
+    "ConfigError",
+    "Corrupt",
     "DefinitionError",
+    "Diverged",
+    "Entity",
+    "EpochFailed",
+    "Fenced",
+    "Forbidden",
     "IntegrityError",
+    "Internal",
+    "JournalUnavailable",
     "LimitExceeded",
+    "LocalRuntime",
+    "LogUnavailable",
     "NoSuchEntity",
     "OperationalError",
+    "OutsideTransaction",
+    "Overloaded",
     "PenstockError",
+    "QueryError",
+    "ReadonlyViolation",
+    "RecordTooLarge",
+    "RequestConflict",
     "RequestError",
+    "SparkRuntime",
+    "StateUnavailable",
+    "Stopping",
+    "TimedOut",
+    "Truncated",
+    "Unauthenticated",
+    "Unencodable",
+    "Unreachable",
     "UserError",
+    "ViewUnavailable",
     "entity",
     "key",
     "now",
     "random",
+    "read_table",
     "readonly",
     "request_id",
     "route",
@@ -50,27 +109,20 @@ __all__ = [
     "uuid",
 ]
 
-
-def _read_table(app: App, *given: Any) -> Any:
-    """Import Spark when a table is first asked for."""
-    from penstock.runtime.spark.table import table_of  # noqa: PLC0415
-
-    return table_of(app, *given)
-
-
-App.read_table = _read_table
+_LAZY: Final = {
+    "AsyncClient": "penstock.client.asynchronous",
+    "Client": "penstock.client.synchronous",
+    "Config": "penstock.runtime.config",
+    "LocalRuntime": "penstock.runtime.local.runtime",
+    "SparkRuntime": "penstock.runtime.spark.runtime",
+    "read_table": "penstock.runtime.spark.table",
+}
+"""Name to module: handlers need none of these, so each is imported at its first use."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the clients when they are first named: handlers have no use for HTTP."""
-    match name:
-        case "AsyncClient":
-            from penstock.client.asynchronous import AsyncClient  # noqa: PLC0415
-
-            return AsyncClient
-        case "Client":
-            from penstock.client.synchronous import Client  # noqa: PLC0415
-
-            return Client
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a lazy name at its first use."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)

@@ -7,7 +7,7 @@ programs their meaning without Penstock, `programs` makes them and writes them o
 
 from typing import Any, Final
 
-from penstock import App, entity, key, random, readonly, savepoint, transactional
+from penstock import App, Entity, key, random, readonly, savepoint, transactional
 
 KEYS: Final = 2  # of each class, 0 and 1; `fresh` makes more
 
@@ -35,20 +35,17 @@ class Machine:
         return Machine.run(self, program)
 
 
-@entity
-class Alpha(Machine):
+class Alpha(Machine, Entity):
     name: str = key()
     link: "Beta | None" = None
 
 
-@entity
-class Beta(Machine):
+class Beta(Machine, Entity):
     name: str = key()
     link: "Gamma | None" = None
 
 
-@entity
-class Gamma(Machine):
+class Gamma(Machine, Entity):
     """The other style, with another type of key."""
 
     def __init__(self, code: int, number: int = 0) -> None:

@@ -11,8 +11,8 @@ from examples import bank, shop
 from examples.bank.account import Overdrawn
 from examples.talk import annotated, initialised
 from penstock import Aborted, App, NoSuchEntity
-from penstock.process.loading import load_app
-from penstock.testing.kit import Kit
+from penstock.runtime.loading import load_app
+from penstock.testing import Kit
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if (path / "__init__.py").exists())

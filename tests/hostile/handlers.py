@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock import App, entity, key, readonly, transactional
+from penstock import App, Entity, key, readonly, transactional
 from tests.hostile import misuse
 from tests.hostile.exceptions import ERRORS
 from tests.hostile.messes import HOGS, KILLERS, MESSES
@@ -32,8 +32,7 @@ class Poor(Exception):
     """An account does not hold that much."""
 
 
-@entity
-class Account:
+class Account(Entity):
     number: str = key()
     balance: int = BEGINNING
 
@@ -64,8 +63,7 @@ class Account:
         return deed()
 
 
-@entity
-class Toy:
+class Toy(Entity):
     """What acts may spoil: it holds no money."""
 
     name: str = key()

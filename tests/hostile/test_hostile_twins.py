@@ -18,7 +18,7 @@ from penstock.engine.execute import Limits
 from penstock.log.memory import MemoryLog
 from penstock.model.request import Failure, decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 from tests.differential.programs import PHASES
 from tests.differential.simulation import Answer, Layout, Simulation
 from tests.hostile import strategies

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import RequestError
-from penstock.errors import ConfigError, QueryError
+from penstock import ConfigError, QueryError, RequestError, read_table
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, ViewConfig
 from penstock.runtime.spark.session import start_session
@@ -84,7 +83,7 @@ def comparable(value: Any) -> Any:
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_table_has_the_rows_of_sql(data: Path, session: SparkSession, epoch: int) -> None:
     """A DataFrame at an epoch holds what SQL answers there, of every type, nested ones too."""
-    frame = app.table("Painting", as_of=epoch, data=data, session=session)
+    frame = read_table(app, "Painting", as_of=epoch, data=data, session=session)
     found = sorted(in_spark(frame), key=lambda row: str(row["title"]))
     assert comparable(found) == comparable(in_sql(data, epoch).to_pylist())
     assert frame.schema["title"].metadata == {"penstock.epoch": epoch}
@@ -92,13 +91,13 @@ def test_table_has_the_rows_of_sql(data: Path, session: SparkSession, epoch: int
 
 def test_types_are_those_of_spark(data: Path, session: SparkSession) -> None:
     """Integers, decimals, intervals and nested types have Spark's own types, wide where need be."""
-    types = dict(app.table("Painting", as_of=0, data=data, session=session).dtypes)
+    types = dict(read_table(app, "Painting", as_of=0, data=data, session=session).dtypes)
     assert types["number"] == "bigint"
     assert types["dried"] == "interval day to second"
     assert types["price"] == "decimal(38,12)"
     assert types["lines"] == "array<struct<_1:bigint,_2:bigint>>"
     assert types["offers"] == "map<string,bigint>"
-    wide = dict(app.table("Painting", as_of=2, data=data, session=session).dtypes)
+    wide = dict(read_table(app, "Painting", as_of=2, data=data, session=session).dtypes)
     assert wide["number"] == "decimal(38,0)"
     assert wide["_unshown"] == "string"
     assert types["coats"] == (
@@ -109,8 +108,8 @@ def test_types_are_those_of_spark(data: Path, session: SparkSession) -> None:
 def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path: Path) -> None:
     """A class, an epoch or a directory that is not there is refused by its name."""
     with pytest.raises(RequestError, match="Painting"):
-        app.table("Paintin", data=data, session=session)
+        read_table(app, "Paintin", data=data, session=session)
     with pytest.raises(QueryError, match="holds 0 to 3"):
-        app.table("Painting", as_of=9, data=data, session=session)
+        read_table(app, "Painting", as_of=9, data=data, session=session)
     with pytest.raises(ConfigError, match="no journal"):
-        app.table("Painting", data=tmp_path, session=session)
+        read_table(app, "Painting", data=tmp_path, session=session)

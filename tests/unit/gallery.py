@@ -1,8 +1,5 @@
 """An application with an attribute of every kind, and a journal that is written by hand."""
 
-# What @entity adds to a class is unknown to mypy.
-# mypy: disable-error-code="attr-defined"
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from penstock import App, entity, key
+from penstock import App, Entity, key
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Journal, PartKind
 from penstock.model.request import Failure, encode_failure
@@ -37,14 +34,12 @@ class Branch:
     below: list["Branch"]
 
 
-@entity
-class Painter:
+class Painter(Entity):
     number: int = key()
     name: str = ""
 
 
-@entity
-class Painting:
+class Painting(Entity):
     title: str = key()
     number: int = 0
     weight: float = 0.0

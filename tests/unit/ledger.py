@@ -1,18 +1,14 @@
 """An application that aborts, catches, goes back to savepoints, and calls in circles."""
 
-# What @entity adds to a class is unknown to mypy.
-# mypy: disable-error-code="attr-defined"
-
 import penstock
-from penstock import App, entity, key, transactional
+from penstock import App, Entity, key, transactional
 
 
 class Refused(Exception):
     """What the application itself raises."""
 
 
-@entity
-class Account:
+class Account(Entity):
     name: str = key()
     balance: int = 0
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock import App, entity, key
+from penstock import App, Entity, key
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
 from penstock.client.answers import EPOCH_KEY, rows_of, table_of
@@ -43,8 +43,7 @@ class Label:
     size: Decimal
 
 
-@entity
-class Box:
+class Box(Entity):
     number: int = key()
     labels: set[bytes] = set()
 
@@ -52,8 +51,7 @@ class Box:
         return self.labels
 
 
-@entity
-class Shelf:
+class Shelf(Entity):
     def __init__(self, name: str):
         self.name: str = name
 

@@ -1,8 +1,5 @@
 """The compiler finds every call, read and write, and says of each what is known before it runs."""
 
-# What @entity adds to a class (create, exists, delete) is unknown to mypy.
-# mypy: disable-error-code="attr-defined, no-untyped-call"
-
 import itertools
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import App, entity, key, now, random, savepoint
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock import App, Entity, key, now, random, savepoint
+from penstock.compiler.compile import compile_app
 from tests.unit.orchard import (
     SINGLETON,
     Basket,
@@ -341,8 +338,7 @@ def test_unreadable_source_is_reported() -> None:
 def test_cycles_are_named() -> None:
     """An entity that calls another of its class is a cycle; calling itself is not."""
 
-    @entity
-    class Node:
+    class Node(Entity):
         name: str = key()
         next: "Node | None" = None
 

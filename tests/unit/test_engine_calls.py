@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import App, entity, key, readonly, transactional
+from penstock import App, Entity, key, readonly, transactional
 from penstock.base.ids import EntityKey, RequestId
 from penstock.dataflow.analysis.analyze import compile_app
 from penstock.dataflow.graph import Plan
@@ -34,8 +34,7 @@ class Named:
         return type(self).__name__
 
 
-@entity
-class Leaf(Named):
+class Leaf(Named, Entity):
     leaf_id: str = key()
     seen: int = 0
 
@@ -54,8 +53,7 @@ class Leaf(Named):
         return sys._getframe().f_back is not None
 
 
-@entity
-class Tree(Named):
+class Tree(Named, Entity):
     tree_id: str = key()
     leaves: list[Leaf] = []
 
@@ -244,7 +242,8 @@ def test_profiled_application_is_left_alone() -> None:
     profile.enable()
     try:
         _, found = run(FOREST, [PLANTED, PLANTED], counted=True)
-        undisturbed = sys.getprofile() == profile
+        current: object = sys.getprofile()
+        undisturbed = current == profile
     finally:
         profile.disable()
     assert undisturbed

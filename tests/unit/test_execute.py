@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import App, entity, key, savepoint, transactional
+from penstock import App, Entity, key, savepoint, transactional
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape, Interrupted
@@ -16,8 +16,7 @@ from penstock.model.request import decode_failure
 from tests.unit.misbehaviour import EXPECTED, WAYS
 
 
-@entity
-class Cell:
+class Cell(Entity):
     name: str = key()
     value: int = 0
     text: str = ""

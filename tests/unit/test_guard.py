@@ -13,16 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import App, LimitExceeded, entity, key
+from penstock import App, Entity, LimitExceeded, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
-from penstock.process.guard import Guard, TamperedWith
-from penstock.testing.kit import Kit
+from penstock.runtime.guard import Guard, TamperedWith
+from penstock.testing import Kit
 
 
-@entity
-class Greedy:
+class Greedy(Entity):
     name: str = key()
     count: int = 0
 
@@ -201,10 +200,9 @@ def test_a_handler_stuck_in_c_ends_its_process() -> None:
     program = """
         from penstock import App, entity, key
         from penstock.engine.execute import Limits
-        from penstock.testing.kit import Kit
+        from penstock.testing import Kit
 
-        @entity
-        class Stuck:
+        class Stuck(Entity):
             name: str = key()
             def stick(self):
                 return sum(range(10**15))

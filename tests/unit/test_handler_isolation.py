@@ -25,7 +25,7 @@ from penstock.engine.task import Task
 from penstock.log.api import Record
 from penstock.process.guard import RENEW_EVERY, Guard
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 COLOUR.set("chosen")

@@ -10,9 +10,18 @@ from typing import Any
 
 import pytest
 
-from penstock import Aborted, App, UserError, entity, key, readonly, savepoint, transactional
+from penstock import (
+    Aborted,
+    App,
+    Entity,
+    UserError,
+    key,
+    readonly,
+    savepoint,
+    transactional,
+)
 from penstock.errors import ReadonlyViolation
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 
 
 @dataclasses.dataclass
@@ -20,8 +29,7 @@ class Line:
     amounts: list[int]
 
 
-@entity
-class Cell:
+class Cell(Entity):
     name: str = key()
     number: int = 0
     items: list[int] = []

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from penstock import App, DefinitionError, entity, key
-from penstock.testing.kit import Kit
+from penstock import App, DefinitionError, Entity, key
+from penstock.testing import Kit
 
 HEADER = """
 from __future__ import annotations
@@ -340,8 +340,7 @@ def test_a_modules_own_name_comes_before_another_entity(build: Build) -> None:
 def test_local_classes_and_constants_are_understood() -> None:
     """Entities made inside a function find each other, class variables are no attributes."""
 
-    @entity
-    class Inner:
+    class Inner(Entity):
         name: str = key()
         other: "Inner | None" = None
 

@@ -9,20 +9,19 @@ from penstock import (
     Aborted,
     AlreadyExists,
     App,
+    Entity,
     NoSuchEntity,
     RequestError,
-    entity,
     key,
     readonly,
     savepoint,
     transactional,
     uuid,
 )
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 
 
-@entity
-class Item:
+class Item(Entity):
     item_id: str = key()
     price: int = 1
     tags: list[str] = []
@@ -67,8 +66,7 @@ class Item:
         Item("other").raise_price(1)
 
 
-@entity
-class Stamp:
+class Stamp(Entity):
     """Named by a UUID that nobody has to think of."""
 
     stamp_id: UUID = key()

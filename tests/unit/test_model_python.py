@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock import Aborted, App, RequestError, entity, key, transactional
-from penstock.testing.kit import Kit
+from penstock import Aborted, App, Entity, RequestError, key, transactional
+from penstock.testing import Kit
 
 
 class Named:
@@ -54,8 +54,7 @@ def noting(owner: "Machine") -> Iterator[int]:
         owner.log.append("leave")
 
 
-@entity
-class Machine(Counting, Named):
+class Machine(Counting, Named, Entity):
     name: str = key()
     log: list[str] = []
 

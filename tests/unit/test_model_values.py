@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock import Aborted, App, entity, key, readonly
+from penstock import Aborted, App, Entity, key, readonly
 from penstock.errors import RequestError, Unencodable
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 
 
 class Colour(Enum):
@@ -48,8 +48,7 @@ class Tree:
     children: "list[Tree]" = field(default_factory=list)
 
 
-@entity
-class Thing:
+class Thing(Entity):
     thing_id: str = key()
     integer: int = 0
     number: float = 0.0

@@ -25,7 +25,7 @@ from penstock.base.schema import (
     is_exact,
 )
 from penstock.errors import Unencodable
-from penstock.model.entity import entity, key
+from penstock.model.entity import Entity, key
 from penstock.model.entity_type import EntityType
 
 
@@ -34,8 +34,7 @@ class Colour(Enum):
     BLUE = 2
 
 
-@entity
-class Thing:
+class Thing(Entity):
     name: str = key()
 
 

@@ -20,7 +20,7 @@ from penstock.retention.maintenance import tend
 from penstock.runtime.spark.orders import Settings
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.runtime.spark.stage import Worker
-from penstock.runtime.spark.table import table_of
+from penstock.runtime.spark.table import read_table
 from tests.history import Call, journal_of
 
 APP = """
@@ -154,7 +154,7 @@ def test_other_processes_refuse_it_too(shop: Shop, data: Path) -> None:
         lambda: tend(app, Config(data), snapshot=True),
         lambda: Worker(settings_of(shop.after, data)),
         lambda: SparkRuntime(shop.after, Config(data)),
-        lambda: table_of(app, "Item", data=data),
+        lambda: read_table(app, "Item", data=data),
         lambda: asyncio.run(assemble(app, shop.after, Config(data))),
     ]
     for opened in openers:

@@ -1,15 +1,12 @@
 """An application with one value of every type, for what must survive the way over HTTP."""
 
-# What @entity adds to a class is unknown to mypy.
-# mypy: disable-error-code="attr-defined, no-any-return"
-
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from penstock import App, entity, key, readonly, transactional
+from penstock import App, Entity, key, readonly, transactional
 
 
 class TornError(Exception):
@@ -53,8 +50,7 @@ EVERYTHING: Everything = (
 )
 
 
-@entity
-class Coat:
+class Coat(Entity):
     number: int = key()
     worn: int = 0
     fabric: Fabric | None = None
@@ -80,8 +76,7 @@ class Coat:
         return None if self.twin is None else self.twin.worn
 
 
-@entity
-class Hook:
+class Hook(Entity):
     name: str = key()
     holds: list[Coat] = []
 

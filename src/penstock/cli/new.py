@@ -19,12 +19,11 @@ Examples:
 
 APP: Final = '''"""What is on the shelves, and how it is sold."""
 
-from penstock import App, entity, key, route
+from penstock import App, Entity, key, route
 
 
-@entity
 @route("/items", "POST create/{{item_id}}", "GET {{item_id}}")
-class Item:
+class Item(Entity):
     item_id: str = key()
     stock: int = 0
 
@@ -45,7 +44,7 @@ import pytest
 from app import app
 
 from penstock import Aborted
-from penstock.testing.kit import Kit
+from penstock.testing import Kit
 
 
 def test_item_is_taken_from_stock() -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from inspect import Parameter
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
@@ -39,9 +39,6 @@ class App:
         routes: The paths of its own, as `@route` maps them.
         shapes: How each class is stored, by its name.
     """
-
-    read_table: ClassVar[Callable[..., Any]]
-    """What `table` asks. Whoever puts the layers together names it, because it knows Spark."""
 
     def __init__(self, name: str, *members: type | Callable[..., Any]) -> None:
         """Check the members and bind them together.
@@ -164,22 +161,6 @@ class App:
         if kind.key_name not in signature.parameters or kind.key_name in taken:
             return named
         return {**named, kind.key_name: key}
-
-    def table(self, name: str, as_of: Any = None, *, data: Any = None, session: Any = None) -> Any:
-        """Return the entities of a class as a Spark DataFrame, all as they were after one epoch.
-
-        Args:
-            name: The class.
-            as_of: An epoch (int), or an instant (datetime; UTC where it has no zone), which means
-                the newest epoch that was committed by then; None: the newest.
-            data: The data directory; None: `.penstock` and the application's name.
-            session: A Spark session; None: the active one, or a new one.
-
-        Raises:
-            RequestError: There is no such class.
-            PenstockError: There is no journal, or the epoch is not held.
-        """
-        return App.read_table(self, name, as_of, data, session)
 
     def key_of(self, entity: str, text: str) -> object:
         """Return the key that a word of a path or a command line means.

@@ -7,8 +7,10 @@ is a plain Python object: attributes and methods cost what they cost in Python, 
 
 import functools
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
-from typing import Any, Final, TypeVar, cast
+from datetime import date
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
+from uuid import UUID
 
 from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
@@ -16,20 +18,20 @@ from penstock.model.context import active, current
 from penstock.model.copies import fresh
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
-from penstock.model.savepoint import Unchanged
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
 """Types of defaults that need no copy, because nothing can change them."""
-
-_LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
-"""Types of results whose bodies have not run yet."""
 
 _new: Final = object.__new__
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
 
+E = TypeVar("E")
+P = ParamSpec("P")
 T = TypeVar("T", bound=type)
-F = TypeVar("F", bound=Callable[..., Any])
+
+Key: TypeAlias = str | int | UUID | date
+"""The types that a key can have; a `datetime` is a `date`."""
 
 
 def key() -> Any:
@@ -42,33 +44,6 @@ def key() -> Any:
     return KeyMarker()
 
 
-def transactional(function: F) -> F:
-    """Say that a method, or a function without state, is a transaction.
-
-    Every request is one; on a method this documents intent, on a function it makes a service.
-    """
-    function.__transactional__ = True  # type: ignore[attr-defined]
-    return function
-
-
-def readonly(function: F) -> F:
-    """Promise that a method or function changes nothing; it aborts with an error when it does.
-
-    It returns no generator, whose body would run when nobody looks any more.
-    """
-
-    @functools.wraps(function)
-    def guarded(*arguments: Any, **named: Any) -> Any:
-        with Unchanged(function.__qualname__) as block:
-            result = function(*arguments, **named)
-            if type(result) in _LATER:
-                raise block.refused("returns a generator, which runs later; return a list")
-            return result
-
-    guarded.__readonly__ = True  # type: ignore[attr-defined]
-    return cast(F, guarded)
-
-
 def entity(cls: T) -> T:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
@@ -77,6 +52,8 @@ def entity(cls: T) -> T:
     asks, `reference.delete()` deletes. What is wrong with the class is said
     when an application is built from it, all at once.
     """
+    if "__reference__" in vars(cls):
+        return cls  # a subclass of `Entity` is one already
     declaration = declare(cls)
     kind = EntityType(cls, declaration.key_name, where_of(cls))
     kind.initializer = declaration.initializer
@@ -109,13 +86,71 @@ def entity(cls: T) -> T:
     return cls
 
 
+class Entity:
+    """The base class from which type checkers learn what `@entity` gives to a class.
+
+    `class Item(Entity): …` makes an entity as `@entity` makes one of `class Item: …`; with the base
+    class, mypy and pyright know `Item("i1")`, `Item.create`, `Item.upsert`, `Item.exists` and
+    `reference.delete`. The base class adds no attribute, method or cost of its own.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        entity(cls)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, key: Key | Self, /) -> None:
+            """Refer to the entity with this key; the entity is read at the first touch."""
+
+        @overload
+        @classmethod
+        def create(cls, key: Key | None = None, /, **attributes: Any) -> Self: ...
+        @overload
+        @classmethod
+        def create(cls: Callable[P, E], /, *arguments: P.args, **named: P.kwargs) -> E: ...
+        @classmethod
+        def create(cls: Any, /, *arguments: Any, **named: Any) -> Any:
+            """Create an entity and return it; without a key it gets one derived from the request.
+
+            Takes the key and then the attributes by name; where the class has an `__init__`, also
+            the arguments of that.
+
+            Raises:
+                AlreadyExists: The key is taken.
+                TypeError: An attribute is missing or unknown.
+            """
+
+        @overload
+        @classmethod
+        def upsert(cls, key: Key | None = None, /, **attributes: Any) -> Self: ...
+        @overload
+        @classmethod
+        def upsert(cls: Callable[P, E], /, *arguments: P.args, **named: P.kwargs) -> E: ...
+        @classmethod
+        def upsert(cls: Any, /, *arguments: Any, **named: Any) -> Any:
+            """Create an entity, or replace the entity with this key, and return it.
+
+            Raises:
+                TypeError: An attribute is missing or unknown.
+            """
+
+        @classmethod
+        def exists(cls, key: Key | Self, /) -> bool:
+            """Say whether an entity with this key, or the one of this reference, exists."""
+
+        def delete(self) -> None:
+            """Delete this entity; a later use of it raises `NoSuchEntity`."""
+
+
 def _hidden(
     cls: type, get: Callable[..., Any], put: Callable[..., None], delete: Callable[..., None]
 ) -> type:
     """Return a subclass that only differs in what happens at a touch."""
     behaviour = {"__getattribute__": get, "__setattr__": put, "__delattr__": delete}
     names = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    return type(cls.__name__, (cls,), {**names, **behaviour})
+    reference = {"__reference__": vars(cls)["__reference__"]}  # not to be made an entity again
+    return type(cls.__name__, (cls,), {**names, **reference, **behaviour})
 
 
 def _own(function: Callable[..., Any], cls: type) -> FunctionType:

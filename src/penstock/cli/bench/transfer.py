@@ -1,7 +1,8 @@
 """Accounts and transfers between two of them, after YCSB-T (Dey et al., 2014)."""
 
 from penstock.model.application import App
-from penstock.model.entity import entity, key, transactional
+from penstock.model.entity import entity, key
+from penstock.model.handler import transactional
 
 BALANCE = 1_000_000_000
 

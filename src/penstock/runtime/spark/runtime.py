@@ -46,7 +46,7 @@ from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import LogSource, positions_of, source_options
-from penstock.runtime.spark.table import read_table
+from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.state.stores import Stores
@@ -171,11 +171,14 @@ class SparkRuntime:
         return self._replies.wait((LogPartition(0), lsn), REPLY_TIMEOUT_MS)
 
     def table(self, name: str, as_of: Moment | None = None) -> DataFrame:
-        """Return the entities of a class after an epoch, the newest by default; see `App.table`."""
+        """Return the entities of a class after an epoch, the newest by default.
+
+        See `penstock.read_table`; this method uses the session of the runtime.
+        """
         assert self._session is not None, "the runtime is started"
         snapshots = Snapshots(self._config.data / FOLDER, self.journal.identity)
         source = self.journal, snapshots
-        return read_table(self._session, self.app, source, name, as_of, self._scratch)
+        return frame_of(self._session, self.app, source, name, as_of, self._scratch)
 
     def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
         """Block until everything below `lsn` is committed; False when time is up.

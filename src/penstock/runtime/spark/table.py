@@ -38,14 +38,26 @@ _FILE_ROWS: Final = 262_144
 _LOCAL: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
 
 
-def table_of(
+def read_table(
     app: App,
     name: str,
     as_of: int | datetime | None = None,
+    *,
     data: Path | None = None,
     session: SparkSession | None = None,
 ) -> DataFrame:
-    """Return the entities of a class; see `App.table`.
+    """Return the entities of a class as a Spark DataFrame, all as they were after one epoch.
+
+    Args:
+        app: The application.
+        name: The class.
+        as_of: An epoch (int), or an instant (datetime; UTC where it has no zone), which means the
+            newest epoch that was committed by then; None: the newest epoch.
+        data: The data directory; None: `.penstock` and the application's name.
+        session: A Spark session; None: the active session, or a new session.
+
+    Returns:
+        A row for each entity, in no order: the key and the attributes as typed columns.
 
     Raises:
         ConfigError: There is no journal in the directory, or it is of another application.
@@ -64,10 +76,10 @@ def table_of(
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
         snapshots = Snapshots(folder / FOLDER, journal.identity)
-        return read_table(chosen, app, (journal, snapshots), name, as_of, scratch)
+        return frame_of(chosen, app, (journal, snapshots), name, as_of, scratch)
 
 
-def read_table(
+def frame_of(
     session: SparkSession,
     app: App,
     source: tuple[Journal, Snapshots],
