@@ -49,7 +49,7 @@ from penstock.model.savepoint import savepoint
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
     from penstock.client.synchronous import Client
-    from penstock.runtime.config import Config
+    from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
     from penstock.runtime.spark.runtime import SparkRuntime
     from penstock.runtime.spark.table import read_table
@@ -112,7 +112,7 @@ __all__ = [
 _LAZY: Final = {
     "AsyncClient": "penstock.client.asynchronous",
     "Client": "penstock.client.synchronous",
-    "Config": "penstock.runtime.config",
+    "Config": "penstock.process.config",
     "LocalRuntime": "penstock.runtime.local.runtime",
     "SparkRuntime": "penstock.runtime.spark.runtime",
     "read_table": "penstock.runtime.spark.table",

@@ -11,7 +11,7 @@ from examples import bank, shop
 from examples.bank.account import Overdrawn
 from examples.talk import annotated, initialised
 from penstock import Aborted, App, NoSuchEntity
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 from penstock.testing import Kit
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import App, Entity, key, transactional
-from penstock.compiler.compile import compile_app
-from penstock.plan.graph import Edge, Plan
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.graph import Edge, Plan
 
 
 class Pair(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import Aborted, AlreadyExists, AsyncClient, Client, NoSuchEntity, RequestError
 from penstock.errors import PenstockError, RequestConflict, TimedOut, Unreachable
-from penstock.runtime.calling import Calling
+from penstock.model.call import Calling
 from penstock.testing import Kit
 from tests.gateway_thread import Meddler, Meddling, RunningGateway
 from tests.unit.wardrobe import EVERYTHING, Coat, Fabric, Hook, app

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import App, Entity, key, now, random, savepoint
-from penstock.compiler.compile import compile_app
+from penstock.dataflow.analysis.analyze import compile_app
 from tests.unit.orchard import (
     SINGLETON,
     Basket,

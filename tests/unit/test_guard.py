@@ -17,7 +17,7 @@ from penstock import App, Entity, LimitExceeded, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
-from penstock.runtime.guard import Guard, TamperedWith
+from penstock.process.guard import Guard, TamperedWith
 from penstock.testing import Kit
 
 

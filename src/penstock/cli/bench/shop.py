@@ -11,7 +11,7 @@ from penstock.cli.samples import sample_path
 from penstock.model.application import App
 from penstock.model.entity import entity, key
 from penstock.model.handler import transactional
-from penstock.runtime.loading import load_app
+from penstock.process.loading import load_app
 
 _shop = load_app(str(sample_path("shop")))
 Item: Any = _shop.entities["Item"].cls
