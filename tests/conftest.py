@@ -1,9 +1,15 @@
-"""Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again."""
+"""The suite's own options, and what every test finds in its process, however the suite was started.
+
+Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again.
+"""
 
 import random
+import signal
 
 import hypothesis
 import pytest
+
+from tests.spark import class_archive
 
 hypothesis.settings.register_profile(
     "fixed",
@@ -30,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its own option in the same hook
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the profile, and hand hypothesis the seed."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts `scripts/test &` so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    class_archive.use()
     wanted: str | None = config.getoption("--seed")
     if wanted is None:
         config.stash[SEED] = 0

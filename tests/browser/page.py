@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
-from tests.browser.running import wait_for
+from tests.waiting import wait_for
 
 FLAGS = (
     "--headless=new",

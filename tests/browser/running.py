@@ -6,8 +6,6 @@ the console kills it.
 
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,20 +15,12 @@ from penstock.cli.supervisor import Child, Supervisor
 from penstock.gateway.serving import free_port
 from penstock.process import presence
 from penstock.process.incidents import IncidentLog
+from tests.waiting import wait_for
 
 TOP = Path(__file__).parent.parent.parent
 SHOP = str(TOP / "examples" / "shop")
 DEADLINE_S = 30.0
 LOOK_S = 0.03
-
-
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Return the first true value of a condition."""
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        threading.Event().wait(LOOK_S)
-    return found
 
 
 class RunningConsole:

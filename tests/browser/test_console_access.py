@@ -7,7 +7,8 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.page import Page
-from tests.browser.running import RunningConsole, wait_for
+from tests.browser.running import RunningConsole
+from tests.waiting import wait_for
 
 PAGES = (
     "overview",

@@ -344,12 +344,18 @@ def _copied(tree: Path, folder: Path) -> Path:
 
 
 def _suite(copy: Path, tests: list[str]) -> tuple[int, str]:
-    return _python(copy, ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests])
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    return _python(copy, ["-m", "pytest", *options, *tests])
 
 
 def _python(copy: Path, arguments: list[str]) -> tuple[int, str]:
     """Run Python with the copy's source in front of the installed one."""
-    surroundings = {**os.environ, "PYTHONPATH": str(copy / "src"), "PENSTOCK_TESTS_HURRY": "1"}
+    surroundings = {
+        **os.environ,
+        "PYTHONPATH": str(copy / "src"),
+        "PENSTOCK_TESTS_HURRY": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # to load all of them takes longer than most of the tests
+    }
     try:
         ended = subprocess.run(
             [sys.executable, *arguments],
@@ -373,7 +379,7 @@ def main() -> int:
     fine = bool(wanted)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         tree = _copied(TOP, Path(folder))
-        health = pool.submit(judge_health, tree)
+        health = pool.submit(judge_health, tree)  # first, because it takes the longest
         verdicts = [pool.submit(judge, mutant, tree) for mutant in wanted]
         for verdict in [*verdicts, health]:
             one = verdict.result()

@@ -13,8 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,27 +24,12 @@ from penstock.engine.execute import Limits
 from penstock.errors import PenstockError
 from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
+from tests.waiting import DEADLINE_S, wait_for
 
 TOP = Path(__file__).parent.parent.parent
-DEADLINE_S = 120.0
-LOOK_S = 0.02
 REFUSED, GAVE_UP = 3, 4
 KILLED = -signal.SIGKILL
 _DEATH = "Executor: Exception in task"
-
-
-def wait_for(
-    condition: Callable[[], Any],
-    what: str,
-    deadline_s: float = DEADLINE_S,
-    look_s: float = LOOK_S,
-) -> Any:
-    """Return the first true value of a condition."""
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        threading.Event().wait(look_s)
-    return found
 
 
 class DriverProcess:

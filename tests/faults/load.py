@@ -18,8 +18,9 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.process.loading import load_app
-from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.driver_process import DriverProcess
 from tests.faults.history import ONLY, Row, State, calls_of, values_of
+from tests.waiting import wait_for
 
 TOP = Path(__file__).parent.parent.parent
 BACKLOG = 400

@@ -15,9 +15,9 @@ from penstock.cli.bench.http import running
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
-from tests.faults.driver_process import wait_for
 from tests.faults.shop_consistency import BUYERS, STOCK, consistency
 from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 

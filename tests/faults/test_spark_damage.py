@@ -8,9 +8,10 @@ import pytest
 from penstock.errors import Corrupt, Diverged, Fenced
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
-from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess, wait_for
+from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess
 from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.process.fault import STEPS
-from tests.faults.driver_process import KILLED, DriverProcess, wait_for
+from tests.faults.driver_process import KILLED, DriverProcess
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop, Workload
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 

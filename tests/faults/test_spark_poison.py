@@ -10,10 +10,11 @@ from penstock.errors import Aborted, LimitExceeded, Unencodable
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.process.loading import load_app
-from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Row, State, Watch, calls_of, values_of
 from tests.faults.load import Call
 from tests.faults.poison import KILLERS, OTHERS
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 

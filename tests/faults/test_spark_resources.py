@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.driver_process import DriverProcess, wait_for
+from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 

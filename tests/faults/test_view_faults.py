@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from penstock.sql import change_batch as fold
 from penstock.sql.question import Question
 from penstock.sql.view import View
 from tests.unit.gallery import Painter, Written, app
+from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=256)
 DEADLINE_S = 20.0
@@ -189,10 +189,9 @@ def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.faults.asking_process", str(tmp_path)],
         cwd=Path(__file__).parent.parent.parent,
     )
-    until = time.monotonic() + DEADLINE_S
-    while len(children := psutil.Process(process.pid).children()) < 2:
-        assert time.monotonic() < until, "a query runs, and a spare child waits"
-        time.sleep(0.01)
+    view = psutil.Process(process.pid)
+    wait_for(lambda: len(view.children()) == 2, "a query that runs, and a spare child")
+    children = view.children()
     process.kill()
     process.wait()
     gone, alive = psutil.wait_procs(children, timeout=DEADLINE_S)

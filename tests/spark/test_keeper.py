@@ -17,8 +17,8 @@ from penstock.retention.maintenance_process import MODULE
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of
-from tests.faults.driver_process import wait_for
 from tests.faults.load import Bank
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from penstock.process import presence
-from tests.faults.driver_process import wait_for
 from tests.private_files import open_to_others
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

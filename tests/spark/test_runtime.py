@@ -20,8 +20,8 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
-from tests.faults.driver_process import wait_for
 from tests.faults.load import Bank
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

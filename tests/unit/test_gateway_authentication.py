@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import stat
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +30,7 @@ from penstock.gateway.auth.authentication import CREDENTIAL_BYTES_MAX, Authentic
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope
 from penstock.process.config import Config, GatewayConfig
+from tests.waiting import wait_for
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 NOTICED_S = 5.0
@@ -61,13 +61,6 @@ def authenticator(data: Path, **settings: object) -> Authenticator:
 
 def new_key(data: Path, name: str = "web", expires: datetime | None = None) -> str:
     return KeyStore(data).add(name, [ADD], expires, NOW)[1]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + NOTICED_S
-    while not holds():
-        assert time.monotonic() < deadline, "not noticed in time"
-        time.sleep(0.02)
 
 
 def lets_in(door: Authenticator, headers: Headers) -> bool:
@@ -149,11 +142,11 @@ def test_running_gateway_notices_keys_and_revocations(tmp_path: Path) -> None:
     first = new_key(tmp_path, "first")
     door = authenticator(tmp_path)
     second = new_key(tmp_path, "second")
-    eventually(lambda: lets_in(door, bearer(second)))
+    wait_for(lambda: lets_in(door, bearer(second)), "admission", NOTICED_S)
     KeyStore(tmp_path).revoke("first")
-    eventually(lambda: not lets_in(door, bearer(first)))
+    wait_for(lambda: not lets_in(door, bearer(first)), "a refusal", NOTICED_S)
     KeyStore(tmp_path).revoke("second")
-    eventually(lambda: not lets_in(door, bearer(second)))
+    wait_for(lambda: not lets_in(door, bearer(second)), "a refusal", NOTICED_S)
     assert not lets_in(door, [])
 
 
@@ -162,9 +155,9 @@ def test_first_key_ends_anonymity_for_good(tmp_path: Path) -> None:
     door = authenticator(tmp_path)
     assert door.identify([]) == ANONYMOUS
     secret = new_key(tmp_path)
-    eventually(lambda: not lets_in(door, []))
+    wait_for(lambda: not lets_in(door, []), "a refusal", NOTICED_S)
     KeyStore(tmp_path).path.unlink()
-    eventually(lambda: not lets_in(door, bearer(secret)))
+    wait_for(lambda: not lets_in(door, bearer(secret)), "a refusal", NOTICED_S)
     with pytest.raises(Unauthenticated, match="send a key or a token"):
         door.identify([])
 
@@ -181,11 +174,11 @@ def test_damaged_file_lets_nobody_in(tmp_path: Path, damage: bytes) -> None:
         authenticator(tmp_path)
     with pytest.raises(Corrupt):
         new_key(tmp_path, "another")
-    eventually(lambda: not lets_in(door, bearer(secret)))
+    wait_for(lambda: not lets_in(door, bearer(secret)), "a refusal", NOTICED_S)
     with pytest.raises(Corrupt):
         door.identify([])
     path.write_bytes(whole)
-    eventually(lambda: lets_in(door, bearer(secret)))
+    wait_for(lambda: lets_in(door, bearer(secret)), "admission", NOTICED_S)
 
 
 @given(st.data())
@@ -257,7 +250,7 @@ def test_refusals_and_logs_hold_no_credential(
             door.identify(bearer(wrong))
         assert wrong not in str(refused.value)
     KeyStore(tmp_path).revoke("web")
-    eventually(lambda: not lets_in(door, bearer(secret)))
+    wait_for(lambda: not lets_in(door, bearer(secret)), "a refusal", NOTICED_S)
     assert secret[20:] not in caplog.text
     assert "hunter2" not in caplog.text
 
@@ -272,7 +265,7 @@ def test_keys_and_tokens_work_side_by_side(tmp_path: Path) -> None:
     assert door.identify(bearer(token)) == Principal("mia", frozenset({Scope("sql")}), "@mia")
     assert not lets_in(door, [])
     secret = new_key(tmp_path)
-    eventually(lambda: lets_in(door, bearer(secret)))
+    wait_for(lambda: lets_in(door, bearer(secret)), "admission", NOTICED_S)
     assert door.identify(bearer(token)).name == "mia"
 
 
@@ -290,7 +283,7 @@ def test_file_out_of_reach_is_an_error(tmp_path: Path) -> None:
     ):
         with pytest.raises(OperationalError, match=r"keys\.json"):
             attempt()
-    eventually(lambda: not lets_in(door, bearer(secret)))
+    wait_for(lambda: not lets_in(door, bearer(secret)), "a refusal", NOTICED_S)
     with pytest.raises(Corrupt):
         door.identify([])
 

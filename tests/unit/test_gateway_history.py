@@ -3,9 +3,7 @@
 import asyncio
 import socket
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from penstock.engine.execute import Limits
 from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.handlers import history
 from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
 
 LEDGER = str(Path(__file__).parent / "ledger.py")
 DEADLINE_S = 20.0
@@ -103,13 +102,6 @@ def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def running() -> list[psutil.Process]:
     children = psutil.Process().children()
     return [one for one in children if one.is_running() and ENDLESS in one.cmdline()]
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        threading.Event().wait(0.02)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import base64
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.gateway.auth.jwks import allowed_algorithms, read_keys
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.gateway.auth.tokens import LEEWAY_S, REMEMBERED_MAX, Tokens
 from penstock.process.config import GatewayConfig
+from tests.waiting import wait_for
 
 RSA_KEY = rsa.generate_private_key(65_537, 2_048)
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
@@ -243,7 +243,7 @@ def test_remembered_token_expires(tmp_path: Path) -> None:
     door = tokens(tmp_path)
     token = signed({"exp": now_s() - LEEWAY_S + 2})
     assert door.principal(token, time.time()).name == "mia"
-    eventually(lambda: not lets_in(door, token))
+    wait_for(lambda: not lets_in(door, token), "a refusal", NOTICED_S)
     with pytest.raises(Unauthenticated, match="has expired"):
         door.principal(token, time.time())
 
@@ -264,14 +264,14 @@ def test_changed_file_is_noticed(tmp_path: Path) -> None:
     mine, other = signed({}), signed({}, key=EC_KEY, algorithm="ES256", kid="ec")
     assert lets_in(door, mine)
     file_of(tmp_path, EC_ENTRY)
-    eventually(lambda: not lets_in(door, mine))
+    wait_for(lambda: not lets_in(door, mine), "a refusal", NOTICED_S)
     assert lets_in(door, other)
     (tmp_path / "jwks.json").write_text("{")
-    eventually(lambda: not lets_in(door, other))
+    wait_for(lambda: not lets_in(door, other), "a refusal", NOTICED_S)
     with pytest.raises(Corrupt):
         door.principal(other, time.time())
     file_of(tmp_path, ED_ENTRY)
-    eventually(lambda: lets_in(door, mine))
+    wait_for(lambda: lets_in(door, mine), "admission", NOTICED_S)
 
 
 def test_subject_is_fit_for_a_log(tmp_path: Path) -> None:
@@ -367,10 +367,3 @@ def lets_in(door: Tokens, token: bytes) -> bool:
 def refuse(door: Tokens, token: bytes) -> None:
     with pytest.raises(Unauthenticated):
         door.principal(token, time.time())
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + NOTICED_S
-    while not holds():
-        assert time.monotonic() < deadline, "not noticed in time"
-        time.sleep(0.02)

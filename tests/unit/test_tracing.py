@@ -4,7 +4,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -25,9 +25,9 @@ from penstock.gateway.telemetry.spans import Spans
 from penstock.gateway.telemetry.tracing import Tracing
 from penstock.process.reports import ReportWriter, StoredReport
 from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
-DEADLINE_S = 20.0
 MS = 1_000_000
 NOW = 1_760_000_000_000 * MS
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -192,13 +192,6 @@ def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
             thread.join()
 
 
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_call_over_http_arrives_at_a_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +210,7 @@ def test_call_over_http_arrives_at_a_collector(
             assert made.status_code == 200
             client.post("/send/Item/i1/add", json=[1], headers={"Idempotency-Key": "second"})
             client.get("/readyz")
-        until(lambda: taken, "an export")
+        wait_for(lambda: taken, "an export")
     groups = [group for request in taken for group in request.resource_spans]
     services = {
         one.value.string_value
@@ -285,7 +278,7 @@ def test_report_is_waited_for() -> None:
 
     traced = Tracing(memory.spans, reports_since)
     traced.request(replace(TIMES, ended_ns=time.time_ns()))
-    until(memory.exporter.get_finished_spans, "a tree")
+    wait_for(memory.exporter.get_finished_spans, "a tree")
     traced.close()
     assert len(looks) == 2
     assert "epoch" in {span.name for span in memory.exporter.get_finished_spans()}

@@ -22,6 +22,7 @@ from penstock.sql.question import Question
 from penstock.sql.turns import Turns
 from penstock.sql.view import View
 from tests.unit.gallery import Written, app
+from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)
 STUBBORN = "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))"
@@ -133,9 +134,7 @@ def test_broken_child_costs_its_query_alone(view: View, name: str) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(ask, view, STUBBORN)
-        until = time.monotonic() + DEADLINE_S
-        while not (found := children()):
-            assert time.monotonic() < until, "a child is there"
+        found = wait_for(children, "the start of a child")
         found[0].send_signal(signal.Signals[name])
         with pytest.raises(QueryError, match=f"ended by {name}"):
             running.result()

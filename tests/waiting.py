@@ -1,0 +1,30 @@
+"""Waiting for a condition, with a deadline: the one way in which tests wait."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE_S = 120.0
+LOOK_S = 0.02
+
+
+def wait_for(
+    condition: Callable[[], Any],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    look_s: float = LOOK_S,
+) -> Any:
+    """Return the first true value of a condition.
+
+    Args:
+        condition: Is called again and again until its value is true.
+        what: What is waited for; the message of a failure names it.
+        deadline_s: Seconds until the test fails.
+        look_s: Seconds between two calls.
+    """
+    deadline = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
+        threading.Event().wait(look_s)
+    return value
