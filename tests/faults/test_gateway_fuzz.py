@@ -22,7 +22,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
 from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.openapi.samples import sample_of
+from penstock.gateway.openapi.examples import example_of
 from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
@@ -67,7 +67,7 @@ def create(gateway: RunningGateway, document: dict[str, Any], path: str) -> None
     """Create an entity that requests with `KNOWN` in the place of its key will meet."""
     body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     url = gateway.url + path.replace("{key}", KNOWN)
-    assert httpx.post(url, json=sample_of(document, body["schema"])).status_code == 200
+    assert httpx.post(url, json=example_of(document, body["schema"])).status_code == 200
 
 
 def operations(document: dict[str, Any]) -> list[Any]:

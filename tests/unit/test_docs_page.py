@@ -14,7 +14,7 @@ import pytest
 from penstock import App, entity, key
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.openapi.samples import curl_of, sample_of
+from penstock.gateway.openapi.examples import curl_of, example_of
 from penstock.process.loading import load_app
 
 EVIL = "<script>alert(1)</script>\"'`<b>`&amp;"
@@ -123,4 +123,4 @@ def test_sample_ends_where_a_record_holds_itself() -> None:
     document: dict[str, Any] = {"components": {"schemas": {}}}
     tree = {"type": "object", "properties": {"child": {"$ref": "#/components/schemas/Tree"}}}
     document["components"]["schemas"]["Tree"] = tree
-    assert json.dumps(sample_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
+    assert json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9

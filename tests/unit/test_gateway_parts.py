@@ -7,10 +7,10 @@ import pytest
 from starlette.responses import Response
 
 from penstock.errors import BY_CODE, Corrupt, Overloaded
-from penstock.gateway.errors import STATUS, Refused, response_of
-from penstock.gateway.exchange import Exchange, check_depth
+from penstock.gateway.errors import STATUS, HttpError, response_of
+from penstock.gateway.http_request import HttpRequest, check_depth
 from penstock.gateway.request_ids import RequestIds
-from penstock.gateway.routing import Routing
+from penstock.gateway.routing import Router
 
 
 def test_every_error_has_a_status() -> None:
@@ -31,17 +31,17 @@ def test_overload_says_when_to_come_again() -> None:
     assert response_of(Overloaded("full")).headers["retry-after"] == "1"
 
 
-async def nothing(_: Exchange) -> Response:
+async def nothing(_: HttpRequest) -> Response:
     return Response()
 
 
-async def something(_: Exchange) -> Response:
+async def something(_: HttpRequest) -> Response:
     return Response()
 
 
 @pytest.fixture
-def routing() -> Routing:
-    routing = Routing()
+def routing() -> Router:
+    routing = Router()
     routing.add("GET", "/items/{key}", nothing, "named")
     routing.add("GET", "/items/newest", something, "literal")
     routing.add("POST", "/items/{key}/{method}", nothing, "call")
@@ -60,7 +60,7 @@ FOUND = [
 
 @pytest.mark.parametrize(("verb", "path", "kind", "names"), FOUND)
 def test_path_is_found(
-    routing: Routing, verb: str, path: bytes, kind: str, names: dict[str, str]
+    routing: Router, verb: str, path: bytes, kind: str, names: dict[str, str]
 ) -> None:
     """Literal segments win, names match one segment, and what is encoded in it is decoded last."""
     found = routing.find(verb, path)
@@ -69,7 +69,7 @@ def test_path_is_found(
 
 
 @pytest.mark.parametrize("path", [b"/", b"/items", b"/items//add", b"/items/a/b/c", b"/nope/a"])
-def test_unknown_path_is_not_found(routing: Routing, path: bytes) -> None:
+def test_unknown_path_is_not_found(routing: Router, path: bytes) -> None:
     """A path with a segment too few, too many or empty is nobody's."""
     assert routing.find("GET", path) is None
 
@@ -82,14 +82,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("verb", "path", "status"), REFUSED)
-def test_wrong_path_is_refused(routing: Routing, verb: str, path: bytes, status: int) -> None:
+def test_wrong_path_is_refused(routing: Router, verb: str, path: bytes, status: int) -> None:
     """A wrong verb, bytes that are no text, and endless paths have statuses of their own."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HttpError) as caught:
         routing.find(verb, path)
     assert caught.value.status == status
 
 
-def test_path_is_served_once(routing: Routing) -> None:
+def test_path_is_served_once(routing: Router) -> None:
     """Two handlers for one verb and path are a mistake, said at the start."""
     with pytest.raises(ValueError, match="served already"):
         routing.add("GET", "/items/{id}", something, "again")
@@ -102,7 +102,7 @@ SHALLOW = [b"[" * 64, b'["' + b"[" * 500 + b'"]', b"[],[]" * 500, b'"' + b'\\"['
 @pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
 def test_deep_json_is_refused(text: bytes) -> None:
     """Nesting counts, whatever stands in strings beside it."""
-    with pytest.raises(Refused, match="nested at most 64 deep"):
+    with pytest.raises(HttpError, match="nested at most 64 deep"):
         check_depth(text, 64)
 
 

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
 from penstock.gateway.auth.jwks import allowed_algorithms, read_keys
 from penstock.gateway.auth.principal import Principal, Scope
-from penstock.gateway.auth.tokens import LEEWAY_S, REMEMBERED_MAX, Tokens
+from penstock.gateway.auth.tokens import LEEWAY_S, REMEMBERED_MAX, TokenVerifier
 from penstock.process.config import GatewayConfig
 from tests.waiting import wait_for
 
@@ -41,9 +41,9 @@ def file_of(folder: Path, *entries: Entry) -> Path:
     return path
 
 
-def tokens(folder: Path, *entries: Entry, **settings: Any) -> Tokens:
+def tokens(folder: Path, *entries: Entry, **settings: Any) -> TokenVerifier:
     path = file_of(folder, *(entries or ENTRIES))
-    return Tokens(GatewayConfig(jwks=path, **settings))
+    return TokenVerifier(GatewayConfig(jwks=path, **settings))
 
 
 def now_s() -> int:
@@ -356,7 +356,7 @@ def test_default_algorithms_are_allowed() -> None:
     assert allowed_algorithms(default) == {"RS256", "ES256", "EdDSA"}
 
 
-def lets_in(door: Tokens, token: bytes) -> bool:
+def lets_in(door: TokenVerifier, token: bytes) -> bool:
     try:
         door.principal(token, time.time())
     except PenstockError:
@@ -364,6 +364,6 @@ def lets_in(door: Tokens, token: bytes) -> bool:
     return True
 
 
-def refuse(door: Tokens, token: bytes) -> None:
+def refuse(door: TokenVerifier, token: bytes) -> None:
     with pytest.raises(Unauthenticated):
         door.principal(token, time.time())

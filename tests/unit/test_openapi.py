@@ -19,11 +19,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
-from penstock.gateway.answers import json_of, plain
+from penstock.gateway.responses import json_of, route_response
 from penstock.gateway.errors import STATUS
 from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.openapi.failures import REFUSED, meanings
-from penstock.gateway.openapi.schema import Schemas, media_of
+from penstock.gateway.openapi.error_responses import REFUSED, meanings
+from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
 from penstock.process.loading import load_app
 from tests.unit.typed_values import Colour, Place, Typed, types
 
@@ -86,7 +86,7 @@ def made_app(annotations: list[Any]) -> App:
     return App("made", entity(cls))
 
 
-def fits(schemas: Schemas, schema: dict[str, Any], value: Any) -> bool:
+def fits(schemas: SchemaRegistry, schema: dict[str, Any], value: Any) -> bool:
     whole = {**schema, "components": {"schemas": schemas.components}}
     return bool(Draft202012Validator(whole).is_valid(value))
 
@@ -117,7 +117,7 @@ def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
     """What the gateway writes of a value is what the schema of its annotation says."""
     typed = data.draw(types)
     value = data.draw(typed.values)
-    schemas = Schemas(app, {})
+    schemas = SchemaRegistry(app, {})
     written = json_of(told(value))
     schema = schemas.told(typed.annotation)
     assert fits(schemas, schema, msgspec.json.decode(written)), (schema, written)
@@ -131,7 +131,7 @@ def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> 
     text = json_of(told(data.draw(typed.values)))
     made = made_app([typed.annotation])
     signature = made.signature("Made", "take")
-    schemas = Schemas(made, {})
+    schemas = SchemaRegistry(made, {})
     try:
         signature.of_json(b"[" + text + b"]")
     except RequestError:
@@ -144,7 +144,7 @@ def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> 
 def test_media_of_an_own_path_are_all_that_it_answers(data: st.DataObject) -> None:
     """A value is answered as text, bytes or JSON as its annotation foretells."""
     typed = data.draw(types)
-    answer = plain(told(data.draw(typed.values)), 200, "", {})
+    answer = route_response(told(data.draw(typed.values)), 200, "", {})
     kinds = {"text/plain": "text", "application/octet-stream": "bytes", "application/json": "json"}
     assert kinds[str(answer.media_type).partition(";")[0]] in media_of(typed.annotation)
 
@@ -196,7 +196,7 @@ def test_arguments_go_by_position_or_by_name() -> None:
 
 def test_open_parameters_take_more() -> None:
     """`*rest` and `**more` show in both forms of the body."""
-    schemas = Schemas(app, {})
+    schemas = SchemaRegistry(app, {})
     schema = schemas.arguments(app.signature("", "anything"))
     good: list[Any] = [[], [1, 2, 3], {}, {"first": [1], "x": "y"}]
     assert [fits(schemas, schema, one) for one in good] == [True] * 4
@@ -263,7 +263,7 @@ def test_classes_of_one_name_are_two_components() -> None:
             )
         )
 
-    schemas = Schemas(app, {})
+    schemas = SchemaRegistry(app, {})
     first, second = schemas.read(made(int)), schemas.read(made(str))
     assert first["$ref"] != second["$ref"]
     assert schemas.components["str.Twin"]["properties"]["value"] == {"type": "string"}

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway import assembly
-from penstock.gateway.telemetry import tracing
-from penstock.gateway.telemetry.notes import RequestTimes
-from penstock.gateway.telemetry.spans import Spans
-from penstock.gateway.telemetry.tracing import Tracing
+from penstock.gateway.telemetry import request_tracing as tracing
+from penstock.gateway.telemetry.request_timings import TracedRequest
+from penstock.gateway.telemetry.spans import RequestSpans
+from penstock.gateway.telemetry.request_tracing import RequestTracer
 from penstock.process.reports import ReportWriter, StoredReport
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
@@ -33,7 +33,7 @@ NOW = 1_760_000_000_000 * MS
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-TIMES = RequestTimes(
+TIMES = TracedRequest(
     verb="POST",
     entity="Item",
     method="add",
@@ -71,9 +71,9 @@ class Memory:
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.spans = Spans(provider)
+        self.spans = RequestSpans(provider)
 
-    def tree(self, times: RequestTimes, report: StoredReport | None) -> dict[str, ReadableSpan]:
+    def tree(self, times: TracedRequest, report: StoredReport | None) -> dict[str, ReadableSpan]:
         """Make a tree and return its spans by name."""
         self.spans.tell(times, report)
         return {span.name: span for span in self.exporter.get_finished_spans()}
@@ -244,7 +244,7 @@ OFF = [
 @pytest.mark.parametrize("environment", OFF, ids=range(len(OFF)))
 def test_nothing_is_traced_unless_asked_for(tmp_path: Path, environment: dict[str, str]) -> None:
     """Without an endpoint, or where the variables say no, there is no tracing at all."""
-    assert Tracing.from_environment("shop", tmp_path, environment) is None
+    assert RequestTracer.from_environment("shop", tmp_path, environment) is None
 
 
 def test_missing_extra_is_said(
@@ -252,7 +252,7 @@ def test_missing_extra_is_said(
 ) -> None:
     """Who asks for traces without the extra hears of it, and the gateway runs."""
     monkeypatch.setitem(sys.modules, "penstock.gateway.telemetry.spans", None)
-    assert Tracing.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
+    assert RequestTracer.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
     assert [one.message for one in caplog.records] == [
         "there are no traces: penstock[telemetry] is not installed"
     ]
@@ -276,7 +276,7 @@ def test_report_is_waited_for() -> None:
         looks.append(time_us)
         return [REPORT] if len(looks) > 1 else []
 
-    traced = Tracing(memory.spans, reports_since)
+    traced = RequestTracer(memory.spans, reports_since)
     traced.request(replace(TIMES, ended_ns=time.time_ns()))
     wait_for(memory.exporter.get_finished_spans, "a tree")
     traced.close()
@@ -291,7 +291,7 @@ def test_too_many_are_dropped_and_said(
     monkeypatch.setattr(tracing, "WAITING_MAX", 0)
     caplog.set_level(logging.WARNING)
     memory = Memory()
-    traced = Tracing(memory.spans, lambda time_us: [])
+    traced = RequestTracer(memory.spans, lambda time_us: [])
     for _ in range(3):
         traced.request(TIMES)
     traced.close()

@@ -18,21 +18,21 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.answers import Change, Query, Rows
-from penstock.client.carrier import (
+from penstock.client.results import Change, Query, Rows
+from penstock.client.transport import (
     Outcome,
     Settings,
     Verify,
-    answer_of,
-    described,
-    lost_by,
+    response_of,
+    repr_of,
+    failure_of,
     prepared,
     results_of,
-    times,
+    timeout_of,
 )
-from penstock.client.conversation import Conversation, Sent
+from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.lanes import AsyncLanes
-from penstock.client.talk import Answer, Lost, Pause, Send, Talk
+from penstock.client.operation import HttpResponse, TransportFailure, Pause, Send, Operation
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling
@@ -106,7 +106,7 @@ class AsyncClient:
         return getattr(self.call, name)
 
     def __repr__(self) -> str:
-        return described("AsyncClient", self._address, self._conversation.app)
+        return repr_of("AsyncClient", self._address, self._conversation.app)
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,7 +130,7 @@ class AsyncClient:
 
     def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending":
         """Return a handle on a request that was sent before; `returns` is its result's type."""
-        return self._pending(Sent(RequestId(request_id), returns))
+        return self._pending(SentRequest(RequestId(request_id), returns))
 
     async def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
         """Perform many prepared calls at once and return their results in order.
@@ -251,7 +251,7 @@ class AsyncClient:
         """
         return await self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
-    def _pending(self, sent: Sent) -> "AsyncPending":
+    def _pending(self, sent: SentRequest) -> "AsyncPending":
         return AsyncPending(sent, self._conversation, self._run)
 
     async def _perform(self, call: Call) -> Any:
@@ -263,9 +263,9 @@ class AsyncClient:
         except PenstockError as error:
             return None, error
 
-    async def _run(self, talk: Talk[T]) -> T:
+    async def _run(self, talk: Operation[T]) -> T:
         """Carry out a talk's steps to its end."""
-        got: Answer | Lost | None = None
+        got: HttpResponse | TransportFailure | None = None
         while True:
             try:
                 step = talk.send(got)
@@ -279,7 +279,7 @@ class AsyncClient:
                     await asyncio.sleep(seconds)
                     got = None
 
-    async def _sent(self, step: Send) -> Answer | Lost:
+    async def _sent(self, step: Send) -> HttpResponse | TransportFailure:
         asked = step.question
         try:
             async with self._lanes.lane(step.timeout_s) as http:
@@ -288,11 +288,11 @@ class AsyncClient:
                     f"{self._address.url}{step.path}",
                     content=asked.content,
                     headers=asked.headers,
-                    timeout=times(step),
+                    timeout=timeout_of(step),
                 )
         except (httpx.TransportError, httpx.DecodingError) as error:
-            return lost_by(error)
-        return answer_of(response)
+            return failure_of(error)
+        return response_of(response)
 
 
 class AsyncPending:
@@ -303,7 +303,7 @@ class AsyncPending:
     """
 
     def __init__(
-        self, sent: Sent, conversation: Conversation, run: Callable[[Talk[Any]], Awaitable[Any]]
+        self, sent: SentRequest, conversation: GatewayProtocol, run: Callable[[Operation[Any]], Awaitable[Any]]
     ) -> None:
         self.request_id = sent.request_id
         self._sent = sent

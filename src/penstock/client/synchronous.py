@@ -19,21 +19,21 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.answers import Change, Query, Rows
-from penstock.client.carrier import (
+from penstock.client.results import Change, Query, Rows
+from penstock.client.transport import (
     Outcome,
     Settings,
     Verify,
-    answer_of,
-    described,
-    lost_by,
+    response_of,
+    repr_of,
+    failure_of,
     prepared,
     results_of,
-    times,
+    timeout_of,
 )
-from penstock.client.conversation import Conversation, Sent
+from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.lanes import Lanes
-from penstock.client.talk import Answer, Lost, Pause, Send, Talk
+from penstock.client.operation import HttpResponse, TransportFailure, Pause, Send, Operation
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling
@@ -112,7 +112,7 @@ class Client:
         return getattr(self.call, name)
 
     def __repr__(self) -> str:
-        return described("Client", self._address, self._conversation.app)
+        return repr_of("Client", self._address, self._conversation.app)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ class Client:
 
     def pending(self, request_id: str, returns: Any = Any) -> "Pending":
         """Return a handle on a request that was sent before; `returns` is its result's type."""
-        return self._pending(Sent(RequestId(request_id), returns))
+        return self._pending(SentRequest(RequestId(request_id), returns))
 
     def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
         """Perform many prepared calls at once and return their results in order.
@@ -247,7 +247,7 @@ class Client:
         """
         return self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
-    def _pending(self, sent: Sent) -> "Pending":
+    def _pending(self, sent: SentRequest) -> "Pending":
         return Pending(sent, self._conversation, self._run)
 
     def _perform(self, call: Call) -> Any:
@@ -259,9 +259,9 @@ class Client:
         except PenstockError as error:
             return None, error
 
-    def _run(self, talk: Talk[T]) -> T:
+    def _run(self, talk: Operation[T]) -> T:
         """Carry out a talk's steps to its end."""
-        got: Answer | Lost | None = None
+        got: HttpResponse | TransportFailure | None = None
         while True:
             try:
                 step = talk.send(got)
@@ -275,7 +275,7 @@ class Client:
                     time.sleep(seconds)
                     got = None
 
-    def _sent(self, step: Send) -> Answer | Lost:
+    def _sent(self, step: Send) -> HttpResponse | TransportFailure:
         asked = step.question
         try:
             with self._lanes.lane(step.timeout_s) as http:
@@ -284,11 +284,11 @@ class Client:
                     f"{self._address.url}{step.path}",
                     content=asked.content,
                     headers=asked.headers,
-                    timeout=times(step),
+                    timeout=timeout_of(step),
                 )
         except (httpx.TransportError, httpx.DecodingError) as error:
-            return lost_by(error)
-        return answer_of(response)
+            return failure_of(error)
+        return response_of(response)
 
 
 class Pending:
@@ -299,7 +299,7 @@ class Pending:
     """
 
     def __init__(
-        self, sent: Sent, conversation: Conversation, run: Callable[[Talk[Any]], Any]
+        self, sent: SentRequest, conversation: GatewayProtocol, run: Callable[[Operation[Any]], Any]
     ) -> None:
         self.request_id = sent.request_id
         self._sent = sent

@@ -21,7 +21,7 @@ from penstock.dataflow.analysis.analyze import compile_app
 from penstock.dataflow.document import plan_json
 from penstock.errors import Forbidden, PenstockError, RequestError
 from penstock.gateway.auth.authentication import Authenticator
-from penstock.gateway.errors import Refused, response_of
+from penstock.gateway.errors import HttpError, response_of
 from penstock.model.application import App
 from penstock.process.config import Config
 
@@ -57,7 +57,7 @@ def _page_routes() -> list[Route]:
     async def page(request: Request) -> Response:
         asset = assets.get(request.path_params.get("name", PAGE))
         if asset is None:
-            return response_of(Refused(404, "not-found", "the console has no such file"))
+            return response_of(HttpError(404, "not-found", "the console has no such file"))
         return asset.answer(request)
 
     async def beside(request: Request) -> Response:

@@ -19,11 +19,11 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import IntegrityError, OperationalError, PenstockError, Stopping
-from penstock.gateway.answers import REQUEST_ID
+from penstock.gateway.responses import REQUEST_ID
 from penstock.gateway.auth.authentication import Authenticator
-from penstock.gateway.errors import Refused, error_response, response_of
-from penstock.gateway.exchange import Exchange
-from penstock.gateway.routing import Routing
+from penstock.gateway.errors import HttpError, error_response, response_of
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.process.config import GatewayConfig
 
@@ -46,7 +46,7 @@ class Gateway:
     def __init__(
         self,
         config: GatewayConfig,
-        routing: Routing,
+        routing: Router,
         authenticator: Authenticator,
         metrics: Metrics,
         more: Sequence[BaseRoute] = (),
@@ -97,7 +97,7 @@ class Gateway:
         """Return the route's kind and the answer; None where another application has answered."""
         kind, exchange = _OTHER, None
         try:
-            exchange = Exchange(scope, receive, self._config)
+            exchange = HttpRequest(scope, receive, self._config)
             found = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
             path = scope["path"]
             if self.draining and path not in OPEN:
@@ -110,7 +110,7 @@ class Gateway:
             if path not in OPEN:
                 exchange.principal = self._authenticator.identify(scope["headers"], scope["method"])
             return kind, await handler(exchange)
-        except (PenstockError, Refused) as error:
+        except (PenstockError, HttpError) as error:
             return kind, self._refusal(error, exchange)
         except Exception:  # noqa: BLE001 -- an answer for whatever it is; the log has it whole
             _log.exception("a request failed", extra={"path": scope["path"]})
@@ -118,7 +118,7 @@ class Gateway:
                 500, "gateway-failed", "", "something failed here; the log of the gateway says what"
             )
 
-    def _refusal(self, error: PenstockError | Refused, exchange: Exchange | None) -> Response:
+    def _refusal(self, error: PenstockError | HttpError, exchange: HttpRequest | None) -> Response:
         headers = {}
         if exchange is not None and exchange.request_id:
             headers[REQUEST_ID] = exchange.request_id

@@ -18,26 +18,26 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from penstock.gateway.answers import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
+from penstock.gateway.responses import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.exchange import JSON, Exchange
-from penstock.gateway.handlers.calls import Calls
-from penstock.gateway.handlers.changes import Changes
-from penstock.gateway.handlers.entities import Entities
-from penstock.gateway.handlers.health import Health
-from penstock.gateway.handlers.history import History
-from penstock.gateway.handlers.own_routes import handler_of
-from penstock.gateway.handlers.showing import Showing
-from penstock.gateway.handlers.sql import SqlForwarding
+from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.handlers.calls import CallHandler
+from penstock.gateway.handlers.changes import ChangesHandler
+from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.handlers.health import HealthHandler
+from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.app_routes import handler_of
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.routing import Routing
-from penstock.gateway.submission import Submission
+from penstock.gateway.routing import Router
+from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.telemetry.metrics import Metrics
-from penstock.gateway.telemetry.tracing import Traced, Tracing
+from penstock.gateway.telemetry.request_tracing import TracingMiddleware, RequestTracer
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.tail import Following
@@ -65,11 +65,11 @@ class Assembly:
     gateway: Gateway
     served: ASGIApp
     following: Following
-    _submission: Submission
-    _entities: Entities
-    _sql: SqlForwarding
-    _history: History
-    _tracing: Tracing | None
+    _submission: AppendBatcher
+    _entities: EntityReader
+    _sql: SqlHandler
+    _history: HistoryHandler
+    _tracing: RequestTracer | None
     _log: SqliteLog
     _journal: DeltaJournal
 
@@ -109,26 +109,26 @@ async def assemble(
         retention_s=config.retention_s,
     )
     following = Following(journal, metrics.waiting)
-    submission = Submission(log, metrics)
-    entities = Entities(data, app.name, _partitions(data, config))
-    sql = SqlForwarding(data, config)
-    routing = Routing()
+    submission = AppendBatcher(log, metrics)
+    entities = EntityReader(data, app.name, _partitions(data, config))
+    sql = SqlHandler(data, config)
+    routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
-    calls = Calls(app, config, submission, following)
-    showing = Showing(app, config, entities, following)
+    calls = CallHandler(app, config, submission, following)
+    showing = EntityReadHandler(app, config, entities, following)
     _serve_calls(routing, app, calls, showing)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
-    health = Health(data, following, lambda: gateway.draining)
+    health = HealthHandler(data, following, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
-    changes = Changes(app, sql, showing, following)
+    changes = ChangesHandler(app, sql, showing, following)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
-    history = History(app, spec, config)
+    history = HistoryHandler(app, spec, config)
     routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
     routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
-    tracing = Tracing.from_environment(app.name, data)
-    served = _with_cors(gateway if tracing is None else Traced(gateway, tracing), config)
+    tracing = RequestTracer.from_environment(app.name, data)
+    served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(
         gateway, served, following, submission, entities, sql, history, tracing, log, journal
     )
@@ -148,7 +148,7 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     )
 
 
-def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> None:
+def _serve_calls(routing: Router, app: App, calls: CallHandler, showing: EntityReadHandler) -> None:
     for path, handler, kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
         routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, kind)
         routing.add("POST", f"/{path}/{{function}}", handler, kind)
@@ -159,14 +159,14 @@ def _serve_calls(routing: Routing, app: App, calls: Calls, showing: Showing) -> 
         routing.add(route.verb, route.path, serve, "route")
 
 
-def _serve_pages(routing: Routing, app: App, health: Health, *, secured: bool) -> None:
+def _serve_pages(routing: Router, app: App, health: HealthHandler, *, secured: bool) -> None:
     document = json_of(openapi_document(app, secured=secured))
     page = docs_page(app).encode()
 
-    async def openapi(exchange: Exchange) -> Response:
+    async def openapi(exchange: HttpRequest) -> Response:
         return Response(document, 200, None, JSON)
 
-    async def docs(exchange: Exchange) -> Response:
+    async def docs(exchange: HttpRequest) -> Response:
         return Response(page, 200, PAGE_HEADERS, "text/html; charset=utf-8")
 
     routing.add("GET", "/healthz", health.alive, "health")
@@ -175,8 +175,8 @@ def _serve_pages(routing: Routing, app: App, health: Health, *, secured: bool) -
     routing.add("GET", "/docs", docs, "docs")
 
 
-def _serve_metrics(routing: Routing, metrics: Metrics, journal: Journal, log: Log) -> None:
-    async def exposition(exchange: Exchange) -> Response:
+def _serve_metrics(routing: Router, metrics: Metrics, journal: Journal, log: Log) -> None:
+    async def exposition(exchange: HttpRequest) -> Response:
         exchange.principal.require_admin()
         text, content_type = await asyncio.to_thread(metrics.exposition, journal, log)
         return Response(text, 200, None, content_type)

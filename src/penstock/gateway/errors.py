@@ -57,7 +57,7 @@ MESSAGE_MAX: Final = 2_000
 """Characters of a message that an answer shows."""
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """HTTP itself was used wrongly: a path, a verb, a header, a length."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
@@ -97,9 +97,9 @@ def error_response(
     return Response(body, status, told, "application/json")
 
 
-def response_of(error: PenstockError | Refused, headers: dict[str, str] | None = None) -> Response:
+def response_of(error: PenstockError | HttpError, headers: dict[str, str] | None = None) -> Response:
     """Return the answer to an error that was raised in this process."""
-    if isinstance(error, Refused):
+    if isinstance(error, HttpError):
         told = {name.replace("_", "-"): value for name, value in error.headers.items()}
         told |= headers or {}
         return error_response(error.status, error.code, "Refused", str(error), told)

@@ -11,10 +11,10 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 
-from penstock.gateway.errors import Refused
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.errors import HttpError
+from penstock.gateway.http_request import HttpRequest
 
-Handler = Callable[[Exchange], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 PATH_BYTES_MAX: Final = 8_192
 
@@ -28,7 +28,7 @@ class _Place:
     handlers: dict[str, tuple[Handler, tuple[str, ...], str]] = field(default_factory=dict)
 
 
-class Routing:
+class Router:
     """The tree of paths."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Routing:
             Refused: The path is too long, is no UTF-8, or is served with other verbs.
         """
         if len(raw_path) > PATH_BYTES_MAX:
-            raise Refused(414, "path-too-long", f"a path takes at most {PATH_BYTES_MAX} bytes")
+            raise HttpError(414, "path-too-long", f"a path takes at most {PATH_BYTES_MAX} bytes")
         segments = raw_path.strip(b"/").split(b"/")
         values: list[bytes] = []
         place = _descend(self._root, segments, 0, values)
@@ -67,14 +67,14 @@ class Routing:
         found = place.handlers.get("GET" if verb == "HEAD" else verb)
         if found is None:
             allowed = ", ".join(sorted(place.handlers))
-            raise Refused(
+            raise HttpError(
                 405, "method-not-allowed", f"{verb} is not among {allowed}", Allow=allowed
             )
         handler, names, kind = found
         try:
             texts = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
-            raise Refused(400, "request", "the path is no UTF-8") from None
+            raise HttpError(400, "request", "the path is no UTF-8") from None
         return handler, dict(zip(names, texts, strict=True)), kind
 
 

@@ -19,8 +19,8 @@ from penstock.errors import RequestError, Unauthenticated
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, check_scope
-from penstock.gateway.auth.site import Site
-from penstock.gateway.auth.tokens import Tokens
+from penstock.gateway.auth.origin_policy import OriginPolicy
+from penstock.gateway.auth.tokens import TokenVerifier
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -42,8 +42,8 @@ class Authenticator:
     def __init__(
         self,
         keys: WatchedFile[KeyRing | None],
-        tokens: Tokens | None,
-        site: Site | None,
+        tokens: TokenVerifier | None,
+        site: OriginPolicy | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Let in whoever holds one of the keys or a token.
@@ -71,8 +71,8 @@ class Authenticator:
         settings = config.gateway
         path = KeyStore(config.data).path
         keys = WatchedFile(path, lambda data: _ring(data, app))
-        tokens = Tokens(settings) if settings.jwks != NOT_SET else None
-        return cls(keys, tokens, Site.of(settings))
+        tokens = TokenVerifier(settings) if settings.jwks != NOT_SET else None
+        return cls(keys, tokens, OriginPolicy.of(settings))
 
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:
         """Return who sends these headers.

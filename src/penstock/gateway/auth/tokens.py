@@ -41,7 +41,7 @@ _REASONS: Final = (
 )
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies bearer tokens; for one thread."""
 
     def __init__(self, settings: GatewayConfig) -> None:

@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from penstock.base.ids import LogPartition, Lsn
 from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
-from penstock.gateway.answers import answer, headers_of, json_of, value_of
-from penstock.gateway.errors import Refused
-from penstock.gateway.exchange import JSON, MSGPACK, Exchange
+from penstock.gateway.responses import reply_response, reply_headers, json_of, value_of
+from penstock.gateway.errors import HttpError
+from penstock.gateway.http_request import JSON, MSGPACK, HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
-from penstock.gateway.submission import ONLY, Submission
-from penstock.gateway.telemetry.notes import NOTES, Notes
+from penstock.gateway.append_batcher import ONLY, AppendBatcher
+from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.replies import Place
 from penstock.journal.tail import Following
 from penstock.model.application import App
@@ -55,11 +55,11 @@ def read_arguments(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T
         raise RequestError(f"an argument was refused: {type(error).__name__}: {error}") from error
 
 
-class Calls:
+class CallHandler:
     """Takes the requests of one gateway."""
 
     def __init__(
-        self, app: App, config: Config, submission: Submission, following: Following
+        self, app: App, config: Config, submission: AppendBatcher, following: Following
     ) -> None:
         """Use what appends and what follows."""
         self._app = app
@@ -69,15 +69,15 @@ class Calls:
         self._ids = RequestIds()
         self._newest = Lsn(0)  # after the newest record that this gateway knows of
 
-    async def call(self, exchange: Exchange) -> Response:
+    async def call(self, exchange: HttpRequest) -> Response:
         """Serve `POST /call/…`: append, wait for the epoch, answer."""
         target = self._target(exchange)
         exchange.principal.require_call(target[0], target[2])
         arguments = await self._arguments(exchange, target[0], target[2])
         reply = await self.process(exchange, *target, arguments)
-        return answer(reply, exchange.request_id, exchange.headers.get("accept", ""))
+        return reply_response(reply, exchange.request_id, exchange.headers.get("accept", ""))
 
-    async def send(self, exchange: Exchange) -> Response:
+    async def send(self, exchange: HttpRequest) -> Response:
         """Serve `POST /send/…`: append, or schedule with `?delay=`, and answer at once."""
         entity, key, method = self._target(exchange)
         exchange.principal.require_call(entity, method)
@@ -92,11 +92,11 @@ class Calls:
             await self._submission.schedule(request_id, body, touches, due_us)
         else:
             await self._append(exchange, entity, method, body, touches)
-        headers = headers_of(self._following.epoch, exchange.request_id)
+        headers = reply_headers(self._following.epoch, exchange.request_id)
         headers["Location"] = f"/requests/{quote(exchange.request_id, safe='')}"
         return Response(json_of({"request_id": exchange.request_id}), 202, headers, JSON)
 
-    async def status(self, exchange: Exchange) -> Response:
+    async def status(self, exchange: HttpRequest) -> Response:
         """Serve `GET /requests/{id}`: what became of a request; `?wait=` waits for its reply."""
         request_id = exchange.named_id()
         exchange.request_id = exchange.path["id"]
@@ -110,7 +110,7 @@ class Calls:
                 return self._standing(exchange, told)
             place = await self._submission.place_of(request_id)  # it may have become due meanwhile
         if place is None:
-            raise Refused(
+            raise HttpError(
                 404,
                 "not-found",
                 f"no request has the id {exchange.request_id}, or it is known no longer",
@@ -123,7 +123,7 @@ class Calls:
         except TimedOut:
             return self._standing(exchange, {"status": "pending", "lsn": place[1]})
         if MSGPACK in exchange.headers.get("accept", ""):
-            return answer(reply, exchange.request_id, MSGPACK)
+            return reply_response(reply, exchange.request_id, MSGPACK)
         told = {"status": "answered", "lsn": reply.lsn}
         if reply.error is None:
             told["value"] = value_of(reply)
@@ -137,7 +137,7 @@ class Calls:
         return self._standing(exchange, told, reply)
 
     async def process(
-        self, exchange: Exchange, entity: str, key: object, method: str, arguments: Arguments
+        self, exchange: HttpRequest, entity: str, key: object, method: str, arguments: Arguments
     ) -> Reply:
         """Append a request that the principal may make, and return its reply, whatever that is.
 
@@ -152,18 +152,18 @@ class Calls:
         self._check_load()
         lsn = await self._append(exchange, entity, method, body, touches)
         reply = await self._following.reply((ONLY, lsn), timeout_s)
-        notes: Notes | None = exchange.scope.get(NOTES)
+        notes: RequestTimings | None = exchange.scope.get(TIMINGS)
         if notes is not None:
             notes.answered(reply)
         return reply
 
     async def _append(
-        self, exchange: Exchange, entity: str, method: str, body: bytes, touches: bytes
+        self, exchange: HttpRequest, entity: str, method: str, body: bytes, touches: bytes
     ) -> Lsn:
         """Append a request under the exchange's id, and note it where exchanges are traced."""
         request_id = stored_id(exchange.principal, exchange.request_id)
         append = self._submission.append(request_id, body, touches)
-        notes: Notes | None = exchange.scope.get(NOTES)
+        notes: RequestTimings | None = exchange.scope.get(TIMINGS)
         if notes is None:
             lsn = await append
         else:
@@ -171,7 +171,7 @@ class Calls:
         self._newest = max(self._newest, Lsn(lsn + 1))
         return lsn
 
-    async def _check_asker(self, exchange: Exchange, place: Place) -> None:
+    async def _check_asker(self, exchange: HttpRequest, place: Place) -> None:
         """Let those ask for a reply who may make the request, and operators.
 
         Raises:
@@ -186,7 +186,7 @@ class Calls:
             asked = decode_request(body)
             exchange.principal.require_call(asked.entity, asked.method)
 
-    def _target(self, exchange: Exchange) -> tuple[str, str | None, str]:
+    def _target(self, exchange: HttpRequest) -> tuple[str, str | None, str]:
         """Return entity class, key and method that a path names."""
         path = exchange.path
         if "function" in path:
@@ -196,7 +196,7 @@ class Calls:
             key = None
         return path["entity"], key, path["method"]
 
-    async def _arguments(self, exchange: Exchange, entity: str, method: str) -> Arguments:
+    async def _arguments(self, exchange: HttpRequest, entity: str, method: str) -> Arguments:
         signature = self._app.signature(entity, method)
         if exchange.media_type != MSGPACK:
             return read_arguments(signature.of_json, await exchange.json())
@@ -217,7 +217,7 @@ class Calls:
             )
         return body, touches
 
-    def _name(self, exchange: Exchange) -> None:
+    def _name(self, exchange: HttpRequest) -> None:
         """Give the exchange the request id that its caller has chosen, or a new one."""
         exchange.request_id = exchange.chosen_id() or self._ids.draw()
 
@@ -235,9 +235,9 @@ class Calls:
             raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 
     def _standing(
-        self, exchange: Exchange, told: dict[str, Any], reply: Reply | None = None
+        self, exchange: HttpRequest, told: dict[str, Any], reply: Reply | None = None
     ) -> Response:
         epoch = self._following.epoch if reply is None else reply.epoch
         known = {"request_id": exchange.request_id, "epoch": None if reply is None else epoch}
-        headers = headers_of(epoch, exchange.request_id)
+        headers = reply_headers(epoch, exchange.request_id)
         return Response(json_of(known | told), 200, headers, JSON)

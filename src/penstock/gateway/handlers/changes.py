@@ -11,9 +11,9 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.errors import RequestError
-from penstock.gateway.exchange import JSON, Exchange
-from penstock.gateway.handlers.showing import Showing
-from penstock.gateway.handlers.sql import SqlForwarding
+from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.openapi.operations import LINES
 from penstock.journal.tail import Following
 from penstock.model.application import App
@@ -22,11 +22,11 @@ _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 _DIGITS_MAX: Final = 18
 
 
-class Changes:
+class ChangesHandler:
     """Serves the feeds of changes of one application."""
 
     def __init__(
-        self, app: App, sql: SqlForwarding, showing: Showing, following: Following
+        self, app: App, sql: SqlHandler, showing: EntityReadHandler, following: Following
     ) -> None:
         """Use what reads and what follows."""
         self._app = app
@@ -34,7 +34,7 @@ class Changes:
         self._showing = showing
         self._following = following
 
-    async def changes(self, exchange: Exchange) -> Response:
+    async def changes(self, exchange: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/changes`.
 
         Raises:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from penstock.gateway.answers import headers_of, json_of
-from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.responses import reply_headers, json_of
+from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.journal.tail import Following
 from penstock.process import presence
 
 
-class Health:
+class HealthHandler:
     """Tells how one gateway is."""
 
     def __init__(self, data: Path, following: Following, is_draining: Callable[[], bool]) -> None:
@@ -26,11 +26,11 @@ class Health:
         self._following = following
         self._is_draining = is_draining
 
-    async def alive(self, exchange: Exchange) -> Response:
+    async def alive(self, exchange: HttpRequest) -> Response:
         """Serve `GET /healthz`."""
-        return Response(b'{"status":"alive"}', 200, headers_of(self._following.epoch), JSON)
+        return Response(b'{"status":"alive"}', 200, reply_headers(self._following.epoch), JSON)
 
-    async def ready(self, exchange: Exchange) -> Response:
+    async def ready(self, exchange: HttpRequest) -> Response:
         """Serve `GET /readyz`."""
         failure = self._following.failure
         reasons = ["this gateway stops"] if self._is_draining() else []
@@ -44,5 +44,5 @@ class Health:
             "driver": "running" if presence.find(self._data, "driver") else "absent",
             "view": "running" if presence.find(self._data, "view") else "absent",
         }
-        headers = headers_of(self._following.epoch)
+        headers = reply_headers(self._following.epoch)
         return Response(json_of(told), 503 if reasons else 200, headers, JSON)

@@ -30,8 +30,8 @@ from penstock.errors import (
     RequestError,
     TimedOut,
 )
-from penstock.gateway.errors import Refused
-from penstock.gateway.exchange import JSON, Exchange
+from penstock.gateway.errors import HttpError
+from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.model.application import App
 from penstock.model.reply import raised_by
 from penstock.process.config import PREFIX, Config
@@ -58,7 +58,7 @@ _LEAST: Final = {"from": 0, "to": 0, "last": 1}
 """What the query string may name, and from which number on."""
 
 
-class History:
+class HistoryHandler:
     """Runs the commands for one gateway."""
 
     def __init__(self, app: App, spec: str, config: Config) -> None:
@@ -69,7 +69,7 @@ class History:
         self._turns = 0
         self._running: set[Process] = set()
 
-    async def trace(self, exchange: Exchange) -> Response:
+    async def trace(self, exchange: HttpRequest) -> Response:
         """Serve `GET /requests/{id}/trace`.
 
         Raises:
@@ -85,9 +85,9 @@ class History:
         try:
             return await self._told(exchange, "trace", (), request_id)
         except RequestError as error:
-            raise Refused(404, "not-found", str(error)) from error
+            raise HttpError(404, "not-found", str(error)) from error
 
-    async def history(self, exchange: Exchange) -> Response:
+    async def history(self, exchange: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}/history`; raises as `trace`.
 
         Raises:
@@ -109,7 +109,7 @@ class History:
                 process.kill()
 
     async def _told(
-        self, exchange: Exchange, command: str, options: Sequence[str], *what: str
+        self, exchange: HttpRequest, command: str, options: Sequence[str], *what: str
     ) -> Response:
         """Run a command in its turn, and answer what it printed."""
         if self._turns >= RUNNING_MAX:
@@ -128,7 +128,7 @@ class History:
         said = messages.decode(errors="replace").replace(f"in {data}", "here")
         raise _failure_of(status, said)
 
-    async def _ran(self, exchange: Exchange, words: Sequence[str]) -> tuple[int, bytes, bytes]:
+    async def _ran(self, exchange: HttpRequest, words: Sequence[str]) -> tuple[int, bytes, bytes]:
         """Run a command; return its exit code and what it printed."""
         process = await asyncio.create_subprocess_exec(
             *PROGRAM, *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._environment()
@@ -178,7 +178,7 @@ def _humble(pid: int) -> None:
         process.rlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
 
 
-async def _while_asked(exchange: Exchange, process: Process) -> tuple[bytes, bytes]:
+async def _while_asked(exchange: HttpRequest, process: Process) -> tuple[bytes, bytes]:
     """Return what a process prints until its end.
 
     Raises:
@@ -193,7 +193,7 @@ async def _while_asked(exchange: Exchange, process: Process) -> tuple[bytes, byt
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not printed.done():
-            raise Refused(400, "request", "the connection ended before the answer")
+            raise HttpError(400, "request", "the connection ended before the answer")
         return await printed
     finally:
         printed.cancel()

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import ViewUnavailable
 from penstock.gateway.auth.principal import Principal
-from penstock.gateway.exchange import Exchange
+from penstock.gateway.http_request import HttpRequest
 from penstock.process import presence
 from penstock.process.config import Config
 
@@ -31,7 +31,7 @@ _SLACK_S: Final = 5.0
 """What an answer may take beyond the query's own limit."""
 
 
-class SqlForwarding:
+class SqlHandler:
     """Passes questions to the view of one application."""
 
     def __init__(self, data: Path, config: Config) -> None:
@@ -41,7 +41,7 @@ class SqlForwarding:
         self._socket = ""
         self._client: httpx.AsyncClient | None = None
 
-    async def sql(self, exchange: Exchange) -> Response:
+    async def sql(self, exchange: HttpRequest) -> Response:
         """Serve `POST /sql`.
 
         Raises:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import fingerprint_of
-from penstock.gateway.openapi.failures import ERROR, ERROR_SCHEMA, error_response_of, meanings
+from penstock.gateway.openapi.error_responses import ERROR, ERROR_SCHEMA, error_response_of, meanings
 from penstock.gateway.openapi.operations import Operations, Paths
-from penstock.gateway.openapi.schema import Schemas, docstring_of
-from penstock.gateway.openapi.status import STANDING_SCHEMAS, standing_paths
+from penstock.gateway.openapi.json_schema import SchemaRegistry, docstring_of
+from penstock.gateway.openapi.builtin_paths import BUILTIN_SCHEMAS, add_builtin_paths
 from penstock.model.application import App
 
 FUNCTIONS: Final = "Functions"
@@ -70,11 +70,11 @@ def openapi_document(
         secured: Whether nobody gets in without a key or token; otherwise it says that they may be
             asked for.
     """
-    schemas = Schemas(app, {ERROR: ERROR_SCHEMA, **STANDING_SCHEMAS})
+    schemas = SchemaRegistry(app, {ERROR: ERROR_SCHEMA, **BUILTIN_SCHEMAS})
     paths = Paths()
     operations = Operations(app, schemas, paths)
     operations.describe()
-    standing_paths(paths)
+    add_builtin_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [{"name": name, **_told(kind.cls)} for name, kind in sorted(app.entities.items())]
     tags += [{"name": FUNCTIONS}] if app.functions else []

@@ -7,14 +7,14 @@ its result. What the gateway serves for every application alike is in `standing`
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from penstock.gateway.openapi.failures import (
+from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     APPENDED,
     AWAITED,
     WITH_BODY,
     error_references,
 )
-from penstock.gateway.openapi.schema import Schema, Schemas, docstring_of, key_schema, media_of
+from penstock.gateway.openapi.json_schema import Schema, SchemaRegistry, docstring_of, key_schema, media_of
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
@@ -120,7 +120,7 @@ class Operations:
         refusals: The statuses that its routes answer where a transaction was undone.
     """
 
-    def __init__(self, app: App, schemas: Schemas, paths: Paths) -> None:
+    def __init__(self, app: App, schemas: SchemaRegistry, paths: Paths) -> None:
         self._app = app
         self._schemas = schemas
         self._paths = paths

@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from penstock.gateway.telemetry.notes import RequestTimes
+from penstock.gateway.telemetry.request_timings import TracedRequest
 from penstock.process.report import REST, took_ms
 from penstock.process.reports import StoredReport
 
@@ -56,7 +56,7 @@ class _FromHeaders(Getter[Sequence[tuple[bytes, bytes]]]):
 _FROM_HEADERS: Final = _FromHeaders()
 
 
-class Spans:
+class RequestSpans:
     """Makes the spans of requests."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -75,7 +75,7 @@ class Spans:
         """Export what is left; takes as long as the exporter's time-out in the worst case."""
         self._provider.shutdown()
 
-    def tell(self, times: RequestTimes, report: StoredReport | None) -> None:
+    def tell(self, times: TracedRequest, report: StoredReport | None) -> None:
         """Make the spans of one request.
 
         Args:
@@ -99,7 +99,7 @@ class Spans:
             self._span("reply", inside, committed_ns, times.ended_ns)
         root.end(times.ended_ns)
 
-    def _epoch(self, times: RequestTimes, report: StoredReport | None, inside: Context) -> int:
+    def _epoch(self, times: TracedRequest, report: StoredReport | None, inside: Context) -> int:
         """Make the spans of an epoch, and return when it was over for this request."""
         if report is None or (end_ns := report.time_us * 1_000) < times.append_began_ns:
             return times.appended_ns  # nobody waited, or the answer was there already
@@ -121,7 +121,7 @@ class Spans:
         return end_ns
 
     def _phase(
-        self, name: str, times: RequestTimes, within: Context, start_ns: int, end_ns: int
+        self, name: str, times: TracedRequest, within: Context, start_ns: int, end_ns: int
     ) -> None:
         shown = f"{_ROUND} {name.removeprefix(_ROUND)}" if name.startswith(_ROUND) else name
         span = self._tracer.start_span(shown, within, start_time=start_ns)
@@ -142,14 +142,14 @@ class Spans:
         span.end(end_ns)
 
 
-def _attributes(times: RequestTimes) -> Attributes:
+def _attributes(times: TracedRequest) -> Attributes:
     found = {"http.request.method": times.verb, **_transaction(times)}
     if times.status:
         found["http.response.status_code"] = times.status
     return found
 
 
-def _transaction(times: RequestTimes) -> Attributes:
+def _transaction(times: TracedRequest) -> Attributes:
     """Return what a transaction is, without keys and arguments, which may be anybody's secret."""
     found: Attributes = {
         "penstock.entity": times.entity,

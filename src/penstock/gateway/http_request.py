@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
-from penstock.gateway.errors import Refused
+from penstock.gateway.errors import HttpError
 from penstock.gateway.request_ids import check_chosen, named_id
 from penstock.process.config import GatewayConfig
 
@@ -30,7 +30,7 @@ _CLOSING: Final = (b"]", b"}")
 _QUERY_FIELDS_MAX: Final = 100
 
 
-class Exchange:
+class HttpRequest:
     """What a handler is given.
 
     Attributes:
@@ -53,7 +53,7 @@ class Exchange:
         self._config = config
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         if sum(len(name) + len(value) for name, value in pairs) > config.header_bytes_max:
-            raise Refused(
+            raise HttpError(
                 431, "headers-too-large", f"headers take at most {config.header_bytes_max} bytes"
             )
         self.headers: dict[str, str] = {
@@ -108,7 +108,7 @@ class Exchange:
             async with asyncio.timeout(self._config.receive_timeout_ms / 1_000):
                 return await self._received(most)
         except TimeoutError:
-            raise Refused(
+            raise HttpError(
                 408, "request-timeout", "the body did not come in time", Connection="close"
             ) from None
 
@@ -118,7 +118,7 @@ class Exchange:
         while True:
             message: dict[str, Any] = await self._receive()  # type: ignore[assignment]
             if message["type"] == "http.disconnect":
-                raise Refused(400, "request", "the connection ended before the body")
+                raise HttpError(400, "request", "the connection ended before the body")
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > most:
@@ -141,7 +141,7 @@ class Exchange:
         body = await self.body()
         kind = self.media_type
         if body and kind not in _JSON_KINDS and not kind.endswith("+json"):
-            raise Refused(415, "unsupported-media-type", f"the body must be {JSON}, not {kind}")
+            raise HttpError(415, "unsupported-media-type", f"the body must be {JSON}, not {kind}")
         check_depth(body, self._config.depth_max)
         return body
 
@@ -212,12 +212,12 @@ def check_depth(text: bytes, most: int) -> None:
         if found[0] in _OPENING:
             depth += 1
             if depth > most:
-                raise Refused(400, "request", f"JSON is nested at most {most} deep")
+                raise HttpError(400, "request", f"JSON is nested at most {most} deep")
         elif found[0] in _CLOSING:
             depth -= 1
 
 
-def _too_large(most: int) -> Refused:
-    return Refused(
+def _too_large(most: int) -> HttpError:
+    return HttpError(
         413, "record-too-large", f"a body takes at most {most} bytes", Connection="close"
     )

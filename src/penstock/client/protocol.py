@@ -1,6 +1,6 @@
 """Everything that a client says and understands, as talks; see `talk`.
 
-A `Conversation` belongs to one client and may be used from many threads: what changes in it is the
+A `GatewayProtocol` belongs to one client and may be used from many threads: what changes in it is the
 newest epoch that it has seen, which makes reads see whatever this client has written.
 """
 
@@ -14,9 +14,9 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
-from penstock.client.answers import (
+from penstock.client.results import (
     ARROW,
-    LINES,
+    NDJSON,
     Change,
     Query,
     Rows,
@@ -24,10 +24,10 @@ from penstock.client.answers import (
     require_arrow,
     rows_of,
     table_of,
-    told_of,
+    object_of,
 )
-from penstock.client.talk import LONG_POLL_S, Answer, Patience, Pause, Question, Talk, ask
-from penstock.client.wire import (
+from penstock.client.operation import LONG_POLL_S, HttpResponse, RetryPolicy, Pause, HttpRequest, Operation, send_with_retries
+from penstock.client.encoding import (
     EPOCH,
     JSON,
     MSGPACK,
@@ -35,7 +35,7 @@ from penstock.client.wire import (
     is_msgpack,
     key_text,
     path_of,
-    question_of,
+    request_of,
     value_of,
 )
 from penstock.errors import RequestError, TimedOut, Unencodable
@@ -53,14 +53,14 @@ _SLACK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentRequest:
     """A request that is durable, and the type of its result."""
 
     request_id: RequestId
     returns: Any = Any
 
 
-class Conversation:
+class GatewayProtocol:
     """What one client says.
 
     Attributes:
@@ -69,7 +69,7 @@ class Conversation:
         epoch: The newest epoch that an answer has named.
     """
 
-    def __init__(self, app: App | None, patience: Patience, *, fresh: bool) -> None:
+    def __init__(self, app: App | None, patience: RetryPolicy, *, fresh: bool) -> None:
         """`fresh` makes reads wait for the newest epoch seen."""
         self.app = app
         self.patience = patience
@@ -77,19 +77,19 @@ class Conversation:
         self._fresh = fresh
         self._lock = threading.Lock()
 
-    def call(self, call: Call) -> Talk[Any]:
+    def call(self, call: Call) -> Operation[Any]:
         """Perform a call and end with its result.
 
         Raises:
             RequestError: It cannot be sent; nothing was.
             PenstockError: The transaction was undone, or see `talk.ask`.
         """
-        question = question_of(self.app, call, _id_of(call), "call")
+        question = request_of(self.app, call, _id_of(call), "call")
         returns = returns_of(self.app, call)
         answer = yield from self._ask(replace(question, wait="timeout"))
         return value_of(answer, returns)
 
-    def send(self, call: Call, delay_s: float) -> Talk[Sent]:
+    def send(self, call: Call, delay_s: float) -> Operation[SentRequest]:
         """Have a call performed later, exactly once; end as soon as that is durable.
 
         Raises:
@@ -98,16 +98,16 @@ class Conversation:
         """
         if not delay_s >= 0:
             raise RequestError(f"a delay is 0 seconds or more, not {delay_s!r}")
-        question = question_of(self.app, call, _id_of(call), "send")
+        question = request_of(self.app, call, _id_of(call), "send")
         returns = returns_of(self.app, call)
         if delay_s:
             question = replace(question, path=f"{question.path}?delay={delay_s:.6f}")
         answer = yield from self._ask(question)
         if answer.status != 202:
             raise error_of(answer)
-        return Sent(RequestId(question.request_id), returns)
+        return SentRequest(RequestId(question.request_id), returns)
 
-    def reply(self, sent: Sent, timeout_s: float | None) -> Talk[Any]:
+    def reply(self, sent: SentRequest, timeout_s: float | None) -> Operation[Any]:
         """Wait for the result of a request that was sent.
 
         Raises:
@@ -122,7 +122,7 @@ class Conversation:
         while True:
             left_s = max(deadline_s - clock(), 0.0)
             standing = yield from self._standing(sent, min(left_s, LONG_POLL_S), left_s)
-            if isinstance(standing, Answer):
+            if isinstance(standing, HttpResponse):
                 return value_of(standing, sent.returns)
             if clock() + look_s >= deadline_s:
                 raise TimedOut(
@@ -132,7 +132,7 @@ class Conversation:
             yield Pause(look_s)  # the server may answer at once where a request is not due yet
             look_s = min(2 * look_s, _LOOK_MAX_S)
 
-    def is_answered(self, sent: Sent) -> Talk[bool]:
+    def is_answered(self, sent: SentRequest) -> Operation[bool]:
         """Say whether a request has been performed.
 
         Raises:
@@ -140,9 +140,9 @@ class Conversation:
             OperationalError: See `talk.ask`.
         """
         standing = yield from self._standing(sent, 0.0, self.patience.timeout_s)
-        return isinstance(standing, Answer)
+        return isinstance(standing, HttpResponse)
 
-    def get(self, entity: str, key: object) -> Talk[dict[str, Any]]:
+    def get(self, entity: str, key: object) -> Operation[dict[str, Any]]:
         """Read an entity's attributes, its key among them.
 
         Raises:
@@ -152,10 +152,10 @@ class Conversation:
         """
         path = path_of("entities", entity, key_text(self.app, entity, key))
         headers = {"Accept": JSON, **self._seen()}
-        answer = yield from self._ask(Question("GET", path, headers, wait="timeout"))
+        answer = yield from self._ask(HttpRequest("GET", path, headers, wait="timeout"))
         return self._attributes(entity, answer)
 
-    def changes(self, entity: str, first: int, last: int | None) -> Talk[list[Change]]:
+    def changes(self, entity: str, first: int, last: int | None) -> Operation[list[Change]]:
         """Ask what the epochs from `first` to `last` made of the entities of a class.
 
         Raises:
@@ -163,14 +163,14 @@ class Conversation:
             PenstockError: The epochs are not held, or see `talk.ask`.
         """
         path = f"{path_of('entities', entity, 'changes')}?from={first}"
-        headers = {"Accept": LINES, **self._seen()}
+        headers = {"Accept": NDJSON, **self._seen()}
         asked = path if last is None else f"{path}&to={last}"
-        answer = yield from self._ask(Question("GET", asked, headers))
+        answer = yield from self._ask(HttpRequest("GET", asked, headers))
         if answer.status != 200:
             raise error_of(answer)
         return changes_of(answer)
 
-    def trace(self, request_id: str) -> Talk[dict[str, Any]]:
+    def trace(self, request_id: str) -> Operation[dict[str, Any]]:
         """Ask what a request did.
 
         Raises:
@@ -180,7 +180,7 @@ class Conversation:
 
     def history(
         self, entity: str, key: object, last: int, first: int | None, end: int | None
-    ) -> Talk[dict[str, Any]]:
+    ) -> Operation[dict[str, Any]]:
         """Ask for the newest changes of an entity, of those in the epochs from `first` to `end`.
 
         Raises:
@@ -192,13 +192,13 @@ class Conversation:
         asked = "&".join(f"{name}={one}" for name, one in bounds.items() if one is not None)
         return (yield from self._past(f"{path}?{asked}"))
 
-    def _past(self, path: str) -> Talk[dict[str, Any]]:
-        answer = yield from self._ask(Question("GET", path, {"Accept": JSON}))
+    def _past(self, path: str) -> Operation[dict[str, Any]]:
+        answer = yield from self._ask(HttpRequest("GET", path, {"Accept": JSON}))
         if answer.status != 200:
             raise error_of(answer)
-        return told_of(answer)
+        return object_of(answer)
 
-    def rows(self, query: Query) -> Talk[Rows]:
+    def rows(self, query: Query) -> Operation[Rows]:
         """Ask a SQL query and end with plain rows.
 
         Raises:
@@ -207,7 +207,7 @@ class Conversation:
         answer = yield from self._sql(query, JSON)
         return rows_of(answer)
 
-    def table(self, query: Query) -> Talk["pa.Table"]:
+    def table(self, query: Query) -> Operation["pa.Table"]:
         """Ask a SQL query and end with an Arrow table, whose schema's metadata names the epoch.
 
         Raises:
@@ -218,14 +218,14 @@ class Conversation:
         answer = yield from self._sql(query, ARROW)
         return table_of(answer, _epoch_of(answer))
 
-    def _sql(self, query: Query, accept: str) -> Talk[Answer]:
+    def _sql(self, query: Query, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)
         try:
             content = msgspec.json.encode(lower_reply(body), enc_hook=refuse)
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the query's parameters cannot be sent: {error}") from error
         headers = {"Content-Type": JSON, "Accept": accept}
-        answer = yield from self._ask(Question("POST", "/sql", headers, content))
+        answer = yield from self._ask(HttpRequest("POST", "/sql", headers, content))
         if answer.status != 200:
             raise error_of(answer)
         return answer
@@ -234,11 +234,11 @@ class Conversation:
         """Return what makes a read wait for the newest epoch seen."""
         return {"Penstock-Min-Epoch": str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
 
-    def _standing(self, sent: Sent, wait_s: float, limit_s: float) -> Talk[Answer | str]:
+    def _standing(self, sent: SentRequest, wait_s: float, limit_s: float) -> Operation[HttpResponse | str]:
         """Return the answer that a request has had, or what it is: pending or scheduled."""
         query = f"?wait={wait_s:.3f}" if wait_s else ""
         accept = JSON if self.app is None else MSGPACK
-        question = Question(
+        question = HttpRequest(
             "GET", f"{path_of('requests', sent.request_id)}{query}", {"Accept": accept}
         )
         answer = yield from self._ask(question, limit_s + _SLACK_S)
@@ -249,10 +249,10 @@ class Conversation:
         if status != "answered":
             return status
         if "error" in told:
-            return Answer(400, answer.headers, b'{"error":%b}' % bytes(told["error"]))
-        return Answer(200, answer.headers, bytes(told["value"]))
+            return HttpResponse(400, answer.headers, b'{"error":%b}' % bytes(told["error"]))
+        return HttpResponse(200, answer.headers, bytes(told["value"]))
 
-    def _attributes(self, entity: str, answer: Answer) -> dict[str, Any]:
+    def _attributes(self, entity: str, answer: HttpResponse) -> dict[str, Any]:
         """Give each attribute of an entity its type, where the application is known."""
         if self.app is None:
             return dict(value_of(answer, dict[str, Any]))
@@ -267,10 +267,10 @@ class Conversation:
         except msgspec.ValidationError as error:
             raise Unencodable(f"{entity} is not what was declared: {error}") from error
 
-    def _ask(self, question: Question, limit_s: float | None = None) -> Talk[Answer]:
+    def _ask(self, question: HttpRequest, limit_s: float | None = None) -> Operation[HttpResponse]:
         wanted_s = self.patience.timeout_s if limit_s is None else limit_s
         deadline_s = self.patience.clock() + wanted_s
-        answer = yield from ask(question, self.patience, deadline_s, error_of)
+        answer = yield from send_with_retries(question, self.patience, deadline_s, error_of)
         epoch = _epoch_of(answer)
         with self._lock:
             self.epoch = max(self.epoch, epoch)
@@ -281,7 +281,7 @@ def _id_of(call: Call) -> str:
     return uuid.uuid4().hex if call.request_id is None else call.request_id
 
 
-def _epoch_of(answer: Answer) -> Epoch:
+def _epoch_of(answer: HttpResponse) -> Epoch:
     text = answer.headers.get(EPOCH, "")
     good = text.isdecimal() and len(text) <= _EPOCH_DIGITS_MAX
     return Epoch(int(text)) if good else BEFORE_FIRST

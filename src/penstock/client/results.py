@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.base.ids import Epoch
-from penstock.client.talk import Answer
+from penstock.client.operation import HttpResponse
 from penstock.errors import ConfigError, OperationalError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Change(msgspec.Struct, frozen=True):
     after: dict[str, Any] | None
 
 
-LINES: Final = "application/x-ndjson"
+NDJSON: Final = "application/x-ndjson"
 _decode_changes: Final = msgspec.json.Decoder(Change).decode_lines
 
 
@@ -108,7 +108,7 @@ class Query:
         return told
 
 
-def rows_of(answer: Answer) -> Rows:
+def rows_of(answer: HttpResponse) -> Rows:
     """Return the rows of an answer.
 
     Raises:
@@ -120,7 +120,7 @@ def rows_of(answer: Answer) -> Rows:
         raise OperationalError(f"the answer to a query cannot be read: {error}") from error
 
 
-def changes_of(answer: Answer) -> list[Change]:
+def changes_of(answer: HttpResponse) -> list[Change]:
     """Return the changes of an answer.
 
     Raises:
@@ -132,7 +132,7 @@ def changes_of(answer: Answer) -> list[Change]:
         raise OperationalError(f"the feed of changes cannot be read: {error}") from error
 
 
-def told_of(answer: Answer) -> dict[str, Any]:
+def object_of(answer: HttpResponse) -> dict[str, Any]:
     """Return the object that an answer is.
 
     Raises:
@@ -159,7 +159,7 @@ def require_arrow() -> None:
         ) from error
 
 
-def table_of(answer: Answer, epoch: Epoch) -> "pa.Table":
+def table_of(answer: HttpResponse, epoch: Epoch) -> "pa.Table":
     """Return the Arrow table of an answer; its schema's metadata names the epoch.
 
     Raises:

@@ -19,7 +19,7 @@ ATTEMPTS: Final = 20
 """A driver that goes on while this one reads may be an epoch further each time."""
 
 
-class Entities:
+class EntityReader:
     """Reads entities for one gateway, in a thread of its own."""
 
     def __init__(self, data: Path, app: str, partitions: int) -> None:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from penstock.base.ids import Epoch
 from penstock.gateway.errors import STATUS, error_response
-from penstock.gateway.exchange import JSON, MSGPACK
+from penstock.gateway.http_request import JSON, MSGPACK
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
 
@@ -56,7 +56,7 @@ def _key_text(key: Any) -> str:
     return key if isinstance(key, str) else _encode(key).decode().strip('"')
 
 
-def headers_of(epoch: Epoch, request_id: str = "") -> dict[str, str]:
+def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:
     """Return what every answer carries."""
     headers = {EPOCH: str(epoch)}
     if request_id:
@@ -64,7 +64,7 @@ def headers_of(epoch: Epoch, request_id: str = "") -> dict[str, str]:
     return headers
 
 
-def answer(reply: Reply, request_id: str, accept: str) -> Response:
+def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
     """Answer a call: the value as JSON, or the reply as it is where MessagePack is wanted.
 
     Args:
@@ -72,16 +72,16 @@ def answer(reply: Reply, request_id: str, accept: str) -> Response:
         request_id: As the caller knows it.
         accept: The header of that name.
     """
-    headers = headers_of(reply.epoch, request_id)
+    headers = reply_headers(reply.epoch, request_id)
     if MSGPACK in accept:
         status = 200 if reply.error is None else STATUS.get(reply.error, 400)
         return Response(reply.data, status, headers, MSGPACK)
     if reply.error is None:
         return Response(json_of(_decode(reply.data)), 200, headers, JSON)
-    return failure(reply, request_id, STATUS.get(reply.error, 400))
+    return failure_response(reply, request_id, STATUS.get(reply.error, 400))
 
 
-def failure(reply: Reply, request_id: str, status: int) -> Response:
+def failure_response(reply: Reply, request_id: str, status: int) -> Response:
     """Answer with the failure that a reply is.
 
     Args:
@@ -90,7 +90,7 @@ def failure(reply: Reply, request_id: str, status: int) -> Response:
         status: Of the answer.
     """
     told = decode_failure(reply.data)
-    headers = headers_of(reply.epoch, request_id)
+    headers = reply_headers(reply.epoch, request_id)
     return error_response(status, told.code, told.kind, told.message, headers)
 
 
@@ -99,7 +99,7 @@ def value_of(reply: Reply) -> Any:
     return _decode(reply.data)
 
 
-def plain(value: Any, status: int, content_type: str, headers: dict[str, str]) -> Response:
+def route_response(value: Any, status: int, content_type: str, headers: dict[str, str]) -> Response:
     """Answer at a path of the application's own: text as text, bytes as bytes, all else as JSON."""
     if isinstance(value, str):
         return Response(value, status, headers, content_type or TEXT)

@@ -24,7 +24,7 @@ _OWN_SITE: Final = (b"same-origin", b"none")
 """What a browser says of the gateway's own pages, and of addresses that its user typed."""
 
 
-class Site:
+class OriginPolicy:
     """The origins that are heard without credentials."""
 
     def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:

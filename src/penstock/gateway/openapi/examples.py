@@ -27,19 +27,19 @@ _BY_TYPE: Final[Json] = {
 }
 
 
-def sample_of(document: Json, schema: Any, depth: int = 0) -> Any:
+def example_of(document: Json, schema: Any, depth: int = 0) -> Any:
     """Return a small value that fits a schema of a document, as far as that is simple."""
     if not schema or depth > _DEPTH_MAX:
         return None
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return sample_of(document, document["components"]["schemas"][name], depth)
+        return example_of(document, document["components"]["schemas"][name], depth)
     for word in ("examples", "enum"):
         if word in schema:
             return schema[word][0]
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            return sample_of(document, schema[word][-1 if word == "oneOf" else 0], depth)
+            return example_of(document, schema[word][-1 if word == "oneOf" else 0], depth)
     return _composed(document, schema, depth)
 
 
@@ -47,14 +47,14 @@ def _composed(document: Json, schema: Json, depth: int) -> Any:
     if "properties" in schema:
         names = schema.get("required") or list(schema["properties"])
         return {
-            name: sample_of(document, schema["properties"][name], depth + 1)
+            name: example_of(document, schema["properties"][name], depth + 1)
             for name in names
             if name in schema["properties"]
         }
     if "prefixItems" in schema:
-        return [sample_of(document, one, depth + 1) for one in schema["prefixItems"]]
+        return [example_of(document, one, depth + 1) for one in schema["prefixItems"]]
     if schema.get("items"):
-        return [sample_of(document, schema["items"], depth + 1)]
+        return [example_of(document, schema["items"], depth + 1)]
     return _scalar(schema)
 
 
@@ -88,14 +88,14 @@ def curl_of(document: Json, path: str, verb: str) -> str:
     words = ["curl", *(["-X", verb.upper()] if verb != "get" else []), f"{base}{url}"]
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content is not None:
-        value = sample_of(document, content["schema"])
+        value = example_of(document, content["schema"])
         if value not in ({}, [], None):
             words += ["--json", json.dumps(value, ensure_ascii=False)]
     return " ".join(word if word == "curl" else shlex.quote(word) for word in words)
 
 
 def _text_of(document: Json, parameter: Json, schema: Json) -> str:
-    value = sample_of(document, schema)
+    value = example_of(document, schema)
     if value == "text":
         return parameter["name"] if parameter["name"] != "key" else "k1"
     return value if isinstance(value, str) else json.dumps(value)

@@ -90,7 +90,7 @@ def docstring_of(thing: Any) -> str:
     return inspect.cleandoc(own)
 
 
-class Schemas:
+class SchemaRegistry:
     """The schemas of one application; types that have a name become components.
 
     Attributes:

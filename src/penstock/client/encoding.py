@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, encode_key, refuse
-from penstock.client.talk import Answer, Question
+from penstock.client.operation import HttpResponse, HttpRequest
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call
@@ -42,7 +42,7 @@ class _ErrorBody(msgspec.Struct, frozen=True):
     error: _Told
 
 
-def question_of(app: App | None, call: Call, request_id: str, place: str) -> Question:
+def request_of(app: App | None, call: Call, request_id: str, place: str) -> HttpRequest:
     """Return the question that `POST /call` or `POST /send` asks.
 
     Raises:
@@ -61,7 +61,7 @@ def question_of(app: App | None, call: Call, request_id: str, place: str) -> Que
             raise RequestError(f"{call.entity}: {DERIVED!r} has a key derived, and cannot be one")
         segments = [place, call.entity, DERIVED if key is None else key, call.method]
     headers = {"Content-Type": kind, "Accept": kind, "Idempotency-Key": request_id}
-    return Question("POST", path_of(*segments), headers, content, request_id)
+    return HttpRequest("POST", path_of(*segments), headers, content, request_id)
 
 
 def key_text(app: App | None, entity: str, key: object) -> str:
@@ -119,7 +119,7 @@ def _plain(call: Call) -> tuple[str | None, bytes]:
     return key, content
 
 
-def value_of(answer: Answer, returns: Any = Any) -> Any:
+def value_of(answer: HttpResponse, returns: Any = Any) -> Any:
     """Return the value that an answer holds, as `returns` says.
 
     Raises:
@@ -136,7 +136,7 @@ def value_of(answer: Answer, returns: Any = Any) -> Any:
         raise OperationalError(f"the answer cannot be read: {error}; {_shown(answer)}") from error
 
 
-def error_of(answer: Answer) -> PenstockError:
+def error_of(answer: HttpResponse) -> PenstockError:
     """Return the error that an answer tells of, with the class of its code."""
     try:
         if is_msgpack(answer):
@@ -150,17 +150,17 @@ def error_of(answer: Answer) -> PenstockError:
     return _foreign(answer, f"{body.message} [{body.code}]")
 
 
-def is_msgpack(answer: Answer) -> bool:
+def is_msgpack(answer: HttpResponse) -> bool:
     """Say whether an answer is MessagePack."""
     return answer.headers.get("content-type", "").partition(";")[0].strip() == MSGPACK
 
 
-def _foreign(answer: Answer, message: str) -> PenstockError:
+def _foreign(answer: HttpResponse, message: str) -> PenstockError:
     """Return an error for what the tree has no code for: HTTP's own, or another server's."""
     return OperationalError(message) if answer.status >= 500 else RequestError(message)
 
 
-def _shown(answer: Answer) -> str:
+def _shown(answer: HttpResponse) -> str:
     """Show the beginning of an answer that is not understood, and where it points to."""
     place = answer.headers.get("location", "")
     where = f", which points to {place}" if place else ""

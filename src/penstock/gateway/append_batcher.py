@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Submission:
+class AppendBatcher:
     """Appends the requests of one gateway. Belongs to one event loop."""
 
     def __init__(self, log: Log, metrics: Metrics) -> None:

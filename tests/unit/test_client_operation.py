@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from penstock.base.ids import RequestId
-from penstock.client.answers import Query
-from penstock.client.conversation import Conversation, Sent
-from penstock.client.talk import Answer, How, Lost, Patience, Pause, Send, Talk
-from penstock.client.wire import MSGPACK
+from penstock.client.results import Query
+from penstock.client.protocol import GatewayProtocol, SentRequest
+from penstock.client.operation import HttpResponse, FailureCause, TransportFailure, RetryPolicy, Pause, Send, Operation
+from penstock.client.encoding import MSGPACK
 from penstock.errors import (
     Aborted,
     NoSuchEntity,
@@ -25,30 +25,30 @@ from penstock.errors import (
 from penstock.model.call import Call
 
 ADD = Call("Item", "i1", "add", (5,), {}, "r1")
-OK = Answer(200, {"content-type": "application/json", "penstock-epoch": "7"}, b"6")
-REFUSED = Lost(How.REFUSED, "Connection refused")
-BROKEN = Lost(How.BROKEN, "reset")
+OK = HttpResponse(200, {"content-type": "application/json", "penstock-epoch": "7"}, b"6")
+REFUSED = TransportFailure(FailureCause.REFUSED, "Connection refused")
+BROKEN = TransportFailure(FailureCause.BROKEN, "reset")
 
 
-def failure(status: int, code: str, **headers: str) -> Answer:
+def failure(status: int, code: str, **headers: str) -> HttpResponse:
     body = {"error": {"code": code, "kind": "Kind", "message": "why"}}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, named, msgspec.json.encode(body))
+    return HttpResponse(status, named, msgspec.json.encode(body))
 
 
 class Play:
     """Carries a talk out against a script, on a clock of its own; keeps what was done."""
 
-    def __init__(self, *script: Answer | Lost, timeout_s: float = 60, retries: int = 8) -> None:
+    def __init__(self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8) -> None:
         self.now_s = 100.0
-        patience = Patience(timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1))
-        self.conversation = Conversation(None, patience, fresh=True)
+        patience = RetryPolicy(timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1))
+        self.conversation = GatewayProtocol(None, patience, fresh=True)
         self.sent: list[Send] = []
         self.pauses_s: list[float] = []
-        self._script: Iterator[Answer | Lost] = iter(script)
+        self._script: Iterator[HttpResponse | TransportFailure] = iter(script)
 
-    def run(self, talk: Talk[Any]) -> Any:
-        got: Answer | Lost | None = None
+    def run(self, talk: Operation[Any]) -> Any:
+        got: HttpResponse | TransportFailure | None = None
         while True:
             try:
                 step = talk.send(got)
@@ -58,7 +58,7 @@ class Play:
                 case Send():
                     self.sent.append(step)
                     got = next(self._script)
-                    if isinstance(got, Lost) and got.how is How.LATE:
+                    if isinstance(got, TransportFailure) and got.how is FailureCause.LATE:
                         self.now_s += step.timeout_s
                 case Pause(seconds=seconds):
                     self.pauses_s.append(seconds)
@@ -82,7 +82,7 @@ def test_answer_ends_the_talk() -> None:
     [REFUSED, BROKEN, *(failure(status, "stopping") for status in (429, 502, 503, 504))],
     ids=str,
 )
-def test_trouble_is_tried_again_under_the_same_id(trouble: Answer | Lost) -> None:
+def test_trouble_is_tried_again_under_the_same_id(trouble: HttpResponse | TransportFailure) -> None:
     """Whatever passes is waited out, and each time the same request is sent."""
     play = Play(trouble, trouble, OK)
     assert play.call() == 6
@@ -136,7 +136,7 @@ def test_pause_beyond_the_deadline_is_not_begun() -> None:
 
 def test_late_answer_names_the_request() -> None:
     """A time-out says which request it was, and that asking again is safe."""
-    play = Play(Lost(How.LATE), timeout_s=3)
+    play = Play(TransportFailure(FailureCause.LATE), timeout_s=3)
     with pytest.raises(TimedOut, match=r"within 3 s.*request_id='r1'"):
         play.call()
 
@@ -168,7 +168,7 @@ def test_unreachable_says_whether_something_may_have_happened() -> None:
 
 def test_distrust_is_final() -> None:
     """A certificate that is not trusted will not be trusted in a second."""
-    play = Play(Lost(How.UNTRUSTED, "self-signed certificate"))
+    play = Play(TransportFailure(FailureCause.UNTRUSTED, "self-signed certificate"))
     with pytest.raises(Unreachable, match="not trusted: self-signed"):
         play.call()
     assert play.pauses_s == []
@@ -191,12 +191,12 @@ def test_calls_get_ids_of_their_own() -> None:
 
 def test_send_ends_when_the_request_is_durable() -> None:
     """Only 202 says that a request was taken; a delay goes along."""
-    told = Answer(202, {}, b'{"request_id":"r1"}')
+    told = HttpResponse(202, {}, b'{"request_id":"r1"}')
     play = Play(told)
     sent = play.run(play.conversation.send(ADD, 1.5))
     assert sent.request_id == "r1"
     assert play.sent[0].path == "/send/Item/i1/add?delay=1.500000"
-    play = Play(Answer(500, {}, b"<html>"))
+    play = Play(HttpResponse(500, {}, b"<html>"))
     with pytest.raises(OperationalError, match="no answer of a gateway"):
         play.run(play.conversation.send(ADD, 0))
 
@@ -209,8 +209,8 @@ def test_impossible_delay_is_refused(delay_s: float) -> None:
         play.run(play.conversation.send(ADD, delay_s))
 
 
-def standing(status: str, more: str = "") -> Answer:
-    return Answer(
+def standing(status: str, more: str = "") -> HttpResponse:
+    return HttpResponse(
         200,
         {"content-type": "application/json"},
         b'{"status":"%b"%b}' % (status.encode(), more.encode()),
@@ -220,7 +220,7 @@ def standing(status: str, more: str = "") -> Answer:
 def test_result_is_waited_for_through_every_standing() -> None:
     """A request is asked about, scheduled or pending, until it is answered."""
     play = Play(standing("scheduled"), standing("pending"), standing("answered", ',"value":[6]'))
-    assert play.run(play.conversation.reply(Sent(RequestId("r/1")), None)) == [6]
+    assert play.run(play.conversation.reply(SentRequest(RequestId("r/1")), None)) == [6]
     assert play.sent[0].path == "/requests/r%2F1?wait=25.000"
 
 
@@ -229,23 +229,23 @@ def test_failure_is_the_result_of_a_request_that_failed() -> None:
     failed = standing("answered", ',"error":{"code":"aborted","kind":"OutOfStock","message":"i1"}')
     play = Play(failed)
     with pytest.raises(Aborted, match="OutOfStock: i1") as caught:
-        play.run(play.conversation.reply(Sent(RequestId("r1")), None))
+        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
     assert caught.value.kind == "OutOfStock"
-    recorded = Answer(
+    recorded = HttpResponse(
         404,
         {"content-type": MSGPACK},
         msgspec.msgpack.encode(["no-such-entity", "NoSuchEntity", "gone"]),
     )
     play = Play(recorded)
     with pytest.raises(NoSuchEntity, match=r"^gone$"):
-        play.run(play.conversation.reply(Sent(RequestId("r1")), None))
+        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
 
 
 def test_result_that_does_not_come_is_a_time_out() -> None:
     """Who waits in vain hears how the request stands, not earlier than he said."""
     play = Play(*[standing("scheduled")] * 20)
     with pytest.raises(TimedOut, match="request r1 is scheduled after 3 s"):
-        play.run(play.conversation.reply(Sent(RequestId("r1")), 3))
+        play.run(play.conversation.reply(SentRequest(RequestId("r1")), 3))
     assert 101 < play.now_s <= 103
 
 
@@ -253,13 +253,13 @@ def test_unknown_request_is_an_error() -> None:
     """An id that no gateway knows is not waited for."""
     play = Play(failure(404, "request"))
     with pytest.raises(RequestError):
-        play.run(play.conversation.reply(Sent(RequestId("r1")), None))
+        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
 
 
 def test_reads_ask_for_what_was_seen() -> None:
     """A read names the newest epoch that the client has heard of, and older answers forget none."""
-    shown = Answer(200, {"penstock-epoch": "3"}, b'{"item_id":"i1"}')
-    rows = Answer(200, {}, b'{"epoch":8,"columns":[{"name":"n","type":"BIGINT"}],"rows":[[1]]}')
+    shown = HttpResponse(200, {"penstock-epoch": "3"}, b'{"item_id":"i1"}')
+    rows = HttpResponse(200, {}, b'{"epoch":8,"columns":[{"name":"n","type":"BIGINT"}],"rows":[[1]]}')
     play = Play(shown, OK, shown, rows)
     for talk in (
         play.conversation.get("Item", "i1"),

@@ -13,11 +13,11 @@ from starlette.types import Scope
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.model.reply import Reply
 
-NOTES: Final = "penstock.notes"
+TIMINGS: Final = "penstock.notes"
 """Where the notes on an exchange are in its ASGI scope; absent while traces are off."""
 
 
-class RequestTimes(msgspec.Struct, frozen=True):
+class TracedRequest(msgspec.Struct, frozen=True):
     """One request that has reached the log; all times in nanoseconds since the Unix epoch.
 
     Attributes:
@@ -51,7 +51,7 @@ class RequestTimes(msgspec.Struct, frozen=True):
     headers: Sequence[tuple[bytes, bytes]]
 
 
-class Notes:
+class RequestTimings:
     """What is noted of an exchange on its way; nothing is traced that never reached the log."""
 
     __slots__ = (
@@ -90,11 +90,11 @@ class Notes:
         self._epoch = reply.epoch
         self._outcome = reply.error or "ok"
 
-    def times(self, scope: Scope, status: int) -> RequestTimes | None:
+    def times(self, scope: Scope, status: int) -> TracedRequest | None:
         """Return what was noted, at the end of the exchange; None if it never reached the log."""
         if self._lsn is None:
             return None
-        return RequestTimes(
+        return TracedRequest(
             verb=scope["method"],
             entity=self._called[0],
             method=self._called[1],

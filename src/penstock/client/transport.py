@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx
 
 from penstock.client.address import Address
-from penstock.client.conversation import Conversation
-from penstock.client.talk import Answer, How, Lost, Patience, Send
+from penstock.client.protocol import GatewayProtocol
+from penstock.client.operation import HttpResponse, FailureCause, TransportFailure, RetryPolicy, Send
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call
@@ -67,35 +67,35 @@ class Settings:
             "follow_redirects": False,  # a key goes to the gateway that was named, nowhere else
         }
 
-    def conversation(self, app: App | None) -> Conversation:
+    def conversation(self, app: App | None) -> GatewayProtocol:
         """Return what a client with these settings says."""
         jitter = random.Random()
-        patience = Patience(self.timeout_s, self.retries, clock=time.monotonic, jitter=jitter)
-        return Conversation(app, patience, fresh=self.fresh)
+        patience = RetryPolicy(self.timeout_s, self.retries, clock=time.monotonic, jitter=jitter)
+        return GatewayProtocol(app, patience, fresh=self.fresh)
 
 
-def times(step: Send) -> httpx.Timeout:
+def timeout_of(step: Send) -> httpx.Timeout:
     """Return how long httpx may take over each part of a question."""
     return httpx.Timeout(step.timeout_s, connect=min(step.timeout_s, CONNECT_S))
 
 
-def answer_of(response: httpx.Response) -> Answer:
+def response_of(response: httpx.Response) -> HttpResponse:
     """Return a response that was read whole."""
-    return Answer(response.status_code, response.headers, response.content)
+    return HttpResponse(response.status_code, response.headers, response.content)
 
 
-def lost_by(error: httpx.TransportError | httpx.DecodingError) -> Lost:
+def failure_of(error: httpx.TransportError | httpx.DecodingError) -> TransportFailure:
     """Say how a question was lost."""
     match error:
         case httpx.ConnectError() if _distrusts(error):
-            how = How.UNTRUSTED
+            how = FailureCause.UNTRUSTED
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-            how = How.REFUSED
+            how = FailureCause.REFUSED
         case httpx.TimeoutException():
-            how = How.LATE
+            how = FailureCause.LATE
         case _:
-            how = How.BROKEN
-    return Lost(how, str(error))
+            how = FailureCause.BROKEN
+    return TransportFailure(how, str(error))
 
 
 def _distrusts(error: BaseException | None) -> bool:
@@ -134,7 +134,7 @@ def results_of(outcomes: list[Outcome], *, raise_errors: bool) -> list[Any]:
     return [value if error is None else error for value, error in outcomes]
 
 
-def described(kind: str, address: Address, app: App | None) -> str:
+def repr_of(kind: str, address: Address, app: App | None) -> str:
     """Return a client's `repr`, which shows no key."""
     about = "" if app is None else f", app={app.name!r}"
     return f"{kind}({address.url!r}{about})"

@@ -1,7 +1,7 @@
 """Asking a gateway until it answers: the decisions, without any I/O.
 
-A `Talk` is a generator: it yields what to do next (`Send` a question, `Pause`), is given what came
-of it (an `Answer`, or how it was `Lost`), and ends with a result or an error. Every operation of a
+A `Operation` is a generator: it yields what to do next (`Send` a question, `Pause`), is given what came
+of it (an `HttpResponse`, or how it was `TransportFailure`), and ends with a result or an error. Every operation of a
 client is one, written once; `Client` and `AsyncClient` only carry steps out.
 
 Promises that a question is sent again only where that is safe: it reads, or it carries a request
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HttpRequest:
     """One HTTP request.
 
     Attributes:
@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """One HTTP response; header names are lower case."""
 
     status: int
@@ -57,7 +57,7 @@ class Answer:
     content: bytes
 
 
-class How(Enum):
+class FailureCause(Enum):
     """How a question was lost."""
 
     REFUSED = "could not connect"
@@ -67,10 +67,10 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class TransportFailure:
     """No answer came; `what` is what the system said."""
 
-    how: How
+    how: FailureCause
     what: str = ""
 
 
@@ -78,7 +78,7 @@ class Lost:
 class Send:
     """Send a question to a path and wait for its answer, for so many seconds."""
 
-    question: Question
+    question: HttpRequest
     path: str
     timeout_s: float
 
@@ -91,10 +91,10 @@ class Pause:
 
 
 Step = Send | Pause
-Talk = Generator[Step, Answer | Lost | None, T]
+Operation = Generator[Step, HttpResponse | TransportFailure | None, T]
 
 
-class Patience:
+class RetryPolicy:
     """How long and how often to try.
 
     Attributes:
@@ -116,22 +116,22 @@ class Patience:
         self.clock = clock
         self._jitter = jitter
 
-    def pause_s(self, attempt: int, answer: Answer | Lost) -> float:
+    def pause_s(self, attempt: int, answer: HttpResponse | TransportFailure) -> float:
         """Return how long to pause: doubling, at random so that clients do not come together.
 
         What a server names in `Retry-After` is the least.
         """
         usual = min(_PAUSE_MAX_S, _PAUSE_MIN_S * 2.0 ** min(attempt, 10))
-        least = retry_after_s(answer) if isinstance(answer, Answer) else 0.0
+        least = retry_after_s(answer) if isinstance(answer, HttpResponse) else 0.0
         return max(least, usual / 2) + self._jitter.random() * usual / 2
 
 
-def ask(
-    question: Question,
-    patience: Patience,
+def send_with_retries(
+    question: HttpRequest,
+    patience: RetryPolicy,
     deadline_s: float,
-    error_of: Callable[[Answer], Exception],
-) -> Talk[Answer]:
+    error_of: Callable[[HttpResponse], Exception],
+) -> Operation[HttpResponse]:
     """Ask until there is an answer that asking again would not change.
 
     Args:
@@ -153,28 +153,28 @@ def ask(
             raise _late(question, deadline_s - began_s)
         got = yield Send(question, _path(question, left_s), left_s)
         assert got is not None, "a question comes back answered or lost"
-        if isinstance(got, Answer) and got.status not in _RETRIED:
+        if isinstance(got, HttpResponse) and got.status not in _RETRIED:
             return got
-        taken = taken or got_through(got)
+        taken = taken or may_have_arrived(got)
         pause_s = patience.pause_s(attempt, got)
-        hopeless = isinstance(got, Lost) and got.how is How.UNTRUSTED
+        hopeless = isinstance(got, TransportFailure) and got.how is FailureCause.UNTRUSTED
         over = deadline_s - patience.clock() <= pause_s
         if attempt >= patience.retries or over or hopeless:
-            if isinstance(got, Answer) and got.status != 504:
+            if isinstance(got, HttpResponse) and got.status != 504:
                 raise error_of(got)
-            if isinstance(got, Answer) or got.how is How.LATE:
+            if isinstance(got, HttpResponse) or got.how is FailureCause.LATE:
                 raise _late(question, deadline_s - began_s)
             raise _unreachable(question, got, attempt + 1, taken=taken)
         yield Pause(pause_s)
         attempt += 1
 
 
-def got_through(got: Answer | Lost) -> bool:
+def may_have_arrived(got: HttpResponse | TransportFailure) -> bool:
     """Say whether a question may have reached a gateway."""
-    return isinstance(got, Answer) or got.how not in (How.REFUSED, How.UNTRUSTED)
+    return isinstance(got, HttpResponse) or got.how not in (FailureCause.REFUSED, FailureCause.UNTRUSTED)
 
 
-def retry_after_s(answer: Answer) -> float:
+def retry_after_s(answer: HttpResponse) -> float:
     """Return the seconds of `Retry-After`; 0 where there is none, or a date."""
     try:
         seconds = float(answer.headers.get("retry-after", "0"))
@@ -183,7 +183,7 @@ def retry_after_s(answer: Answer) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-def _path(question: Question, left_s: float) -> str:
+def _path(question: HttpRequest, left_s: float) -> str:
     """Return the path, with how long the server may wait."""
     if not question.wait:
         return question.path
@@ -191,17 +191,17 @@ def _path(question: Question, left_s: float) -> str:
     return f"{question.path}{sign}{question.wait}={left_s:.3f}"
 
 
-def _unreachable(question: Question, lost: Lost, attempts: int, *, taken: bool) -> Unreachable:
+def _unreachable(question: HttpRequest, lost: TransportFailure, attempts: int, *, taken: bool) -> Unreachable:
     tried = "" if attempts == 1 else f", {attempts} times"
     told = f": {lost.what}" if lost.what else ""
     return Unreachable(f"{lost.how.value}{tried}{told}{_again(question) if taken else ''}")
 
 
-def _late(question: Question, timeout_s: float) -> OperationalError:
+def _late(question: HttpRequest, timeout_s: float) -> OperationalError:
     return TimedOut(f"no answer within {timeout_s:g} s{_again(question)}")
 
 
-def _again(question: Question) -> str:
+def _again(question: HttpRequest) -> str:
     """Say how to ask again, where a request may have taken effect."""
     if not question.request_id:
         return ""

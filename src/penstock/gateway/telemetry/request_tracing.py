@@ -1,8 +1,8 @@
 """Traces of requests, by OpenTelemetry: from HTTP through the log and an epoch's rounds to the reply.
 
 Off unless the standard `OTEL_…` variables name an endpoint and `penstock[telemetry]` is installed;
-then `Tracing.from_environment` returns None and the gateway is as if this module did not exist. The
-gateway makes the whole tree itself: HTTP, log and reply it has timed (`Notes`), the epoch it reads
+then `RequestTracer.from_environment` returns None and the gateway is as if this module did not exist. The
+gateway makes the whole tree itself: HTTP, log and reply it has timed (`RequestTimings`), the epoch it reads
 from what the driver says of its epochs (`process.reports`). That happens in a thread, after the
 answer; a request costs its event loop a few microseconds, and what cannot keep up is dropped, with
 a warning. What spans look like is the part of `spans`.
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.gateway.telemetry.notes import NOTES, Notes, RequestTimes
+from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings, TracedRequest
 from penstock.process.reports import ReportReader, StoredReport
 
 if TYPE_CHECKING:
-    from penstock.gateway.telemetry.spans import Spans
+    from penstock.gateway.telemetry.spans import RequestSpans
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ CLOSE_S: Final = 3.0
 """What the export of the last spans may take."""
 
 
-class Traced:
+class TracingMiddleware:
     """An ASGI application whose exchanges are traced."""
 
     def __init__(self, served: ASGIApp, tracing: "Tracing") -> None:
@@ -49,7 +49,7 @@ class Traced:
         if scope["type"] != "http":
             await self._served(scope, receive, send)
             return
-        notes = scope[NOTES] = Notes()
+        notes = scope[TIMINGS] = RequestTimings()
         status = 0
 
         async def watched(message: Message) -> None:
@@ -66,7 +66,7 @@ class Traced:
                 self._tracing.request(times)
 
 
-class Tracing:
+class RequestTracer:
     """Makes spans of requests, in a thread of its own."""
 
     def __init__(self, spans: "Spans", reports_since: Callable[[int], list[StoredReport]]) -> None:
@@ -79,7 +79,7 @@ class Tracing:
         """
         self._spans = spans
         self._reports_since = reports_since
-        self._waiting: deque[RequestTimes] = deque()
+        self._waiting: deque[TracedRequest] = deque()
         self._dropped = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-tracing", daemon=True)
@@ -93,16 +93,16 @@ class Tracing:
         if not _is_wanted(environment):
             return None
         try:
-            from penstock.gateway.telemetry.spans import Spans  # noqa: PLC0415 -- an extra
+            from penstock.gateway.telemetry.spans import RequestSpans  # noqa: PLC0415 -- an extra
         except ImportError as error:
             _log.warning(
                 "there are no traces: penstock[telemetry] is not installed",
                 extra={"cause": str(error)},
             )
             return None
-        return cls(Spans.exported(app), ReportReader(data).since)
+        return cls(RequestSpans.exported(app), ReportReader(data).since)
 
-    def request(self, times: RequestTimes) -> None:
+    def request(self, times: TracedRequest) -> None:
         """Trace a request; returns at once."""
         if len(self._waiting) < WAITING_MAX:
             self._waiting.append(times)
@@ -118,7 +118,7 @@ class Tracing:
         export.join(CLOSE_S)
 
     def _run(self) -> None:
-        left: list[RequestTimes] = []
+        left: list[TracedRequest] = []
         closing = False
         while not closing:
             closing = self._closing.wait(LOOK_S)
@@ -132,7 +132,7 @@ class Tracing:
                 dropped, self._dropped = self._dropped, 0
                 _log.warning("requests were not traced: too many", extra={"requests": dropped})
 
-    def _tell(self, some: list[RequestTimes], late_ns: int) -> list[RequestTimes]:
+    def _tell(self, some: list[TracedRequest], late_ns: int) -> list[TracedRequest]:
         """Make spans of requests; return those whose epoch's report is still to come."""
         left = []
         since_us = min((one.began_ns for one in some if one.epoch is not None), default=0) // 1_000

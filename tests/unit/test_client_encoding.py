@@ -12,15 +12,15 @@ import pytest
 from penstock import App, Entity, key
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
-from penstock.client.answers import EPOCH_KEY, rows_of, table_of
-from penstock.client.talk import Answer, Question
-from penstock.client.wire import (
+from penstock.client.results import EPOCH_KEY, rows_of, table_of
+from penstock.client.operation import HttpResponse, HttpRequest
+from penstock.client.encoding import (
     JSON,
     MSGPACK,
     error_of,
     key_text,
     path_of,
-    question_of,
+    request_of,
     value_of,
 )
 from penstock.errors import (
@@ -63,8 +63,8 @@ app = App("boxes", Box, Shelf)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def asked(call: Call, known: App | None = None, place: str = "call") -> Question:
-    return question_of(known, call, "r1", place)
+def asked(call: Call, known: App | None = None, place: str = "call") -> HttpRequest:
+    return request_of(known, call, "r1", place)
 
 
 def test_typed_arguments_travel_as_messagepack() -> None:
@@ -128,7 +128,7 @@ def test_plain_call_that_json_cannot_say_is_refused(call: Call) -> None:
 def test_request_id_cannot_hold_a_header(request_id: str) -> None:
     """An id is sent as a header's value, so it is one, or refused."""
     with pytest.raises(RequestError, match="request id"):
-        question_of(None, Call("Item", "i1", "do"), request_id, "call")
+        request_of(None, Call("Item", "i1", "do"), request_id, "call")
 
 
 @pytest.mark.parametrize(
@@ -170,15 +170,15 @@ def test_result_has_its_declared_type() -> None:
     """A result is decoded as the method says; a creation's is a reference."""
     data = msgspec.msgpack.encode([b"x", b"y"])
     call = Call("Box", 7, "fill")
-    answer = Answer(200, {"content-type": MSGPACK}, data)
+    answer = HttpResponse(200, {"content-type": MSGPACK}, data)
     assert value_of(answer, returns_of(app, call)) == {b"x", b"y"}
-    created = Answer(200, {"content-type": MSGPACK}, msgspec.msgpack.encode("7"))
+    created = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode("7"))
     assert value_of(created, returns_of(app, Call("Box", None, "create"))) == Box(7)
 
 
 def test_result_of_another_type_is_an_error() -> None:
     """A result that is not what was declared is no result."""
-    answer = Answer(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(3))
+    answer = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(3))
     with pytest.raises(Unencodable, match="not what was declared"):
         value_of(answer, set[bytes])
 
@@ -188,9 +188,9 @@ def test_garbage_is_an_error(content: bytes) -> None:
     """What is no value is no answer of a gateway."""
     for kind in (JSON, MSGPACK):
         with pytest.raises(PenstockError):
-            value_of(Answer(200, {"content-type": kind}, content), dict[str, int])
+            value_of(HttpResponse(200, {"content-type": kind}, content), dict[str, int])
         with pytest.raises(OperationalError, match="no answer of a gateway"):
-            raise error_of(Answer(502, {"content-type": kind}, content))
+            raise error_of(HttpResponse(502, {"content-type": kind}, content))
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
@@ -199,8 +199,8 @@ def test_every_error_comes_back_as_its_class(code: str) -> None:
     told: Any = {"error": {"code": code, "kind": "OutOfStock", "message": "i1"}}
     recorded = msgspec.msgpack.encode([code, "OutOfStock", "i1"])
     for answer in (
-        Answer(400, {"content-type": JSON}, msgspec.json.encode(told)),
-        Answer(400, {"content-type": f"{MSGPACK}; v=1"}, recorded),
+        HttpResponse(400, {"content-type": JSON}, msgspec.json.encode(told)),
+        HttpResponse(400, {"content-type": f"{MSGPACK}; v=1"}, recorded),
     ):
         error = error_of(answer)
         assert type(error) is BY_CODE[code]
@@ -210,7 +210,7 @@ def test_every_error_comes_back_as_its_class(code: str) -> None:
 def test_a_code_of_the_application_is_an_abort() -> None:
     """A reply with a code that an exception class of the application brought is an abort."""
     told = b'{"error":{"code":"sold-out","kind":"SoldOut","message":"i1"}}'
-    error = error_of(Answer(400, {"penstock-epoch": "7"}, told))
+    error = error_of(HttpResponse(400, {"penstock-epoch": "7"}, told))
     assert type(error) is Aborted
     assert (error.kind, str(error)) == ("SoldOut", "SoldOut: i1")
 
@@ -218,16 +218,16 @@ def test_a_code_of_the_application_is_an_abort() -> None:
 def test_error_of_http_is_not_an_abort() -> None:
     """A code that the tree does not have says that the question was wrong, or the server is."""
     told = b'{"error":{"code":"path-too-long","kind":"Refused","message":"shorter"}}'
-    error = error_of(Answer(414, {}, told))
+    error = error_of(HttpResponse(414, {}, told))
     assert type(error) is RequestError
     assert str(error) == "shorter [path-too-long]"
-    assert type(error_of(Answer(500, {}, told))) is OperationalError
+    assert type(error_of(HttpResponse(500, {}, told))) is OperationalError
 
 
 def test_redirection_is_shown_and_not_followed() -> None:
     """A gateway points nowhere else; where another server does, one learns where."""
     with pytest.raises(RequestError, match="status 307, which points to https://other/"):
-        raise error_of(Answer(307, {"location": "https://other/"}, b""))
+        raise error_of(HttpResponse(307, {"location": "https://other/"}, b""))
 
 
 @pytest.mark.parametrize(
@@ -278,11 +278,11 @@ def test_key_is_not_shown() -> None:
 def test_rows_name_their_epoch() -> None:
     """An answer in JSON is rows with names, types and an epoch."""
     content = b'{"epoch":4,"columns":[{"name":"a","type":"BIGINT"}],"rows":[[1],[null]]}'
-    rows = rows_of(Answer(200, {}, content))
+    rows = rows_of(HttpResponse(200, {}, content))
     assert (rows.epoch, len(rows), list(rows)) == (4, 2, [(1,), (None,)])
     assert rows.dicts() == [{"a": 1}, {"a": None}]
     with pytest.raises(OperationalError):
-        rows_of(Answer(200, {}, b"[]"))
+        rows_of(HttpResponse(200, {}, b"[]"))
 
 
 def test_table_names_its_epoch() -> None:
@@ -291,20 +291,20 @@ def test_table_names_its_epoch() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, wanted.schema) as writer:
         writer.write_table(wanted)
-    table = table_of(Answer(200, {}, sink.getvalue().to_pybytes()), Epoch(4))
+    table = table_of(HttpResponse(200, {}, sink.getvalue().to_pybytes()), Epoch(4))
     assert table.equals(wanted)
     assert table.schema.metadata == {b"by": b"hand", EPOCH_KEY: b"4"}
     with pytest.raises(OperationalError):
-        table_of(Answer(200, {}, b"no table"), Epoch(4))
+        table_of(HttpResponse(200, {}, b"no table"), Epoch(4))
 
 
 def test_recorded_failures_fit_their_classes() -> None:
     """`NoSuchEntity` and what applications raise are both aborts."""
-    gone = Answer(
+    gone = HttpResponse(
         404, {"content-type": MSGPACK}, msgspec.msgpack.encode(["no-such-entity", "", ""])
     )
     assert isinstance(error_of(gone), NoSuchEntity)
-    own = Answer(400, {"content-type": MSGPACK}, msgspec.msgpack.encode(["future", "Boom", "x"]))
+    own = HttpResponse(400, {"content-type": MSGPACK}, msgspec.msgpack.encode(["future", "Boom", "x"]))
     assert isinstance(error_of(own), Aborted)
-    damaged = Answer(500, {}, b'{"error":{"code":"corrupt","kind":"Corrupt","message":"m"}}')
+    damaged = HttpResponse(500, {}, b'{"error":{"code":"corrupt","kind":"Corrupt","message":"m"}}')
     assert isinstance(error_of(damaged), IntegrityError)

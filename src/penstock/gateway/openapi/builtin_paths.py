@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from penstock.gateway.openapi.failures import (
+from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     AWAITED,
     ERROR_SCHEMA,
@@ -18,7 +18,7 @@ from penstock.gateway.openapi.operations import (
     Paths,
     seconds,
 )
-from penstock.gateway.openapi.schema import Schema
+from penstock.gateway.openapi.json_schema import Schema
 
 _EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
 _ANYTHING: Final[Schema] = {}
@@ -45,7 +45,7 @@ def _only(properties: dict[str, Schema]) -> Schema:
     }
 
 
-STANDING_SCHEMAS: Final[dict[str, Schema]] = {
+BUILTIN_SCHEMAS: Final[dict[str, Schema]] = {
     "PenstockSent": {
         "type": "object",
         "properties": {"request_id": _TEXT},
@@ -187,7 +187,7 @@ _NAMED: Final = {
 _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 
 
-def standing_paths(paths: Paths) -> None:
+def add_builtin_paths(paths: Paths) -> None:
     """Add what every gateway serves."""
     paths.add("GET", "/requests/{id}", _requests())
     paths.add("GET", "/requests/{id}/trace", _trace())

@@ -10,31 +10,31 @@ from starlette.responses import Response
 
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
-from penstock.gateway.answers import headers_of, json_of
-from penstock.gateway.exchange import JSON, Exchange
-from penstock.gateway.handlers.entities import Entities
+from penstock.gateway.responses import reply_headers, json_of
+from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.entity_reader import EntityReader
 from penstock.journal.tail import Following
 from penstock.model.application import App
 from penstock.process.config import Config
 
 
-class Showing:
+class EntityReadHandler:
     """Shows entities."""
 
-    def __init__(self, app: App, config: Config, entities: Entities, following: Following) -> None:
+    def __init__(self, app: App, config: Config, entities: EntityReader, following: Following) -> None:
         """Use what reads and what follows."""
         self._app = app
         self._config = config
         self._entities = entities
         self._following = following
 
-    async def entity(self, exchange: Exchange) -> Response:
+    async def entity(self, exchange: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}`."""
         name, text = exchange.path["entity"], exchange.path["key"]
         return await self.show(exchange, name, text, (), 200)
 
     async def show(
-        self, exchange: Exchange, name: str, text: str, shows: Sequence[str], status: int
+        self, exchange: HttpRequest, name: str, text: str, shows: Sequence[str], status: int
     ) -> Response:
         """Answer an entity's attributes, the key among them, or some of them.
 
@@ -56,4 +56,4 @@ class Showing:
             raise NoSuchEntity(f"{name} {text!r} does not exist")
         values = {kind.key_name: key, **kind.plain(key, data)}
         told = {one: values[one] for one in shows} if shows else values
-        return Response(json_of(told), status, headers_of(epoch), JSON)
+        return Response(json_of(told), status, reply_headers(epoch), JSON)

@@ -9,11 +9,11 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
-from penstock.gateway.answers import failure, headers_of, plain, value_of
+from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of
 from penstock.gateway.errors import STATUS, error_response
-from penstock.gateway.exchange import Exchange
-from penstock.gateway.handlers.calls import Calls, read_arguments
-from penstock.gateway.handlers.showing import Showing
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.handlers.calls import CallHandler, read_arguments
+from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
@@ -32,7 +32,7 @@ def _is_refusal(code: str) -> bool:
 """What the application itself refuses; answered with the route's own status."""
 
 
-def handler_of(app: App, route: Route, calls: Calls, showing: Showing) -> Handler:
+def handler_of(app: App, route: Route, calls: CallHandler, showing: EntityReadHandler) -> Handler:
     """Return what serves a route."""
     if route.method == SHOW:
         return _Shown(route, showing).serve
@@ -42,11 +42,11 @@ def handler_of(app: App, route: Route, calls: Calls, showing: Showing) -> Handle
 class _Shown:
     """A path that shows an entity."""
 
-    def __init__(self, route: Route, showing: Showing) -> None:
+    def __init__(self, route: Route, showing: EntityReadHandler) -> None:
         self._route = route
         self._showing = showing
 
-    async def serve(self, exchange: Exchange) -> Response:
+    async def serve(self, exchange: HttpRequest) -> Response:
         route = self._route
         key = exchange.path[route.key]
         try:
@@ -58,14 +58,14 @@ class _Shown:
 class _Called:
     """A path that calls a method or a function."""
 
-    def __init__(self, app: App, route: Route, calls: Calls) -> None:
+    def __init__(self, app: App, route: Route, calls: CallHandler) -> None:
         self._route = route
         self._calls = calls
         self._signature = app.signature(route.entity, route.method)
         self._created = app.entities[route.entity].key_name if route.method in CREATIONS else ""
         self._names = [name for name in route.names if name != route.key]
 
-    async def serve(self, exchange: Exchange) -> Response:
+    async def serve(self, exchange: HttpRequest) -> Response:
         route, path = self._route, exchange.path
         exchange.principal.require_call(route.entity, route.method)
         given = {
@@ -77,14 +77,14 @@ class _Called:
         )
         if reply.error is not None:
             status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
-            return failure(reply, exchange.request_id, status)
+            return failure_response(reply, exchange.request_id, status)
         value = value_of(reply)
         if self._created:
             value = {self._created: value}
-        headers = headers_of(reply.epoch, exchange.request_id)
-        return plain(value, route.status, route.content_type, headers)
+        headers = reply_headers(reply.epoch, exchange.request_id)
+        return route_response(value, route.status, route.content_type, headers)
 
-    async def _more(self, exchange: Exchange) -> dict[str, Any]:
+    async def _more(self, exchange: HttpRequest) -> dict[str, Any]:
         """Return the arguments that query string and body name beyond the path."""
         more = {
             name: read_arguments(self._signature.of_text, name, text)
