@@ -304,7 +304,9 @@ def test_recorded_failures_fit_their_classes() -> None:
         404, {"content-type": MSGPACK}, msgspec.msgpack.encode(["no-such-entity", "", ""])
     )
     assert isinstance(error_of(gone), NoSuchEntity)
-    own = HttpResponse(400, {"content-type": MSGPACK}, msgspec.msgpack.encode(["future", "Boom", "x"]))
+    own = HttpResponse(
+        400, {"content-type": MSGPACK}, msgspec.msgpack.encode(["future", "Boom", "x"])
+    )
     assert isinstance(error_of(own), Aborted)
     damaged = HttpResponse(500, {}, b'{"error":{"code":"corrupt","kind":"Corrupt","message":"m"}}')
     assert isinstance(error_of(damaged), IntegrityError)

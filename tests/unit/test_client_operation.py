@@ -10,7 +10,15 @@ import pytest
 from penstock.base.ids import RequestId
 from penstock.client.results import Query
 from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.operation import HttpResponse, FailureCause, TransportFailure, RetryPolicy, Pause, Send, Operation
+from penstock.client.operation import (
+    HttpResponse,
+    FailureCause,
+    TransportFailure,
+    RetryPolicy,
+    Pause,
+    Send,
+    Operation,
+)
 from penstock.client.encoding import MSGPACK
 from penstock.errors import (
     Aborted,
@@ -39,9 +47,13 @@ def failure(status: int, code: str, **headers: str) -> HttpResponse:
 class Play:
     """Carries a talk out against a script, on a clock of its own; keeps what was done."""
 
-    def __init__(self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8) -> None:
+    def __init__(
+        self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8
+    ) -> None:
         self.now_s = 100.0
-        patience = RetryPolicy(timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1))
+        patience = RetryPolicy(
+            timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1)
+        )
         self.conversation = GatewayProtocol(None, patience, fresh=True)
         self.sent: list[Send] = []
         self.pauses_s: list[float] = []
@@ -259,7 +271,9 @@ def test_unknown_request_is_an_error() -> None:
 def test_reads_ask_for_what_was_seen() -> None:
     """A read names the newest epoch that the client has heard of, and older answers forget none."""
     shown = HttpResponse(200, {"penstock-epoch": "3"}, b'{"item_id":"i1"}')
-    rows = HttpResponse(200, {}, b'{"epoch":8,"columns":[{"name":"n","type":"BIGINT"}],"rows":[[1]]}')
+    rows = HttpResponse(
+        200, {}, b'{"epoch":8,"columns":[{"name":"n","type":"BIGINT"}],"rows":[[1]]}'
+    )
     play = Play(shown, OK, shown, rows)
     for talk in (
         play.conversation.get("Item", "i1"),

@@ -123,4 +123,6 @@ def test_sample_ends_where_a_record_holds_itself() -> None:
     document: dict[str, Any] = {"components": {"schemas": {}}}
     tree = {"type": "object", "properties": {"child": {"$ref": "#/components/schemas/Tree"}}}
     document["components"]["schemas"]["Tree"] = tree
-    assert json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
+    assert (
+        json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
+    )

@@ -252,7 +252,9 @@ def test_missing_extra_is_said(
 ) -> None:
     """Who asks for traces without the extra hears of it, and the gateway runs."""
     monkeypatch.setitem(sys.modules, "penstock.gateway.telemetry.spans", None)
-    assert RequestTracer.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
+    assert (
+        RequestTracer.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
+    )
     assert [one.message for one in caplog.records] == [
         "there are no traces: penstock[telemetry] is not installed"
     ]

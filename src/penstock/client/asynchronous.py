@@ -303,7 +303,10 @@ class AsyncPending:
     """
 
     def __init__(
-        self, sent: SentRequest, conversation: GatewayProtocol, run: Callable[[Operation[Any]], Awaitable[Any]]
+        self,
+        sent: SentRequest,
+        conversation: GatewayProtocol,
+        run: Callable[[Operation[Any]], Awaitable[Any]],
     ) -> None:
         self.request_id = sent.request_id
         self._sent = sent

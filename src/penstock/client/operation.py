@@ -171,7 +171,10 @@ def send_with_retries(
 
 def may_have_arrived(got: HttpResponse | TransportFailure) -> bool:
     """Say whether a question may have reached a gateway."""
-    return isinstance(got, HttpResponse) or got.how not in (FailureCause.REFUSED, FailureCause.UNTRUSTED)
+    return isinstance(got, HttpResponse) or got.how not in (
+        FailureCause.REFUSED,
+        FailureCause.UNTRUSTED,
+    )
 
 
 def retry_after_s(answer: HttpResponse) -> float:
@@ -191,7 +194,9 @@ def _path(question: HttpRequest, left_s: float) -> str:
     return f"{question.path}{sign}{question.wait}={left_s:.3f}"
 
 
-def _unreachable(question: HttpRequest, lost: TransportFailure, attempts: int, *, taken: bool) -> Unreachable:
+def _unreachable(
+    question: HttpRequest, lost: TransportFailure, attempts: int, *, taken: bool
+) -> Unreachable:
     tried = "" if attempts == 1 else f", {attempts} times"
     told = f": {lost.what}" if lost.what else ""
     return Unreachable(f"{lost.how.value}{tried}{told}{_again(question) if taken else ''}")

@@ -26,7 +26,15 @@ from penstock.client.results import (
     table_of,
     object_of,
 )
-from penstock.client.operation import LONG_POLL_S, HttpResponse, RetryPolicy, Pause, HttpRequest, Operation, send_with_retries
+from penstock.client.operation import (
+    LONG_POLL_S,
+    HttpResponse,
+    RetryPolicy,
+    Pause,
+    HttpRequest,
+    Operation,
+    send_with_retries,
+)
 from penstock.client.encoding import (
     EPOCH,
     JSON,
@@ -234,7 +242,9 @@ class GatewayProtocol:
         """Return what makes a read wait for the newest epoch seen."""
         return {"Penstock-Min-Epoch": str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
 
-    def _standing(self, sent: SentRequest, wait_s: float, limit_s: float) -> Operation[HttpResponse | str]:
+    def _standing(
+        self, sent: SentRequest, wait_s: float, limit_s: float
+    ) -> Operation[HttpResponse | str]:
         """Return the answer that a request has had, or what it is: pending or scheduled."""
         query = f"?wait={wait_s:.3f}" if wait_s else ""
         accept = JSON if self.app is None else MSGPACK

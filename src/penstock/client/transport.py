@@ -12,7 +12,13 @@ import httpx
 
 from penstock.client.address import Address
 from penstock.client.protocol import GatewayProtocol
-from penstock.client.operation import HttpResponse, FailureCause, TransportFailure, RetryPolicy, Send
+from penstock.client.operation import (
+    HttpResponse,
+    FailureCause,
+    TransportFailure,
+    RetryPolicy,
+    Send,
+)
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call

@@ -95,9 +95,9 @@ class Gateway:
         self, scope: Scope, receive: Receive, send: Send
     ) -> tuple[str, Response | None]:
         """Return the route's kind and the answer; None where another application has answered."""
-        kind, exchange = _OTHER, None
+        kind, request = _OTHER, None
         try:
-            exchange = HttpRequest(scope, receive, self._config)
+            request = HttpRequest(scope, receive, self._config)
             found = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
             path = scope["path"]
             if self.draining and path not in OPEN:
@@ -106,22 +106,22 @@ class Gateway:
                 scope["penstock.authenticator"] = self._authenticator
                 await self._more(scope, receive, send)
                 return kind, None
-            handler, exchange.path, kind = found
+            handler, request.path, kind = found
             if path not in OPEN:
-                exchange.principal = self._authenticator.identify(scope["headers"], scope["method"])
-            return kind, await handler(exchange)
+                request.principal = self._authenticator.identify(scope["headers"], scope["method"])
+            return kind, await handler(request)
         except (PenstockError, HttpError) as error:
-            return kind, self._refusal(error, exchange)
+            return kind, self._refusal(error, request)
         except Exception:  # noqa: BLE001 -- an answer for whatever it is; the log has it whole
             _log.exception("a request failed", extra={"path": scope["path"]})
             return kind, error_response(
                 500, "gateway-failed", "", "something failed here; the log of the gateway says what"
             )
 
-    def _refusal(self, error: PenstockError | HttpError, exchange: HttpRequest | None) -> Response:
+    def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
         headers = {}
-        if exchange is not None and exchange.request_id:
-            headers[REQUEST_ID] = exchange.request_id
+        if request is not None and request.request_id:
+            headers[REQUEST_ID] = request.request_id
         response = response_of(error, headers)
         if isinstance(error, IntegrityError):
             _log.error("stored data is damaged", exc_info=error)

@@ -65,7 +65,7 @@ class Assembly:
     gateway: Gateway
     served: ASGIApp
     following: Following
-    _submission: AppendBatcher
+    _batcher: AppendBatcher
     _entities: EntityReader
     _sql: SqlHandler
     _history: HistoryHandler
@@ -80,7 +80,7 @@ class Assembly:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         self.following.close()
-        self._submission.close()
+        self._batcher.close()
         self._entities.close()
         self._journal.close()
         self._log.close()
@@ -109,20 +109,20 @@ async def assemble(
         retention_s=config.retention_s,
     )
     following = Following(journal, metrics.waiting)
-    submission = AppendBatcher(log, metrics)
+    batcher = AppendBatcher(log, metrics)
     entities = EntityReader(data, app.name, _partitions(data, config))
     sql = SqlHandler(data, config)
     routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
-    calls = CallHandler(app, config, submission, following)
-    showing = EntityReadHandler(app, config, entities, following)
-    _serve_calls(routing, app, calls, showing)
+    calls = CallHandler(app, config, batcher, following)
+    entity_reads = EntityReadHandler(app, config, entities, following)
+    _serve_calls(routing, app, calls, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
     health = HealthHandler(data, following, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
-    changes = ChangesHandler(app, sql, showing, following)
+    changes = ChangesHandler(app, sql, entity_reads, following)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
     history = HistoryHandler(app, spec, config)
     routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
@@ -130,7 +130,7 @@ async def assemble(
     tracing = RequestTracer.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(
-        gateway, served, following, submission, entities, sql, history, tracing, log, journal
+        gateway, served, following, batcher, entities, sql, history, tracing, log, journal
     )
 
 
@@ -148,14 +148,16 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     )
 
 
-def _serve_calls(routing: Router, app: App, calls: CallHandler, showing: EntityReadHandler) -> None:
+def _serve_calls(
+    routing: Router, app: App, calls: CallHandler, entity_reads: EntityReadHandler
+) -> None:
     for path, handler, kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
         routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, kind)
         routing.add("POST", f"/{path}/{{function}}", handler, kind)
     routing.add("GET", "/requests/{id}", calls.status, "requests")
-    routing.add("GET", "/entities/{entity}/{key}", showing.entity, "entities")
+    routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities")
     for route in app.routes:
-        serve = handler_of(app, route, calls, showing)
+        serve = handler_of(app, route, calls, entity_reads)
         routing.add(route.verb, route.path, serve, "route")
 
 
@@ -163,10 +165,10 @@ def _serve_pages(routing: Router, app: App, health: HealthHandler, *, secured: b
     document = json_of(openapi_document(app, secured=secured))
     page = docs_page(app).encode()
 
-    async def openapi(exchange: HttpRequest) -> Response:
+    async def openapi(request: HttpRequest) -> Response:
         return Response(document, 200, None, JSON)
 
-    async def docs(exchange: HttpRequest) -> Response:
+    async def docs(request: HttpRequest) -> Response:
         return Response(page, 200, PAGE_HEADERS, "text/html; charset=utf-8")
 
     routing.add("GET", "/healthz", health.alive, "health")
@@ -176,8 +178,8 @@ def _serve_pages(routing: Router, app: App, health: HealthHandler, *, secured: b
 
 
 def _serve_metrics(routing: Router, metrics: Metrics, journal: Journal, log: Log) -> None:
-    async def exposition(exchange: HttpRequest) -> Response:
-        exchange.principal.require_admin()
+    async def exposition(request: HttpRequest) -> Response:
+        request.principal.require_admin()
         text, content_type = await asyncio.to_thread(metrics.exposition, journal, log)
         return Response(text, 200, None, content_type)
 

@@ -97,7 +97,9 @@ def error_response(
     return Response(body, status, told, "application/json")
 
 
-def response_of(error: PenstockError | HttpError, headers: dict[str, str] | None = None) -> Response:
+def response_of(
+    error: PenstockError | HttpError, headers: dict[str, str] | None = None
+) -> Response:
     """Return the answer to an error that was raised in this process."""
     if isinstance(error, HttpError):
         told = {name.replace("_", "-"): value for name, value in error.headers.items()}

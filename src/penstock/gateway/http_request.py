@@ -1,4 +1,4 @@
-"""One HTTP exchange: what came in, read within its limits.
+"""One HTTP request: what came in, read within its limits.
 
 Promises that a body is never larger than allowed and never waited for longer than allowed, and
 that JSON is not nested deeper than allowed before any decoder sees it.

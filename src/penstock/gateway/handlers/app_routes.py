@@ -32,25 +32,29 @@ def _is_refusal(code: str) -> bool:
 """What the application itself refuses; answered with the route's own status."""
 
 
-def handler_of(app: App, route: Route, calls: CallHandler, showing: EntityReadHandler) -> Handler:
+def handler_of(
+    app: App, route: Route, calls: CallHandler, entity_reads: EntityReadHandler
+) -> Handler:
     """Return what serves a route."""
     if route.method == SHOW:
-        return _Shown(route, showing).serve
+        return _Shown(route, entity_reads).serve
     return _Called(app, route, calls).serve
 
 
 class _Shown:
     """A path that shows an entity."""
 
-    def __init__(self, route: Route, showing: EntityReadHandler) -> None:
+    def __init__(self, route: Route, entity_reads: EntityReadHandler) -> None:
         self._route = route
-        self._showing = showing
+        self._entity_reads = entity_reads
 
-    async def serve(self, exchange: HttpRequest) -> Response:
+    async def serve(self, request: HttpRequest) -> Response:
         route = self._route
-        key = exchange.path[route.key]
+        key = request.path[route.key]
         try:
-            return await self._showing.show(exchange, route.entity, key, route.shows, route.status)
+            return await self._entity_reads.show(
+                request, route.entity, key, route.shows, route.status
+            )
         except NoSuchEntity as error:
             return error_response(route.refused, error.code, type(error).__name__, str(error))
 
@@ -65,32 +69,32 @@ class _Called:
         self._created = app.entities[route.entity].key_name if route.method in CREATIONS else ""
         self._names = [name for name in route.names if name != route.key]
 
-    async def serve(self, exchange: HttpRequest) -> Response:
-        route, path = self._route, exchange.path
-        exchange.principal.require_call(route.entity, route.method)
+    async def serve(self, request: HttpRequest) -> Response:
+        route, path = self._route, request.path
+        request.principal.require_call(route.entity, route.method)
         given = {
             name: read_arguments(self._signature.of_text, name, path[name]) for name in self._names
         }
-        given |= await self._more(exchange)
+        given |= await self._more(request)
         reply = await self._calls.process(
-            exchange, route.entity, path.get(route.key), route.method, ((), given)
+            request, route.entity, path.get(route.key), route.method, ((), given)
         )
         if reply.error is not None:
             status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
-            return failure_response(reply, exchange.request_id, status)
+            return failure_response(reply, request.request_id, status)
         value = value_of(reply)
         if self._created:
             value = {self._created: value}
-        headers = reply_headers(reply.epoch, exchange.request_id)
+        headers = reply_headers(reply.epoch, request.request_id)
         return route_response(value, route.status, route.content_type, headers)
 
-    async def _more(self, exchange: HttpRequest) -> dict[str, Any]:
+    async def _more(self, request: HttpRequest) -> dict[str, Any]:
         """Return the arguments that query string and body name beyond the path."""
         more = {
             name: read_arguments(self._signature.of_text, name, text)
-            for name, text in exchange.query().items()
+            for name, text in request.query().items()
         }
-        positional, by_name = read_arguments(self._signature.of_json, await exchange.json())
+        positional, by_name = read_arguments(self._signature.of_json, await request.json())
         if positional:
             raise RequestError("the body of this path is a JSON object of arguments by name")
         more |= by_name

@@ -59,71 +59,71 @@ class CallHandler:
     """Takes the requests of one gateway."""
 
     def __init__(
-        self, app: App, config: Config, submission: AppendBatcher, following: Following
+        self, app: App, config: Config, batcher: AppendBatcher, following: Following
     ) -> None:
         """Use what appends and what follows."""
         self._app = app
         self._config = config
-        self._submission = submission
+        self._batcher = batcher
         self._following = following
         self._ids = RequestIds()
         self._newest = Lsn(0)  # after the newest record that this gateway knows of
 
-    async def call(self, exchange: HttpRequest) -> Response:
+    async def call(self, request: HttpRequest) -> Response:
         """Serve `POST /call/…`: append, wait for the epoch, answer."""
-        target = self._target(exchange)
-        exchange.principal.require_call(target[0], target[2])
-        arguments = await self._arguments(exchange, target[0], target[2])
-        reply = await self.process(exchange, *target, arguments)
-        return reply_response(reply, exchange.request_id, exchange.headers.get("accept", ""))
+        target = self._target(request)
+        request.principal.require_call(target[0], target[2])
+        arguments = await self._arguments(request, target[0], target[2])
+        reply = await self.process(request, *target, arguments)
+        return reply_response(reply, request.request_id, request.headers.get("accept", ""))
 
-    async def send(self, exchange: HttpRequest) -> Response:
+    async def send(self, request: HttpRequest) -> Response:
         """Serve `POST /send/…`: append, or schedule with `?delay=`, and answer at once."""
-        entity, key, method = self._target(exchange)
-        exchange.principal.require_call(entity, method)
-        arguments = await self._arguments(exchange, entity, method)
-        delay_s = exchange.seconds("delay", 0.0, DELAY_MAX_S)
-        self._name(exchange)
+        entity, key, method = self._target(request)
+        request.principal.require_call(entity, method)
+        arguments = await self._arguments(request, entity, method)
+        delay_s = request.seconds("delay", 0.0, DELAY_MAX_S)
+        self._name(request)
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
-            request_id = stored_id(exchange.principal, exchange.request_id)
-            await self._submission.schedule(request_id, body, touches, due_us)
+            request_id = stored_id(request.principal, request.request_id)
+            await self._batcher.schedule(request_id, body, touches, due_us)
         else:
-            await self._append(exchange, entity, method, body, touches)
-        headers = reply_headers(self._following.epoch, exchange.request_id)
-        headers["Location"] = f"/requests/{quote(exchange.request_id, safe='')}"
-        return Response(json_of({"request_id": exchange.request_id}), 202, headers, JSON)
+            await self._append(request, entity, method, body, touches)
+        headers = reply_headers(self._following.epoch, request.request_id)
+        headers["Location"] = f"/requests/{quote(request.request_id, safe='')}"
+        return Response(json_of({"request_id": request.request_id}), 202, headers, JSON)
 
-    async def status(self, exchange: HttpRequest) -> Response:
+    async def status(self, request: HttpRequest) -> Response:
         """Serve `GET /requests/{id}`: what became of a request; `?wait=` waits for its reply."""
-        request_id = exchange.named_id()
-        exchange.request_id = exchange.path["id"]
+        request_id = request.named_id()
+        request.request_id = request.path["id"]
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
-        wait_s = exchange.seconds("wait", 0.0, limit_s)
-        place = await self._submission.place_of(request_id)
+        wait_s = request.seconds("wait", 0.0, limit_s)
+        place = await self._batcher.place_of(request_id)
         if place is None:
-            due_us = await self._submission.due_of(request_id)
+            due_us = await self._batcher.due_of(request_id)
             if due_us is not None:
                 told: dict[str, Any] = {"status": "scheduled", "due_us": due_us}
-                return self._standing(exchange, told)
-            place = await self._submission.place_of(request_id)  # it may have become due meanwhile
+                return self._standing(request, told)
+            place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
             raise HttpError(
                 404,
                 "not-found",
-                f"no request has the id {exchange.request_id}, or it is known no longer",
+                f"no request has the id {request.request_id}, or it is known no longer",
             )
-        await self._check_asker(exchange, place)
+        await self._check_asker(request, place)
         try:
             if wait_s == 0 and not self._following.is_committed(place):
                 raise TimedOut("nobody waits")
             reply = await self._following.reply(place, wait_s or limit_s)
         except TimedOut:
-            return self._standing(exchange, {"status": "pending", "lsn": place[1]})
-        if MSGPACK in exchange.headers.get("accept", ""):
-            return reply_response(reply, exchange.request_id, MSGPACK)
+            return self._standing(request, {"status": "pending", "lsn": place[1]})
+        if MSGPACK in request.headers.get("accept", ""):
+            return reply_response(reply, request.request_id, MSGPACK)
         told = {"status": "answered", "lsn": reply.lsn}
         if reply.error is None:
             told["value"] = value_of(reply)
@@ -134,10 +134,10 @@ class CallHandler:
                 "kind": failed.kind,
                 "message": failed.message,
             }
-        return self._standing(exchange, told, reply)
+        return self._standing(request, told, reply)
 
     async def process(
-        self, exchange: HttpRequest, entity: str, key: object, method: str, arguments: Arguments
+        self, request: HttpRequest, entity: str, key: object, method: str, arguments: Arguments
     ) -> Reply:
         """Append a request that the principal may make, and return its reply, whatever that is.
 
@@ -145,50 +145,50 @@ class CallHandler:
             PenstockError: It was not appended, or its reply did not come in time.
         """
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
-        if b"timeout" in exchange.scope["query_string"]:
-            timeout_s = exchange.seconds("timeout", timeout_s, timeout_s)
-        self._name(exchange)
+        if b"timeout" in request.scope["query_string"]:
+            timeout_s = request.seconds("timeout", timeout_s, timeout_s)
+        self._name(request)
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
-        lsn = await self._append(exchange, entity, method, body, touches)
+        lsn = await self._append(request, entity, method, body, touches)
         reply = await self._following.reply((ONLY, lsn), timeout_s)
-        notes: RequestTimings | None = exchange.scope.get(TIMINGS)
-        if notes is not None:
-            notes.answered(reply)
+        timings: RequestTimings | None = request.scope.get(TIMINGS)
+        if timings is not None:
+            timings.answered(reply)
         return reply
 
     async def _append(
-        self, exchange: HttpRequest, entity: str, method: str, body: bytes, touches: bytes
+        self, request: HttpRequest, entity: str, method: str, body: bytes, touches: bytes
     ) -> Lsn:
         """Append a request under the exchange's id, and note it where exchanges are traced."""
-        request_id = stored_id(exchange.principal, exchange.request_id)
-        append = self._submission.append(request_id, body, touches)
-        notes: RequestTimings | None = exchange.scope.get(TIMINGS)
-        if notes is None:
+        request_id = stored_id(request.principal, request.request_id)
+        append = self._batcher.append(request_id, body, touches)
+        timings: RequestTimings | None = request.scope.get(TIMINGS)
+        if timings is None:
             lsn = await append
         else:
-            lsn = await notes.append(append, entity, method, request_id)
+            lsn = await timings.append(append, entity, method, request_id)
         self._newest = max(self._newest, Lsn(lsn + 1))
         return lsn
 
-    async def _check_asker(self, exchange: HttpRequest, place: Place) -> None:
+    async def _check_asker(self, request: HttpRequest, place: Place) -> None:
         """Let those ask for a reply who may make the request, and operators.
 
         Raises:
             Forbidden: The principal may not.
         """
-        if exchange.principal.is_admin:
+        if request.principal.is_admin:
             return
-        body = await self._submission.body_of(place)
+        body = await self._batcher.body_of(place)
         if body is None:  # forgotten by the log
-            exchange.principal.require_admin()
+            request.principal.require_admin()
         else:
             asked = decode_request(body)
-            exchange.principal.require_call(asked.entity, asked.method)
+            request.principal.require_call(asked.entity, asked.method)
 
-    def _target(self, exchange: HttpRequest) -> tuple[str, str | None, str]:
+    def _target(self, request: HttpRequest) -> tuple[str, str | None, str]:
         """Return entity class, key and method that a path names."""
-        path = exchange.path
+        path = request.path
         if "function" in path:
             return "", None, path["function"]
         key: str | None = path["key"]
@@ -196,11 +196,11 @@ class CallHandler:
             key = None
         return path["entity"], key, path["method"]
 
-    async def _arguments(self, exchange: HttpRequest, entity: str, method: str) -> Arguments:
+    async def _arguments(self, request: HttpRequest, entity: str, method: str) -> Arguments:
         signature = self._app.signature(entity, method)
-        if exchange.media_type != MSGPACK:
-            return read_arguments(signature.of_json, await exchange.json())
-        return read_arguments(signature.of_msgpack, await exchange.body())
+        if request.media_type != MSGPACK:
+            return read_arguments(signature.of_json, await request.json())
+        return read_arguments(signature.of_msgpack, await request.body())
 
     def _encoded(
         self, entity: str, key: object, method: str, arguments: Arguments
@@ -217,9 +217,9 @@ class CallHandler:
             )
         return body, touches
 
-    def _name(self, exchange: HttpRequest) -> None:
+    def _name(self, request: HttpRequest) -> None:
         """Give the exchange the request id that its caller has chosen, or a new one."""
-        exchange.request_id = exchange.chosen_id() or self._ids.draw()
+        request.request_id = request.chosen_id() or self._ids.draw()
 
     def _check_load(self) -> None:
         """Refuse instead of letting queues grow.
@@ -235,9 +235,9 @@ class CallHandler:
             raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 
     def _standing(
-        self, exchange: HttpRequest, told: dict[str, Any], reply: Reply | None = None
+        self, request: HttpRequest, told: dict[str, Any], reply: Reply | None = None
     ) -> Response:
         epoch = self._following.epoch if reply is None else reply.epoch
-        known = {"request_id": exchange.request_id, "epoch": None if reply is None else epoch}
-        headers = reply_headers(epoch, exchange.request_id)
+        known = {"request_id": request.request_id, "epoch": None if reply is None else epoch}
+        headers = reply_headers(epoch, request.request_id)
         return Response(json_of(known | told), 200, headers, JSON)

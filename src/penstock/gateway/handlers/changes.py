@@ -26,15 +26,15 @@ class ChangesHandler:
     """Serves the feeds of changes of one application."""
 
     def __init__(
-        self, app: App, sql: SqlHandler, showing: EntityReadHandler, following: Following
+        self, app: App, sql: SqlHandler, entity_reads: EntityReadHandler, following: Following
     ) -> None:
         """Use what reads and what follows."""
         self._app = app
         self._sql = sql
-        self._showing = showing
+        self._entity_reads = entity_reads
         self._following = following
 
-    async def changes(self, exchange: HttpRequest) -> Response:
+    async def changes(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/changes`.
 
         Raises:
@@ -42,19 +42,19 @@ class ChangesHandler:
             RequestError: There is no such class, or `from` or `to` is no epoch.
             ViewUnavailable: No view runs, or it broke off.
         """
-        name = exchange.path["entity"]
-        asked = exchange.query()
+        name = request.path["entity"]
+        asked = request.query()
         if "from" not in asked:
-            return await self._showing.show(exchange, name, "changes", (), 200)
-        exchange.principal.require_read(name)
+            return await self._entity_reads.show(request, name, "changes", (), 200)
+        request.principal.require_read(name)
         self._app.signature(name, "exists")  # says what there is, where this is not
-        last = max(self._following.epoch, exchange.min_epoch())
+        last = max(self._following.epoch, request.min_epoch())
         bounds = _epoch("from", asked["from"]), _epoch("to", asked.get("to", str(last)))
         body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
-        accept = exchange.headers.get("accept", "")
+        accept = request.headers.get("accept", "")
         wanted = LINES if accept in ("", "*/*") else accept
         return await self._sql.forward(
-            body, {"accept": wanted, "content-type": JSON}, exchange.principal
+            body, {"accept": wanted, "content-type": JSON}, request.principal
         )
 
 

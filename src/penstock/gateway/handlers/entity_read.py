@@ -21,20 +21,22 @@ from penstock.process.config import Config
 class EntityReadHandler:
     """Shows entities."""
 
-    def __init__(self, app: App, config: Config, entities: EntityReader, following: Following) -> None:
+    def __init__(
+        self, app: App, config: Config, entities: EntityReader, following: Following
+    ) -> None:
         """Use what reads and what follows."""
         self._app = app
         self._config = config
         self._entities = entities
         self._following = following
 
-    async def entity(self, exchange: HttpRequest) -> Response:
+    async def entity(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}`."""
-        name, text = exchange.path["entity"], exchange.path["key"]
-        return await self.show(exchange, name, text, (), 200)
+        name, text = request.path["entity"], request.path["key"]
+        return await self.show(request, name, text, (), 200)
 
     async def show(
-        self, exchange: HttpRequest, name: str, text: str, shows: Sequence[str], status: int
+        self, request: HttpRequest, name: str, text: str, shows: Sequence[str], status: int
     ) -> Response:
         """Answer an entity's attributes, the key among them, or some of them.
 
@@ -42,14 +44,14 @@ class EntityReadHandler:
             NoSuchEntity: It is not there.
             TimedOut: The epoch that was asked for is not committed in time.
         """
-        exchange.principal.require_read(name)
+        request.principal.require_read(name)
         if len(text.encode()) > self._config.gateway.key_bytes_max:
             raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
         key = self._app.key_of(name, text)
-        min_epoch = exchange.min_epoch()
+        min_epoch = request.min_epoch()
         if min_epoch > self._following.epoch:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
-            await self._following.until(Epoch(min_epoch), exchange.seconds("timeout", 10, limit_s))
+            await self._following.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
         kind = self._app.entities[name]
         epoch, data = await self._entities.read(EntityKey(kind.prefix + kind.key_text(key)))
         if data is None:

@@ -26,11 +26,11 @@ class HealthHandler:
         self._following = following
         self._is_draining = is_draining
 
-    async def alive(self, exchange: HttpRequest) -> Response:
+    async def alive(self, request: HttpRequest) -> Response:
         """Serve `GET /healthz`."""
         return Response(b'{"status":"alive"}', 200, reply_headers(self._following.epoch), JSON)
 
-    async def ready(self, exchange: HttpRequest) -> Response:
+    async def ready(self, request: HttpRequest) -> Response:
         """Serve `GET /readyz`."""
         failure = self._following.failure
         reasons = ["this gateway stops"] if self._is_draining() else []

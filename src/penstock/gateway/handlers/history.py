@@ -69,7 +69,7 @@ class HistoryHandler:
         self._turns = 0
         self._running: set[Process] = set()
 
-    async def trace(self, exchange: HttpRequest) -> Response:
+    async def trace(self, request: HttpRequest) -> Response:
         """Serve `GET /requests/{id}/trace`.
 
         Raises:
@@ -80,27 +80,27 @@ class HistoryHandler:
             TimedOut: It took too long.
             RecordTooLarge: The answer is larger than a gateway holds.
         """
-        exchange.principal.require_sql()
-        request_id = exchange.named_id()
+        request.principal.require_sql()
+        request_id = request.named_id()
         try:
-            return await self._told(exchange, "trace", (), request_id)
+            return await self._told(request, "trace", (), request_id)
         except RequestError as error:
             raise HttpError(404, "not-found", str(error)) from error
 
-    async def history(self, exchange: HttpRequest) -> Response:
+    async def history(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}/history`; raises as `trace`.
 
         Raises:
             RequestError: There is no such class, or a bound is no epoch that is held.
             NoSuchEntity: Nothing has changed such an entity.
         """
-        exchange.principal.require_sql()
-        entity, key = exchange.path["entity"], exchange.path["key"]
+        request.principal.require_sql()
+        entity, key = request.path["entity"], request.path["key"]
         self._app.key_of(entity, key)  # says what there is, where this is not
         options: list[str] = []
-        for name, text in exchange.query().items():
+        for name, text in request.query().items():
             options += [f"--{name}", str(_number(name, text))]
-        return await self._told(exchange, "history", options, entity, key)
+        return await self._told(request, "history", options, entity, key)
 
     def close(self) -> None:
         """End what runs."""
@@ -109,7 +109,7 @@ class HistoryHandler:
                 process.kill()
 
     async def _told(
-        self, exchange: HttpRequest, command: str, options: Sequence[str], *what: str
+        self, request: HttpRequest, command: str, options: Sequence[str], *what: str
     ) -> Response:
         """Run a command in its turn, and answer what it printed."""
         if self._turns >= RUNNING_MAX:
@@ -120,7 +120,7 @@ class HistoryHandler:
         try:
             data = str(self._config.data)
             words = (command, "--data", data, "--json", *options, "--", *what, self._spec)
-            status, told, messages = await self._ran(exchange, words)
+            status, told, messages = await self._ran(request, words)
         finally:
             self._turns -= 1
         if status == 0:  # handlers may print, too: what is asked for is the last line
@@ -128,7 +128,7 @@ class HistoryHandler:
         said = messages.decode(errors="replace").replace(f"in {data}", "here")
         raise _failure_of(status, said)
 
-    async def _ran(self, exchange: HttpRequest, words: Sequence[str]) -> tuple[int, bytes, bytes]:
+    async def _ran(self, request: HttpRequest, words: Sequence[str]) -> tuple[int, bytes, bytes]:
         """Run a command; return its exit code and what it printed."""
         process = await asyncio.create_subprocess_exec(
             *PROGRAM, *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._environment()
@@ -137,7 +137,7 @@ class HistoryHandler:
         try:
             _humble(process.pid)
             async with asyncio.timeout(TIME_S):
-                told, messages = await _while_asked(exchange, process)
+                told, messages = await _while_asked(request, process)
                 return await process.wait(), told, messages
         except TimeoutError:
             raise TimedOut(
@@ -178,7 +178,7 @@ def _humble(pid: int) -> None:
         process.rlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
 
 
-async def _while_asked(exchange: HttpRequest, process: Process) -> tuple[bytes, bytes]:
+async def _while_asked(request: HttpRequest, process: Process) -> tuple[bytes, bytes]:
     """Return what a process prints until its end.
 
     Raises:
@@ -188,7 +188,7 @@ async def _while_asked(exchange: HttpRequest, process: Process) -> tuple[bytes, 
     assert process.stdout is not None, "asked for"
     assert process.stderr is not None, "asked for"
     printed = asyncio.gather(_all_of(process.stdout), _all_of(process.stderr))
-    gone = asyncio.create_task(exchange.gone())
+    gone = asyncio.create_task(request.gone())
     either: tuple[asyncio.Future[Any], ...] = (printed, gone)
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -41,19 +41,19 @@ class SqlHandler:
         self._socket = ""
         self._client: httpx.AsyncClient | None = None
 
-    async def sql(self, exchange: HttpRequest) -> Response:
+    async def sql(self, request: HttpRequest) -> Response:
         """Serve `POST /sql`.
 
         Raises:
             Forbidden: The principal may not ask.
             ViewUnavailable: No view runs, or it broke off.
         """
-        exchange.principal.require_sql()
-        body = await exchange.json()
+        request.principal.require_sql()
+        body = await request.json()
         asked: dict[str, str] = {
-            name: exchange.headers[name] for name in _ASKED if name in exchange.headers
+            name: request.headers[name] for name in _ASKED if name in request.headers
         }
-        return await self.forward(body, asked, exchange.principal)
+        return await self.forward(body, asked, request.principal)
 
     async def forward(
         self, body: bytes, asked: Mapping[str, str], principal: Principal
@@ -66,8 +66,8 @@ class SqlHandler:
         client = await self._connected()
         try:
             headers = {**asked, _CALLER: quote(principal.name)}
-            request = client.build_request("POST", "/sql", content=body, headers=headers)
-            answer = await client.send(request, stream=True)
+            asked_of_view = client.build_request("POST", "/sql", content=body, headers=headers)
+            answer = await client.send(asked_of_view, stream=True)
         except httpx.HTTPError as error:
             _log.warning("the SQL view does not answer: %r", error)
             raise ViewUnavailable("the SQL view does not answer; it is started again") from error

@@ -14,7 +14,13 @@ from penstock.gateway.openapi.error_responses import (
     WITH_BODY,
     error_references,
 )
-from penstock.gateway.openapi.json_schema import Schema, SchemaRegistry, docstring_of, key_schema, media_of
+from penstock.gateway.openapi.json_schema import (
+    Schema,
+    SchemaRegistry,
+    docstring_of,
+    key_schema,
+    media_of,
+)
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType

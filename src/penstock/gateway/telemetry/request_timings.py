@@ -1,6 +1,6 @@
 """What is noted of an HTTP exchange on its way, for a trace of it: what it was, and when.
 
-Only what reaches the log is noted; what becomes of the notes is left to `tracing`.
+Only what reaches the log is noted; `request_tracing` makes spans of it.
 """
 
 import time
@@ -13,8 +13,8 @@ from starlette.types import Scope
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.model.reply import Reply
 
-TIMINGS: Final = "penstock.notes"
-"""Where the notes on an exchange are in its ASGI scope; absent while traces are off."""
+TIMINGS: Final = "penstock.timings"
+"""Key of the timings in the ASGI scope; absent while tracing is off."""
 
 
 class TracedRequest(msgspec.Struct, frozen=True):

@@ -49,7 +49,7 @@ class TracingMiddleware:
         if scope["type"] != "http":
             await self._served(scope, receive, send)
             return
-        notes = scope[TIMINGS] = RequestTimings()
+        timings = scope[TIMINGS] = RequestTimings()
         status = 0
 
         async def watched(message: Message) -> None:
@@ -61,7 +61,7 @@ class TracingMiddleware:
         try:
             await self._served(scope, receive, watched)
         finally:
-            times = notes.times(scope, status)
+            times = timings.times(scope, status)
             if times is not None:
                 self._tracing.request(times)
 
