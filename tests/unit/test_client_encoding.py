@@ -12,8 +12,6 @@ import pytest
 from penstock import App, Entity, key
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
-from penstock.client.results import EPOCH_KEY, rows_of, table_of
-from penstock.client.operation import HttpResponse, HttpRequest
 from penstock.client.encoding import (
     JSON,
     MSGPACK,
@@ -23,6 +21,8 @@ from penstock.client.encoding import (
     request_of,
     value_of,
 )
+from penstock.client.operation import HttpRequest, HttpResponse
+from penstock.client.results import EPOCH_KEY, rows_of, table_of
 from penstock.errors import (
     BY_CODE,
     Aborted,

@@ -19,11 +19,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
-from penstock.gateway.responses import json_of, route_response
 from penstock.gateway.errors import STATUS
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
 from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
+from penstock.gateway.responses import json_of, route_response
 from penstock.process.loading import load_app
 from tests.unit.typed_values import Colour, Place, Typed, types
 

@@ -21,8 +21,8 @@ from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway import assembly
 from penstock.gateway.telemetry import request_tracing as tracing
 from penstock.gateway.telemetry.request_timings import TracedRequest
-from penstock.gateway.telemetry.spans import RequestSpans
 from penstock.gateway.telemetry.request_tracing import RequestTracer
+from penstock.gateway.telemetry.spans import RequestSpans
 from penstock.process.reports import ReportWriter, StoredReport
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for

@@ -18,21 +18,21 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
+from penstock.client.lanes import AsyncLanes
+from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
+from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Change, Query, Rows
 from penstock.client.transport import (
     Outcome,
     Settings,
     Verify,
-    response_of,
-    repr_of,
     failure_of,
     prepared,
+    repr_of,
+    response_of,
     results_of,
     timeout_of,
 )
-from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.lanes import AsyncLanes
-from penstock.client.operation import HttpResponse, TransportFailure, Pause, Send, Operation
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling

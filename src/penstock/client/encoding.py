@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, encode_key, refuse
-from penstock.client.operation import HttpResponse, HttpRequest
+from penstock.client.operation import HttpRequest, HttpResponse
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call

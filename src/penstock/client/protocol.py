@@ -14,27 +14,6 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
-from penstock.client.results import (
-    ARROW,
-    NDJSON,
-    Change,
-    Query,
-    Rows,
-    changes_of,
-    require_arrow,
-    rows_of,
-    table_of,
-    object_of,
-)
-from penstock.client.operation import (
-    LONG_POLL_S,
-    HttpResponse,
-    RetryPolicy,
-    Pause,
-    HttpRequest,
-    Operation,
-    send_with_retries,
-)
 from penstock.client.encoding import (
     EPOCH,
     JSON,
@@ -45,6 +24,27 @@ from penstock.client.encoding import (
     path_of,
     request_of,
     value_of,
+)
+from penstock.client.operation import (
+    LONG_POLL_S,
+    HttpRequest,
+    HttpResponse,
+    Operation,
+    Pause,
+    RetryPolicy,
+    send_with_retries,
+)
+from penstock.client.results import (
+    ARROW,
+    NDJSON,
+    Change,
+    Query,
+    Rows,
+    changes_of,
+    object_of,
+    require_arrow,
+    rows_of,
+    table_of,
 )
 from penstock.errors import RequestError, TimedOut, Unencodable
 from penstock.model.application import App

@@ -11,14 +11,14 @@ from typing import Any, Final
 import httpx
 
 from penstock.client.address import Address
-from penstock.client.protocol import GatewayProtocol
 from penstock.client.operation import (
-    HttpResponse,
     FailureCause,
-    TransportFailure,
+    HttpResponse,
     RetryPolicy,
     Send,
+    TransportFailure,
 )
+from penstock.client.protocol import GatewayProtocol
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call

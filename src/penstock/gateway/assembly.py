@@ -18,26 +18,26 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from penstock.gateway.responses import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
+from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
-from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
-from penstock.gateway.handlers.app_routes import handler_of
-from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.responses import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
 from penstock.gateway.routing import Router
-from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.telemetry.metrics import Metrics
-from penstock.gateway.telemetry.request_tracing import TracingMiddleware, RequestTracer
+from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.tail import Following

@@ -18,8 +18,8 @@ from typing import Final, Self
 from penstock.errors import RequestError, Unauthenticated
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
-from penstock.gateway.auth.principal import ANONYMOUS, Principal, check_scope
 from penstock.gateway.auth.origin_policy import OriginPolicy
+from penstock.gateway.auth.principal import ANONYMOUS, Principal, check_scope
 from penstock.gateway.auth.tokens import TokenVerifier
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App

@@ -9,11 +9,11 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
-from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of
 from penstock.gateway.errors import STATUS, error_response
-from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.handlers.calls import CallHandler, read_arguments
 from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of
 from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS

@@ -11,9 +11,9 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.errors import RequestError
-from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.gateway.openapi.operations import LINES
 from penstock.journal.tail import Following
 from penstock.model.application import App

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
-from penstock.gateway.responses import reply_headers, json_of
-from penstock.gateway.http_request import JSON, HttpRequest
 from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import Following
 from penstock.model.application import App
 from penstock.process.config import Config

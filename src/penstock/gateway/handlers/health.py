@@ -11,8 +11,8 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from penstock.gateway.responses import reply_headers, json_of
 from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import Following
 from penstock.process import presence
 

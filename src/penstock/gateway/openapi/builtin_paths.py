@@ -9,6 +9,7 @@ from penstock.gateway.openapi.error_responses import (
     WITH_BODY,
     error_references,
 )
+from penstock.gateway.openapi.json_schema import Schema
 from penstock.gateway.openapi.operations import (
     ARROW,
     JSON,
@@ -18,7 +19,6 @@ from penstock.gateway.openapi.operations import (
     Paths,
     seconds,
 )
-from penstock.gateway.openapi.json_schema import Schema
 
 _EPOCH: Final[Schema] = {"type": "integer", "minimum": -1}
 _ANYTHING: Final[Schema] = {}

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import meanings
-from penstock.gateway.openapi.operations import MSGPACK
 from penstock.gateway.openapi.examples import curl_of
+from penstock.gateway.openapi.operations import MSGPACK
 from penstock.model.application import App
 
 _STYLE: Final = Path(__file__).with_name("docs_page.css").read_text()

@@ -11,15 +11,15 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import fingerprint_of
+from penstock.gateway.openapi.builtin_paths import BUILTIN_SCHEMAS, add_builtin_paths
 from penstock.gateway.openapi.error_responses import (
     ERROR,
     ERROR_SCHEMA,
     error_response_of,
     meanings,
 )
-from penstock.gateway.openapi.operations import Operations, Paths
 from penstock.gateway.openapi.json_schema import SchemaRegistry, docstring_of
-from penstock.gateway.openapi.builtin_paths import BUILTIN_SCHEMAS, add_builtin_paths
+from penstock.gateway.openapi.operations import Operations, Paths
 from penstock.model.application import App
 
 FUNCTIONS: Final = "Functions"
