@@ -39,7 +39,7 @@ CLOSE_S: Final = 3.0
 class TracingMiddleware:
     """An ASGI application whose exchanges are traced."""
 
-    def __init__(self, served: ASGIApp, tracing: "Tracing") -> None:
+    def __init__(self, served: ASGIApp, tracing: "RequestTracer") -> None:
         """Trace what another application serves."""
         self._served = served
         self._tracing = tracing
@@ -69,7 +69,7 @@ class TracingMiddleware:
 class RequestTracer:
     """Makes spans of requests, in a thread of its own."""
 
-    def __init__(self, spans: "Spans", reports_since: Callable[[int], list[StoredReport]]) -> None:
+    def __init__(self, spans: "RequestSpans", reports_since: Callable[[int], list[StoredReport]]) -> None:
         """Tell `spans` of requests.
 
         Args:
