@@ -69,7 +69,9 @@ class TracingMiddleware:
 class RequestTracer:
     """Makes spans of requests, in a thread of its own."""
 
-    def __init__(self, spans: "RequestSpans", reports_since: Callable[[int], list[StoredReport]]) -> None:
+    def __init__(
+        self, spans: "RequestSpans", reports_since: Callable[[int], list[StoredReport]]
+    ) -> None:
         """Tell `spans` of requests.
 
         Args:
