@@ -17,8 +17,6 @@ from penstock.process import presence
 from penstock.process.incidents import IncidentLog
 from tests.waiting import wait_for
 
-TOP = Path(__file__).parent.parent.parent
-SHOP = str(TOP / "examples" / "shop")
 DEADLINE_S = 30.0
 LOOK_S = 0.03
 

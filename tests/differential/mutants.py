@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-TOP = Path(__file__).parent.parent.parent
+from tests.checkout import TOP
+
 SRC = Path("src/penstock")
 TIMEOUT_S = 150
 

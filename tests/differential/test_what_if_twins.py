@@ -16,9 +16,9 @@ from penstock.history.what_if import Alternative, WhatIf, what_if
 from penstock.log.api import Record
 from penstock.process.loading import load_app
 from penstock.runtime.local.runtime import LocalRuntime
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 APP = load_app(SHOP)
 KEYS = st.sampled_from(["a", "b"])
 AMOUNTS = st.integers(0, 4)

@@ -11,9 +11,9 @@ from penstock.cli.main import execute
 from penstock.errors import BY_CODE, ConfigError
 from penstock.process import presence
 from penstock.process.config import Config
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 COMMANDS = (
     "run",
     "dev",

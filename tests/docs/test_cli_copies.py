@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import execute
+from tests.checkout import SHOP, TOP
 from tests.history import Call, journal_of
 
-TOP = Path(__file__).parents[2]
-SHOP = str(TOP / "examples" / "shop")
 PAGES = {
     "HISTORY.md": ("Savepoints", "Backup and restore", "Forks", "Verify"),
     "OPERATIONS.md": ("A data directory",),

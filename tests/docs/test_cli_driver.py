@@ -21,9 +21,9 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.reports import ReportReader, ReportWriter
 from penstock.process.status import standing_of
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 STOPS = """
 import sys
 from penstock.cli.stop import Stop

@@ -21,11 +21,10 @@ from penstock.errors import QueryError
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
 from penstock.process.config import GatewayConfig
+from tests.checkout import SHOP, TOP
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
-TOP = Path(__file__).parents[2]
-SHOP = str(TOP / "examples" / "shop")
 PAGE = TOP / "docs" / "HISTORY.md"
 DEADLINE_S = 30.0
 EPOCHS: list[list[Call]] = [

@@ -12,8 +12,8 @@ from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.process.config import Config
 from penstock.process.loading import load_app
+from tests.checkout import SHOP
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 SECRET = re.compile(r"psk_[0-9a-f]{8}_[A-Za-z0-9_-]{43}\n")
 
 Run = Callable[..., tuple[int, str, str]]

@@ -34,9 +34,9 @@ from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app, locate
 from penstock.process.reports import ReportWriter
 from penstock.process.stores import open_journal
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 PRESENT = """
     import signal, sys
     from pathlib import Path

@@ -18,9 +18,9 @@ from penstock.errors import ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 DEADLINE_S = 30.0
 
 

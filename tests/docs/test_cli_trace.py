@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import execute
+from tests.checkout import SHOP, TOP
 from tests.docs.test_pages import snippets
 from tests.history import Call, journal_of
 
-TOP = Path(__file__).parents[2]
-SHOP = str(TOP / "examples" / "shop")
 PAGE = (TOP / "docs" / "HISTORY.md").read_text()
 SECTIONS = ("Trace", "Snapshots", "What is kept")
 MEANT = {"REQUEST_ID": "r2", "ENTITY": "Item", "KEY": "i1", "APP": SHOP, "100": "0", "200": "1"}

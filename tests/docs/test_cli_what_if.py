@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.checkout import TOP
 from tests.history import journal_of
 from tests.unit.test_what_if import SHOP, SHOPPING, contents
 
-TOP = Path(__file__).parents[2]
 SECTION = (TOP / "docs" / "HISTORY.md").read_text().partition("## What if\n")[2]
 COMMANDS = re.findall(r"^    (penstock .*)$", SECTION, re.MULTILINE)
 

@@ -13,8 +13,9 @@ from examples.talk import annotated, initialised
 from penstock import Aborted, App, NoSuchEntity
 from penstock.process.loading import load_app
 from penstock.testing import Kit
+from tests.checkout import TOP
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = TOP / "examples"
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if (path / "__init__.py").exists())
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from penstock.process.config import Config, setting_names
+from tests.checkout import TOP
 
-ROOT = Path(__file__).parents[2]
-OPERATIONS = ROOT / "docs" / "OPERATIONS.md"
+OPERATIONS = TOP / "docs" / "OPERATIONS.md"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def snippets(page: str) -> list[str]:
-    return SNIPPET.findall((ROOT / page).read_text())
+    return SNIPPET.findall((TOP / page).read_text())
 
 
 def run_python(code: str, directory: Path) -> None:

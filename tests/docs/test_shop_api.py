@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 TEXT = "text/plain; charset=utf-8"
 
 

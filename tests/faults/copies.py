@@ -12,11 +12,10 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
+from tests.checkout import SHOP, TOP
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 
-TOP = Path(__file__).parents[2]
-SHOP = str(TOP / "examples" / "shop")
 EPOCHS: list[list[Call]] = [
     [("Item", "i1", "create", {"price": 3, "stock": 10})],
     [("Item", "i1", "add", (5,)), ("User", "u1", "create", {"credit": 20})],

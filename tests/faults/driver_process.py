@@ -24,9 +24,9 @@ from penstock.engine.execute import Limits
 from penstock.errors import PenstockError
 from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
+from tests.checkout import TOP
 from tests.waiting import DEADLINE_S, wait_for
 
-TOP = Path(__file__).parent.parent.parent
 REFUSED, GAVE_UP = 3, 4
 KILLED = -signal.SIGKILL
 _DEATH = "Executor: Exception in task"
@@ -44,7 +44,7 @@ class DriverProcess:
             errors.seek(0)
             self._dead_before = errors.read().count(_DEATH)
             self._process = subprocess.Popen(
-                [sys.executable, __file__, spec, json.dumps(arguments)],
+                [sys.executable, "-m", "tests.faults.driver_process", spec, json.dumps(arguments)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -230,5 +230,4 @@ def _drive(spec: str, arguments: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(TOP))
     sys.exit(_drive(sys.argv[1], json.loads(sys.argv[2])))

@@ -18,11 +18,11 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.process.loading import load_app
+from tests.checkout import TOP
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import ONLY, Row, State, calls_of, values_of
 from tests.waiting import wait_for
 
-TOP = Path(__file__).parent.parent.parent
 BACKLOG = 400
 Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
 

@@ -4,13 +4,13 @@ import contextlib
 import re
 import socket
 import time
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.checkout import TOP
 from tests.gateway_thread import HOST, RunningGateway
 
 DEADLINE_S = 10.0
-SECRETS = (b"Traceback", b'File "', str(Path(__file__).parents[2]).encode(), b"/tmp/", b".py")
+SECRETS = (b"Traceback", b'File "', str(TOP).encode(), b"/tmp/", b".py")
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 CALL = "/call/anything"
 

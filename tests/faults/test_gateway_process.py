@@ -20,10 +20,10 @@ from penstock.gateway.serving import free_port
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.testing.load import Load, Request
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 HOST = "127.0.0.1"
 MANY = 10_000
 BYTES_MAX = 500 << 20

@@ -15,11 +15,10 @@ from penstock.cli.bench.http import running
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
+from tests.checkout import SHOP
 from tests.faults.shop_consistency import BUYERS, STOCK, consistency
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
-
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 
 
 def test_hot_item_is_sold_exactly_as_often_as_it_is_there(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.process.config import ViewConfig
 from penstock.sql import change_batch as fold
 from penstock.sql.question import Question
 from penstock.sql.view import View
+from tests.checkout import TOP
 from tests.unit.gallery import Painter, Written, app
 from tests.waiting import wait_for
 
@@ -167,7 +168,7 @@ def test_killed_view_loses_nothing(tmp_path: Path) -> None:
                 [sys.executable, "-m", "tests.faults.view_process", str(tmp_path)],
                 stdout=subprocess.PIPE,
                 text=True,
-                cwd=Path(__file__).parent.parent.parent,
+                cwd=TOP,
             )
             assert process.stdout is not None
             assert process.stdout.readline()
@@ -187,7 +188,7 @@ def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
     """The queries of a killed view, and the child that waits for one, end with it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.asking_process", str(tmp_path)],
-        cwd=Path(__file__).parent.parent.parent,
+        cwd=TOP,
     )
     view = psutil.Process(process.pid)
     wait_for(lambda: len(view.children()) == 2, "a query that runs, and a spare child")

@@ -15,11 +15,11 @@ from penstock.journal.delta import DeltaJournal
 from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
+from tests.checkout import TOP
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_view_tables import FILLED
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ROOT / ".venv" / "readers"
+PACKAGES = TOP / ".venv" / "readers"
 
 
 Rows = list[dict[str, Any]]

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-TOP: Final = Path(__file__).parents[2]
+from tests.checkout import TOP
+
 ARCHIVE: Final = TOP / ".venv" / "spark-classes.jsa"
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 """The environment variable from which Spark takes options for its JVM."""

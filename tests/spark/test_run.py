@@ -15,13 +15,12 @@ import psutil
 import pytest
 
 from penstock.process import presence
+from tests.checkout import SHOP, TOP
 from tests.private_files import open_to_others
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-TOP = Path(__file__).parents[2]
-SHOP = str(TOP / "examples" / "shop")
 RUN = """
     import sys
     from pathlib import Path

@@ -15,9 +15,9 @@ from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 TINY = Keep(newest=1, epochs=2, grace_s=0)
 CREATED: list[list[Call]] = [[("Item", "i1", "create", {"price": 3, "stock": 10})]]
 EPOCHS: list[list[Call]] = [

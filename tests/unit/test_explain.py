@@ -1,15 +1,13 @@
 """`penstock explain` prints the plan, whole, to standard output."""
 
 import json
-from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from penstock.cli.explain import Format, explain
-
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
+from tests.checkout import SHOP
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ import pytest
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.process.config import GatewayConfig
+from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 
-TOP = Path(__file__).parent.parent.parent
-SHOP = str(TOP / "examples" / "shop")
 DEADLINE_S = 10.0
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from penstock.errors import ConfigError, DefinitionError
 from penstock.process.loading import Location, load, load_app, locate
+from tests.checkout import TOP
 
-TOP = Path(__file__).parent.parent.parent
 APP = """
 from penstock import App, entity, key
+from tests.checkout import TOP
 
 @entity
 class Thing:

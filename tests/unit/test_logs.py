@@ -17,6 +17,7 @@ import pytest
 
 from penstock.cli.supervisor import Supervisor
 from penstock.process.logs import LEVELS, QUIET, JsonLines, TextLines, configure
+from tests.checkout import TOP
 from tests.docs.test_cli_run import SHOP, foreground, then_stop
 
 _log = logging.getLogger("penstock.somewhere")
@@ -190,7 +191,7 @@ def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
 
 def test_manual_shows_real_lines() -> None:
     """The two lines in the operations manual are what one event looks like in both forms."""
-    page = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
+    page = (TOP / "docs" / "OPERATIONS.md").read_text()
     shown = re.search(r"```json\n(.*?)\n```.*?```\n(.*?)\n```", page, re.DOTALL)
     assert shown is not None
     told: dict[str, Any] = json.loads(shown[1])

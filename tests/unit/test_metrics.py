@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.process import measures
+from tests.checkout import TOP
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text()
+PAGE = (TOP / "docs" / "OPERATIONS.md").read_text()
 ROW = re.compile(r"^\| `(penstock_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 
 GATEWAY = """
@@ -44,6 +44,7 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.memory import MemoryJournal
 from penstock.log.memory import MemoryLog
 from penstock.process import presence
+from tests.checkout import TOP
 data = Path(sys.argv[1])
 metrics = Metrics(data)
 with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):

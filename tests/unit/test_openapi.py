@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -25,9 +24,10 @@ from penstock.gateway.openapi.error_responses import REFUSED, meanings
 from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
 from penstock.gateway.responses import json_of, route_response
 from penstock.process.loading import load_app
+from tests.checkout import TOP
 from tests.unit.typed_values import Colour, Place, Typed, types
 
-GATEWAY = Path(__file__).parents[2] / "src/penstock/gateway"
+GATEWAY = TOP / "src/penstock/gateway"
 EXAMPLES = ["examples/shop", "examples/talk", "examples.talk.initialised:app", "examples/bank"]
 PRINT = (
     "import sys, msgspec\n"

@@ -11,9 +11,9 @@ import pytest
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
 from penstock.journal.delta import DeltaJournal
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 WAYWARD = str(Path(__file__).parent / "wayward.py")
 HONEST_LINE = "    def honest(self, amount: int) -> int:"
 SHOPPING: list[list[Call]] = [

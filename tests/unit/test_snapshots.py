@@ -25,6 +25,7 @@ from penstock.state.catchup import catch_up
 from penstock.state.memory import MemoryState
 from penstock.state.share import WHOLE, Share
 from penstock.state.stores import Stores
+from tests.checkout import TOP
 from tests.unit.gallery import Written, app, state_of
 from tests.unit.test_view_tables import FILLED, HUGE
 
@@ -323,10 +324,7 @@ def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str)
     gallery.take(1)
     truth = gallery.states(4)
     command = [sys.executable, "-c", _KILLED, str(gallery.data), step]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        command, check=False, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
-    )
+    done = subprocess.run(command, check=False, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP)})
     assert done.returncode == -signal.SIGKILL
     assert gallery.recovered(4) == truth
     assert gallery.states(4, gallery.snapshots) == truth

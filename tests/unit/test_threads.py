@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from penstock.process.threads import DIED
+from tests.checkout import TOP
 
-ROOT = Path(__file__).parents[2]
 VIEW = """
 import sys, time
 from pathlib import Path
@@ -15,6 +15,7 @@ from penstock.process import logs
 from penstock.process.config import ViewConfig
 from penstock.process.threads import end_with_threads
 from penstock.sql.view import View
+from tests.checkout import TOP
 from tests.unit.gallery import Written, app
 
 class Journal(MemoryJournal):
@@ -43,9 +44,7 @@ print("goes on")
 
 def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, str(folder)]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=50
-    )
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=TOP, timeout=50)
 
 
 def test_view_whose_thread_dies_ends(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from penstock.gateway.telemetry.request_timings import TracedRequest
 from penstock.gateway.telemetry.request_tracing import RequestTracer
 from penstock.gateway.telemetry.spans import RequestSpans
 from penstock.process.reports import ReportWriter, StoredReport
+from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
-SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 MS = 1_000_000
 NOW = 1_760_000_000_000 * MS
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

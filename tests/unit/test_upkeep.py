@@ -33,6 +33,7 @@ from penstock.snapshots.rewind import states_at
 from penstock.snapshots.snapshot import Snapshots
 from penstock.sql.question import Question
 from penstock.sql.view import View
+from tests.checkout import TOP
 from tests.unit.gallery import Written, app
 
 SPEC = str(Path(__file__).parent / "gallery.py")
@@ -293,12 +294,11 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     kept.tend()
     kept.grow(10)
     truth = {epoch: kept.states(epoch) for epoch in range(36, 40)}
-    root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", _KILLED, str(kept.data), f"{step}@1"],
         check=False,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        cwd=TOP,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
     )
     assert done.returncode == -signal.SIGKILL
     assert {epoch: kept.states(epoch) for epoch in truth} == truth

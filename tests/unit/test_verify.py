@@ -30,10 +30,10 @@ from penstock.snapshots.snapshot import Snapshots, sealed
 from penstock.snapshots.snapshotting import take, write_slices
 from penstock.sql.view import View
 from penstock.state.stores import Stores
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 CREATED: list[Call] = [
     ("Item", "i1", "create", {"price": 3, "stock": 10}),
     ("User", "u1", "create", {"credit": 20}),

@@ -13,9 +13,9 @@ import pytest
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
 from penstock.process.loading import load_app
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop")
 KINDS = load_app(SHOP).entities
 SHOPPING: list[list[Call]] = [
     [
