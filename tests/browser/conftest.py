@@ -9,7 +9,8 @@ import pytest
 from selenium import webdriver
 
 from tests.browser.page import Page, chromium
-from tests.browser.running import SHOP, RunningConsole
+from tests.browser.running import RunningConsole
+from tests.checkout import SHOP
 
 
 @pytest.fixture(scope="session")

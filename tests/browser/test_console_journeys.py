@@ -14,7 +14,8 @@ from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import EVERYTHING
 from penstock.process.incidents import Incident
 from tests.browser.page import Page
-from tests.browser.running import SHOP, RunningConsole
+from tests.browser.running import RunningConsole
+from tests.checkout import SHOP
 from tests.waiting import wait_for
 
 QUERY = (

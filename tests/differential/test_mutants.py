@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.differential.mutants import MUTANTS, TOP, Mutant
+from tests.checkout import TOP
+from tests.differential.mutants import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: str(mutant.name))

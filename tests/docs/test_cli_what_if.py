@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.checkout import TOP
+from tests.checkout import SHOP, TOP
 from tests.history import journal_of
-from tests.unit.test_what_if import SHOP, SHOPPING, contents
+from tests.unit.test_what_if import SHOPPING, contents
 
 SECTION = (TOP / "docs" / "HISTORY.md").read_text().partition("## What if\n")[2]
 COMMANDS = re.findall(r"^    (penstock .*)$", SECTION, re.MULTILINE)

@@ -16,7 +16,8 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
-from tests.faults.copies import LAST, SHOP, Place, check_sound, digest_at
+from tests.checkout import SHOP
+from tests.faults.copies import LAST, Place, check_sound, digest_at
 from tests.serial_driver import SerialDriver
 
 AT_ONCE = Keep(newest=1, epochs=3, grace_s=0)

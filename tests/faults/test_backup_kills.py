@@ -11,7 +11,8 @@ from penstock.cli.main import execute
 from penstock.history.backup import Backups
 from penstock.history.restore import restore
 from penstock.process.fault import COPYING_STEPS
-from tests.faults.copies import LAST, SHOP, Place, check_sound, digest_at
+from tests.checkout import SHOP
+from tests.faults.copies import LAST, Place, check_sound, digest_at
 
 
 @pytest.fixture

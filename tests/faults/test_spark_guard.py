@@ -16,7 +16,7 @@ from penstock.errors import Fenced
 from penstock.runtime.spark.ownership import Ownership
 from penstock.runtime.spark.quarantine import Quarantine, deaths_noted, read_note
 from penstock.runtime.spark.watchdog import Watchdog
-from tests.faults.driver_process import TOP
+from tests.checkout import TOP
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.faults

@@ -14,8 +14,9 @@ from penstock.journal.parquet import checksum_of
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
-from tests.unit.branches import CREATED, EPOCHS, SHOP, add, made
+from tests.unit.branches import CREATED, EPOCHS, add, made
 
 
 def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ from penstock.retention import savepoints
 from penstock.retention.maintenance import tend
 from penstock.sql.question import Question
 from penstock.sql.view import View
+from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.private_files import open_to_others
-from tests.unit.branches import EPOCHS, SHOP, made
+from tests.unit.branches import EPOCHS, made
 
 
 @pytest.fixture(autouse=True)

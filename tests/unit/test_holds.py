@@ -16,7 +16,8 @@ from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.leases import Hold, holding, holds
 from penstock.retention.savepoints import Savepoint
-from tests.unit.branches import SHOP, made
+from tests.checkout import SHOP
+from tests.unit.branches import made
 
 HOLD_AND_DIE = """
 import os, signal, sys

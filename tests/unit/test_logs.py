@@ -17,8 +17,8 @@ import pytest
 
 from penstock.cli.supervisor import Supervisor
 from penstock.process.logs import LEVELS, QUIET, JsonLines, TextLines, configure
-from tests.checkout import TOP
-from tests.docs.test_cli_run import SHOP, foreground, then_stop
+from tests.checkout import SHOP, TOP
+from tests.docs.test_cli_run import foreground, then_stop
 
 _log = logging.getLogger("penstock.somewhere")
 

@@ -27,12 +27,12 @@ from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
+from tests.checkout import SHOP
 from tests.history import Call
 from tests.serial_driver import SerialDriver
 from tests.unit.branches import (
     CREATED,
     EPOCHS,
-    SHOP,
     TINY,
     add,
     digest_at,
