@@ -63,7 +63,7 @@ app = App("boxes", Box, Shelf)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def asked(call: Call, known: App | None = None, place: str = "call") -> HttpRequest:
+def asked(call: Call[Any], known: App | None = None, place: str = "call") -> HttpRequest:
     return request_of(known, call, "r1", place)
 
 
@@ -92,7 +92,7 @@ def test_typed_arguments_travel_as_messagepack() -> None:
     ],
     ids=str,
 )
-def test_wrong_call_is_refused_before_it_is_sent(call: Call) -> None:
+def test_wrong_call_is_refused_before_it_is_sent(call: Call[Any]) -> None:
     """With the application, what cannot succeed is no question."""
     with pytest.raises(RequestError):
         asked(call, app)
@@ -118,7 +118,7 @@ def test_plain_arguments_travel_as_json() -> None:
         Call("Item", "-", "create"),
     ],
 )
-def test_plain_call_that_json_cannot_say_is_refused(call: Call) -> None:
+def test_plain_call_that_json_cannot_say_is_refused(call: Call[Any]) -> None:
     """Without the application, what has no JSON is no question."""
     with pytest.raises(RequestError):
         asked(call)
@@ -169,7 +169,7 @@ def test_keys_are_written_as_the_application_writes_them() -> None:
 def test_result_has_its_declared_type() -> None:
     """A result is decoded as the method says; a creation's is a reference."""
     data = msgspec.msgpack.encode([b"x", b"y"])
-    call = Call("Box", 7, "fill")
+    call: Call[Any] = Call("Box", 7, "fill")
     answer = HttpResponse(200, {"content-type": MSGPACK}, data)
     assert value_of(answer, returns_of(app, call)) == {b"x", b"y"}
     created = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode("7"))

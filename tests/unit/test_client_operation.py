@@ -32,7 +32,7 @@ from penstock.errors import (
 )
 from penstock.model.call import Call
 
-ADD = Call("Item", "i1", "add", (5,), {}, "r1")
+ADD: Call[Any] = Call("Item", "i1", "add", (5,), {}, "r1")
 OK = HttpResponse(200, {"content-type": "application/json", "penstock-epoch": "7"}, b"6")
 REFUSED = TransportFailure(FailureCause.REFUSED, "Connection refused")
 BROKEN = TransportFailure(FailureCause.BROKEN, "reset")

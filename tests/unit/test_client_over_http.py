@@ -317,7 +317,7 @@ def test_async_client_does_the_same(gateway: RunningGateway, meddler: Meddler) -
             assert await client.pending(sent.request_id, Fabric).result() == SILK
             assert (await client.get("Coat", number))["fabric"] == SILK
             calls = [client.prepare.Coat(number).wear(one - 1) for one in range(30)]
-            results = await client.bulk(calls, raise_errors=False)
+            results: list[Any] = await client.bulk(calls, raise_errors=False)
             assert isinstance(results[0], Aborted)
             assert max(results[1:]) == 5 + sum(range(29))
             with pytest.raises(Aborted):

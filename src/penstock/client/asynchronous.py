@@ -12,7 +12,7 @@ What is said and understood is `conversation`'s; this carries it over `httpx.Asy
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 import httpx
 
@@ -27,7 +27,6 @@ from penstock.client.transport import (
     Settings,
     Verify,
     failure_of,
-    prepared,
     repr_of,
     response_of,
     results_of,
@@ -35,7 +34,7 @@ from penstock.client.transport import (
 )
 from penstock.errors import PenstockError
 from penstock.model.application import App
-from penstock.model.call import Call, Calling
+from penstock.model.call import AsyncCalling, Call, Preparing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,8 +91,8 @@ class AsyncClient:
         self._conversation = settings.conversation(app)
         options = settings.options(self._address)
         self._lanes = AsyncLanes(lambda: httpx.AsyncClient(**options), connections)
-        self.call = Calling(app, self._perform)
-        self.prepare = Calling(app, prepared)
+        self.call = AsyncCalling(app, self._perform)
+        self.prepare = Preparing(app, lambda call: call)
 
     @property
     def epoch(self) -> Epoch:
@@ -118,7 +117,7 @@ class AsyncClient:
         """End the connections."""
         await self._lanes.close()
 
-    async def send(self, call: Call, *, delay_s: float = 0.0) -> "AsyncPending":
+    async def send(self, call: Call[T], *, delay_s: float = 0.0) -> "AsyncPending[T]":
         """Have a prepared call performed once, `delay_s` from now; return when that is durable.
 
         Raises:
@@ -128,11 +127,23 @@ class AsyncClient:
         """
         return self._pending(await self._run(self._conversation.send(call, delay_s)))
 
-    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending":
+    @overload
+    def pending(self, request_id: str, returns: type[T]) -> "AsyncPending[T]": ...
+    @overload
+    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]": ...
+    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]":
         """Return a handle on a request that was sent before; `returns` is its result's type."""
         return self._pending(SentRequest(RequestId(request_id), returns))
 
-    async def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
+    @overload
+    async def bulk(
+        self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True
+    ) -> list[T]: ...
+    @overload
+    async def bulk(
+        self, calls: Iterable[Call[T]], *, raise_errors: bool
+    ) -> list[T | PenstockError]: ...
+    async def bulk(self, calls: Iterable[Call[Any]], *, raise_errors: bool = True) -> list[Any]:
         """Perform many prepared calls at once and return their results in order.
 
         They run beside each other, in any order, each a transaction of its own; all have been
@@ -251,13 +262,13 @@ class AsyncClient:
         """
         return await self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
-    def _pending(self, sent: SentRequest) -> "AsyncPending":
+    def _pending(self, sent: SentRequest) -> "AsyncPending[Any]":
         return AsyncPending(sent, self._conversation, self._run)
 
-    async def _perform(self, call: Call) -> Any:
+    async def _perform(self, call: Call[Any]) -> Any:
         return await self._run(self._conversation.call(call))
 
-    async def _outcome(self, call: Call) -> Outcome:
+    async def _outcome(self, call: Call[Any]) -> Outcome:
         try:
             return await self._perform(call), None
         except PenstockError as error:
@@ -295,7 +306,7 @@ class AsyncClient:
         return response_of(response)
 
 
-class AsyncPending:
+class AsyncPending(Generic[T]):
     """A request that is durable and will be performed, once.
 
     Attributes:
@@ -325,7 +336,7 @@ class AsyncPending:
         """
         return bool(await self._run(self._conversation.is_answered(self._sent)))
 
-    async def result(self, timeout_s: float | None = None) -> Any:
+    async def result(self, timeout_s: float | None = None) -> T:
         """Wait for the result, for the client's `timeout_s` where none is given.
 
         Raises:
@@ -333,4 +344,5 @@ class AsyncPending:
             RequestError: Nothing of that id is known.
             PenstockError: The transaction was undone, or the gateway could not answer.
         """
-        return await self._run(self._conversation.reply(self._sent, timeout_s))
+        result: T = await self._run(self._conversation.reply(self._sent, timeout_s))
+        return result

@@ -42,7 +42,7 @@ class _ErrorBody(msgspec.Struct, frozen=True):
     error: _Told
 
 
-def request_of(app: App | None, call: Call, request_id: str, place: str) -> HttpRequest:
+def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> HttpRequest:
     """Return the question that `POST /call` or `POST /send` asks.
 
     Raises:
@@ -93,14 +93,14 @@ def _segment(text: str) -> str:
         raise RequestError(f"{text!r} cannot be sent: {error}") from error
 
 
-def _typed(app: App, call: Call) -> tuple[str | None, bytes]:
+def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
     """Return the key's text and the arguments, checked by the application."""
     body, _ = app.request(call.entity, call.key, call.method, call.positional, call.named)
     request = decode_request(body)
     return request.key, msgspec.msgpack.encode((request.positional, request.named))
 
 
-def _plain(call: Call) -> tuple[str | None, bytes]:
+def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
     """Return the key's text and the arguments as JSON, checked by nobody here."""
     label = f"{call.entity}.{call.method}" if call.entity else call.method
     if call.positional and call.named:

@@ -85,7 +85,7 @@ class GatewayProtocol:
         self._fresh = fresh
         self._lock = threading.Lock()
 
-    def call(self, call: Call) -> Operation[Any]:
+    def call(self, call: Call[Any]) -> Operation[Any]:
         """Perform a call and end with its result.
 
         Raises:
@@ -97,7 +97,7 @@ class GatewayProtocol:
         answer = yield from self._ask(replace(question, wait="timeout"))
         return value_of(answer, returns)
 
-    def send(self, call: Call, delay_s: float) -> Operation[SentRequest]:
+    def send(self, call: Call[Any], delay_s: float) -> Operation[SentRequest]:
         """Have a call performed later, exactly once; end as soon as that is durable.
 
         Raises:
@@ -287,7 +287,7 @@ class GatewayProtocol:
         return answer
 
 
-def _id_of(call: Call) -> str:
+def _id_of(call: Call[Any]) -> str:
     return uuid.uuid4().hex if call.request_id is None else call.request_id
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 import httpx
 
@@ -28,7 +28,6 @@ from penstock.client.transport import (
     Settings,
     Verify,
     failure_of,
-    prepared,
     repr_of,
     response_of,
     results_of,
@@ -36,7 +35,7 @@ from penstock.client.transport import (
 )
 from penstock.errors import PenstockError
 from penstock.model.application import App
-from penstock.model.call import Call, Calling
+from penstock.model.call import Call, Calling, Preparing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +98,7 @@ class Client:
         options = settings.options(self._address)
         self._lanes = Lanes(lambda: httpx.Client(**options), connections)
         self.call = Calling(app, self._perform)
-        self.prepare = Calling(app, prepared)
+        self.prepare = Preparing(app, lambda call: call)
 
     @property
     def epoch(self) -> Epoch:
@@ -124,7 +123,7 @@ class Client:
         """End the connections."""
         self._lanes.close()
 
-    def send(self, call: Call, *, delay_s: float = 0.0) -> "Pending":
+    def send(self, call: Call[T], *, delay_s: float = 0.0) -> "Pending[T]":
         """Have a prepared call performed once, `delay_s` from now; return when that is durable.
 
         Raises:
@@ -134,11 +133,19 @@ class Client:
         """
         return self._pending(self._run(self._conversation.send(call, delay_s)))
 
-    def pending(self, request_id: str, returns: Any = Any) -> "Pending":
+    @overload
+    def pending(self, request_id: str, returns: type[T]) -> "Pending[T]": ...
+    @overload
+    def pending(self, request_id: str, returns: Any = Any) -> "Pending[Any]": ...
+    def pending(self, request_id: str, returns: Any = Any) -> "Pending[Any]":
         """Return a handle on a request that was sent before; `returns` is its result's type."""
         return self._pending(SentRequest(RequestId(request_id), returns))
 
-    def bulk(self, calls: Iterable[Call], *, raise_errors: bool = True) -> list[Any]:
+    @overload
+    def bulk(self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True) -> list[T]: ...
+    @overload
+    def bulk(self, calls: Iterable[Call[T]], *, raise_errors: bool) -> list[T | PenstockError]: ...
+    def bulk(self, calls: Iterable[Call[Any]], *, raise_errors: bool = True) -> list[Any]:
         """Perform many prepared calls at once and return their results in order.
 
         They run beside each other, in any order, each a transaction of its own; all have been
@@ -247,13 +254,13 @@ class Client:
         """
         return self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
 
-    def _pending(self, sent: SentRequest) -> "Pending":
+    def _pending(self, sent: SentRequest) -> "Pending[Any]":
         return Pending(sent, self._conversation, self._run)
 
-    def _perform(self, call: Call) -> Any:
+    def _perform(self, call: Call[Any]) -> Any:
         return self._run(self._conversation.call(call))
 
-    def _outcome(self, call: Call) -> Outcome:
+    def _outcome(self, call: Call[Any]) -> Outcome:
         try:
             return self._perform(call), None
         except PenstockError as error:
@@ -291,7 +298,7 @@ class Client:
         return response_of(response)
 
 
-class Pending:
+class Pending(Generic[T]):
     """A request that is durable and will be performed, once.
 
     Attributes:
@@ -318,7 +325,7 @@ class Pending:
         """
         return bool(self._run(self._conversation.is_answered(self._sent)))
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: float | None = None) -> T:
         """Wait for the result, for the client's `timeout_s` where none is given.
 
         Raises:
@@ -326,4 +333,5 @@ class Pending:
             RequestError: Nothing of that id is known.
             PenstockError: The transaction was undone, or the gateway could not answer.
         """
-        return self._run(self._conversation.reply(self._sent, timeout_s))
+        result: T = self._run(self._conversation.reply(self._sent, timeout_s))
+        return result

@@ -21,7 +21,6 @@ from penstock.client.operation import (
 from penstock.client.protocol import GatewayProtocol
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
-from penstock.model.call import Call
 
 Verify = bool | str | Path | ssl.SSLContext
 """True trusts the system's authorities, a path those in a PEM file, False anybody."""
@@ -144,8 +143,3 @@ def repr_of(kind: str, address: Address, app: App | None) -> str:
     """Return a client's `repr`, which shows no key."""
     about = "" if app is None else f", app={app.name!r}"
     return f"{kind}({address.url!r}{about})"
-
-
-def prepared(call: Call) -> Call:
-    """Return a call as it is: data to be sent later."""
-    return call

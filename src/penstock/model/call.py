@@ -1,30 +1,42 @@
-"""Calls, written as one writes Python: `calling.Item("i1").add(5)`.
+"""Calls from outside of transactions, as plain data and as Python expressions.
 
-A `Calling` turns such an expression into a `Call`, which is plain data, and hands it to a function
-that performs it: a runtime at once, a client over HTTP, or later. With an application it promises
-that only what exists is called; without one it takes any name. What a performed call returns, and
-when its arguments are checked, is left to the function.
+A `Calling` makes a `Call` of an expression and hands it to a function, which performs it (a runtime at
+once, a client over HTTP) or keeps it for later. There are two forms of the expression:
+
+```python
+calling(Item.add, Item("i1"), 5)  # type checkers know the parameters and the result
+calling.Item("i1").add(5)  # needs no class: names are looked up in the application, if there is one
+```
+
+The result of a performed call, and the time when its arguments are checked, depend on the function.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
+from penstock.base.schema import reference_type
+from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
+from penstock.model.entity_type import EntityType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call that is not performed yet.
+class Call(Generic[T_co]):
+    """A call that is not performed yet; the type parameter is the type of its result.
 
     Attributes:
-        entity: The class's name; empty for a function.
-        key: The entity's key, None where a creation shall derive it.
-        method: The method's or function's name.
-        positional: Arguments by position.
-        named: Arguments by name.
-        request_id: Chosen by the caller; None leaves the choice to who performs it.
+        entity: The name of the class; empty for a function.
+        key: The key of the entity; None where a creation derives it.
+        method: The name of the method or function.
+        positional: The arguments by position.
+        named: The arguments by name.
+        request_id: The request id that the caller chose; None for a new id.
     """
 
     entity: str
@@ -35,11 +47,59 @@ class Call:
     request_id: str | None = None
 
 
-def returns_of(app: App | None, call: Call) -> Any:
-    """Return the type of a call's result: a reference for what creates, `Any` where unknown.
+def call_of(
+    method: Callable[..., T], positional: Sequence[Any], named: Mapping[str, Any]
+) -> Call[T]:
+    """Return the call of a method, a creation or a function.
+
+    Args:
+        method: As its class or module has it: `Item.add`, `Item.create`, `transfer`.
+        positional: The arguments; those of a method begin with the reference.
+        named: The arguments by name.
 
     Raises:
-        RequestError: The application has nothing of that name.
+        RequestError: A method was given without a reference to an entity of its class.
+    """
+    name = getattr(method, "__name__", repr(method))
+    creator = _entity_type(getattr(method, "__self__", None))
+    if creator is not None:
+        return _class_call(creator, name, positional, named)
+    receiver = _entity_type(type(positional[0])) if positional else None
+    if receiver is not None and getattr(receiver.cls, name, None) is method:
+        key = receiver.key_at(receiver.text_of(positional[0]))
+        return Call(receiver.name, key, name, tuple(positional[1:]), named)
+    *owner, _ = getattr(method, "__qualname__", name).rpartition("<locals>.")[2].split(".")
+    if owner:
+        raise RequestError(
+            f"{owner[-1]}.{name} needs a reference as its first argument: "
+            f"call({owner[-1]}.{name}, {owner[-1]}(key), …)"
+        )
+    return Call("", None, name, tuple(positional), named)
+
+
+def _entity_type(cls: Any) -> EntityType | None:
+    """Return the description of a class where it is an entity class."""
+    found = reference_type(cls) if isinstance(cls, type) else None
+    return found if isinstance(found, EntityType) else None
+
+
+def _class_call(
+    cls: EntityType, method: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> Call[Any]:
+    """Return the call of `create`, `upsert` or `exists`, whose key comes first."""
+    key: Any = None
+    if positional and (method not in CREATIONS or cls.initializer is None):
+        key, *positional = positional
+        if _entity_type(type(key)) is cls:
+            key = cls.key_at(cls.text_of(key))
+    return Call(cls.name, key, method, tuple(positional), named)
+
+
+def returns_of(app: App | None, call: Call[Any]) -> Any:
+    """Return the type of a call's result: a reference for a creation, `Any` where unknown.
+
+    Raises:
+        RequestError: The application has no such class, method or function.
     """
     if app is None:
         return Any
@@ -48,15 +108,15 @@ def returns_of(app: App | None, call: Call) -> Any:
     return app.signature(call.entity, call.method).returns
 
 
-class Calling:
-    """Calls entities and functions as one writes it.
+class _Calling:
+    """Makes calls of expressions; the subclasses differ in the type of the result.
 
     `calling.Item("i1").update_stock(5)` calls a method, `calling.Item.create("i1", price=3)`
     creates, `calling.checkout_all(…)` calls a function. Without an application, names that begin
-    with a capital letter are entity classes. `request_id=` is every call's own.
+    with a capital letter are entity classes. Each of these calls takes a `request_id=`.
     """
 
-    def __init__(self, app: App | None, perform: Callable[[Call], Any]) -> None:
+    def __init__(self, app: App | None, perform: Callable[[Call[Any]], Any]) -> None:
         self._app = app
         self._perform = perform
 
@@ -70,11 +130,47 @@ class Calling:
             app.signature("", name)
         return _Method(self._perform, "", None, name)
 
+    def with_id(self, request_id: str) -> Self:
+        """Return a `Calling` that gives this request id to a call: `call.with_id("r1")(transfer, …)`."""
+        perform = self._perform
+        return type(self)(self._app, lambda call: perform(replace(call, request_id=request_id)))
+
+
+class Calling(_Calling):
+    """Performs calls and returns their results."""
+
+    def __call__(self, method: Callable[P, T], /, *positional: P.args, **named: P.kwargs) -> T:
+        """Perform the call of a method, a creation or a function: `call(Item.add, Item("i1"), 5)`."""
+        result: T = self._perform(call_of(method, positional, named))
+        return result
+
+
+class AsyncCalling(_Calling):
+    """Performs calls; each returns its result when it is awaited. See `Calling`."""
+
+    def __call__(
+        self, method: Callable[P, T], /, *positional: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """Perform the call of a method, a creation or a function."""
+        result: Coroutine[Any, Any, T] = self._perform(call_of(method, positional, named))
+        return result
+
+
+class Preparing(_Calling):
+    """Returns calls as data, for a client's `send` and `bulk`. See `Calling`."""
+
+    def __call__(
+        self, method: Callable[P, T], /, *positional: P.args, **named: P.kwargs
+    ) -> Call[T]:
+        """Return the call of a method, a creation or a function."""
+        result: Call[T] = self._perform(call_of(method, positional, named))
+        return result
+
 
 class _EntityCalling:
     """A class: gives callers of its entities, and creates them."""
 
-    def __init__(self, app: App | None, perform: Callable[[Call], Any], name: str) -> None:
+    def __init__(self, app: App | None, perform: Callable[[Call[Any]], Any], name: str) -> None:
         self._app = app
         self._perform = perform
         self._name = name
@@ -100,7 +196,7 @@ class _ReferenceCalling:
     """An entity: its methods, as calls from outside."""
 
     def __init__(
-        self, app: App | None, perform: Callable[[Call], Any], name: str, key: object
+        self, app: App | None, perform: Callable[[Call[Any]], Any], name: str, key: object
     ) -> None:
         self._app = app
         self._perform = perform
@@ -119,7 +215,7 @@ class _Method:
     """One method of one entity, or one function."""
 
     def __init__(
-        self, perform: Callable[[Call], Any], entity: str, key: object, method: str
+        self, perform: Callable[[Call[Any]], Any], entity: str, key: object, method: str
     ) -> None:
         self._perform = perform
         self._target = (entity, key, method)

@@ -84,17 +84,13 @@ def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
     return error
 
 
-class Caller(Calling):
-    """Calls entities of a runtime as one writes it: `caller.Item("i1").update_stock(5)`.
+def caller_of(runtime: Runtime) -> Calling:
+    """Return what performs calls on a runtime: `caller(Item.add, Item("i1"), 5)`."""
 
-    Results come back typed; failures raise.
-    """
+    def perform(call: Call[Any]) -> Any:
+        reply = runtime.submit(
+            call.entity, call.key, call.method, call.positional, call.named, call.request_id
+        )
+        return reply.value(returns_of(runtime.app, call))
 
-    def __init__(self, runtime: Runtime) -> None:
-        def perform(call: Call) -> Any:
-            reply = runtime.submit(
-                call.entity, call.key, call.method, call.positional, call.named, call.request_id
-            )
-            return reply.value(returns_of(runtime.app, call))
-
-        super().__init__(runtime.app, perform)
+    return Calling(runtime.app, perform)

@@ -19,7 +19,7 @@ from penstock.errors import RequestConflict, RequestError
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.context import active
-from penstock.model.reply import Caller, Reply
+from penstock.model.reply import Reply, caller_of
 from penstock.process.guard import Guard
 
 
@@ -50,7 +50,7 @@ class LocalRuntime:
         """
         self.app = app
         self.state: dict[EntityKey, bytes] = {}
-        self.call = Caller(self)
+        self.call = caller_of(self)
         self._limits = limits or Limits()
         self._executor = Executor(app, self.state.get, self._limits)
         self._executor.secret = secret

@@ -31,7 +31,7 @@ from penstock.journal.replies import Replies
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
 from penstock.log.sqlite import SqliteLog
-from penstock.model.reply import Caller, Reply
+from penstock.model.reply import Reply, caller_of
 from penstock.process import data_directory
 from penstock.process.config import Config
 from penstock.process.loading import load_app
@@ -96,7 +96,7 @@ class SparkRuntime:
             record_bytes_max=config.record_bytes_max,
             retention_s=config.retention_s,
         )
-        self.call = Caller(self)
+        self.call = caller_of(self)
         self.failure: BaseException | None = None
         self._restarts = 0
         self._listeners: list[Callable[[EpochReport], None]] = []
