@@ -40,13 +40,13 @@ import psutil
 import psycopg
 
 from benchmarks.cluster import Cluster, running_cluster
-from penstock.cli.bench import shop
-from penstock.cli.bench.answers import succeeded
-from penstock.cli.bench.http import HOST
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.workload import workload_of
+from benchmarks.harness import shop
+from benchmarks.harness.answers import succeeded
+from benchmarks.harness.http import HOST
+from benchmarks.harness.options import Options
+from benchmarks.harness.workload import workload_of
 from penstock.gateway.serving import free_port
-from penstock.testing.load import Load, Request
+from benchmarks.harness.load import Load, Request
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.workload import Workload, workload_of
+from benchmarks.harness.options import Options
+from benchmarks.harness.workload import Workload, workload_of
 from penstock.engine.execute import Executor, Limits
 from penstock.history.edits import Read, changes_of, leaving_out
 from penstock.history.reader import Past

@@ -20,10 +20,10 @@ import numpy as np
 import psutil
 import uvloop
 
-from penstock.cli.bench.answers import succeeded
-from penstock.cli.bench.http import HOST, complaints_of, fill, running
+from benchmarks.harness.answers import succeeded
+from benchmarks.harness.http import HOST, complaints_of, fill, running
 from penstock.process import presence
-from penstock.testing.load import Answer, Load, Request
+from benchmarks.harness.load import Answer, Load, Request
 
 ORDERS: Final = 100_000
 PAUSE_S: Final = 1.0

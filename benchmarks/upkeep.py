@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.bench.shop import app
+from benchmarks.harness.shop import app
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.retention.maintenance import last_report

@@ -11,20 +11,21 @@ import pytest
 import typer
 
 from penstock.base.ids import EntityKey, Lsn
-from penstock.cli.bench import shop, transfer
-from penstock.cli.bench.answers import succeeded
-from penstock.cli.bench.command import bench_run, paced
-from penstock.cli.bench.ledger import Ledger, Row, ShopLedger, TransferLedger
-from penstock.cli.bench.measure import Driver, Start
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.workload import Drawing, loading_count, workload_of
+from benchmarks.harness import shop
+from benchmarks.harness import transfer
+from benchmarks.harness.answers import succeeded
+from benchmarks.harness.command import bench_run, paced
+from benchmarks.harness.ledger import Ledger, Row, ShopLedger, TransferLedger
+from benchmarks.harness.measure import Driver, Start
+from benchmarks.harness.options import Options
+from benchmarks.harness.workload import Drawing, loading_count, workload_of
 from penstock.cli.main import execute
 from penstock.engine.execute import Outcome
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.testing.load import Answer, Request
+from benchmarks.harness.load import Answer, Request
 from tests.serial_driver import SerialDriver
 
 SMALL = Options(users=600, items=600, orders=600, requests=3_000, check_oracle=True)

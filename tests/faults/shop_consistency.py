@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.testing.load import Answer, Load, Request
+from benchmarks.harness.load import Answer, Load, Request
 
 HOST = "127.0.0.1"
 STOCK = 100

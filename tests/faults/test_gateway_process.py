@@ -16,10 +16,10 @@ import httpx
 import psutil
 import pytest
 
+from benchmarks.harness.load import Load, Request
 from penstock.gateway.serving import free_port
 from penstock.process import presence
 from penstock.process.config import Config
-from penstock.testing.load import Load, Request
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for

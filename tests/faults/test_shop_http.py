@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.bench.http import running
+from benchmarks.harness.http import running
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.ids import Epoch, Lsn
-from penstock.cli.bench.audit import Findings, audit
-from penstock.cli.bench.board import Board
-from penstock.cli.bench.feed import feed
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.serial import differences, serial_rate
-from penstock.cli.bench.tail import tail
-from penstock.cli.bench.workload import application_of, loading_count
+from benchmarks.harness.audit import Findings, audit
+from benchmarks.harness.board import Board
+from benchmarks.harness.feed import feed
+from benchmarks.harness.options import Options
+from benchmarks.harness.serial import differences, serial_rate
+from benchmarks.harness.tail import tail
+from benchmarks.harness.workload import application_of, loading_count
 from penstock.errors import EpochFailed, TimedOut
 from penstock.process.config import Config
 from penstock.process.report import EpochReport

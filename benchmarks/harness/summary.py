@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from rich.table import Table
 
-from penstock.cli.bench.measure import Measured
-from penstock.cli.bench.options import Options
+from benchmarks.harness.measure import Measured
+from benchmarks.harness.options import Options
 from penstock.process.config import Config
 from penstock.process.report import EpochReport
 

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from penstock.base.ids import BEFORE_FIRST, LogPartition
-from penstock.cli.bench.answers import count
-from penstock.cli.bench.board import Board
-from penstock.cli.bench.options import Kind, Options
-from penstock.cli.bench.workload import application_of
+from benchmarks.harness.answers import count
+from benchmarks.harness.board import Board
+from benchmarks.harness.options import Kind, Options
+from benchmarks.harness.workload import application_of
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from penstock.cli.bench.http import HTTP_HELP, http
-from penstock.cli.bench.measure import Driver, Start, measure
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.progress import watching
-from penstock.cli.bench.summary import figures_of, table_of
+from benchmarks.harness.http import HTTP_HELP, http
+from benchmarks.harness.measure import Driver, Start, measure
+from benchmarks.harness.options import Options
+from benchmarks.harness.progress import watching
+from benchmarks.harness.summary import figures_of, table_of
 from penstock.cli.settings import (
     DIRECTORY,
     ConfigOption,

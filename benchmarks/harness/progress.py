@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.cli.bench.measure import Watcher
+from benchmarks.harness.measure import Watcher
 
 LINE_EVERY_S: Final = 3.0
 REFRESHES_PER_S: Final = 4  # a display must not take the cores from what it shows

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from penstock.cli.bench import shop, transfer
+from benchmarks.harness import shop
+from benchmarks.harness import transfer
 from penstock.model.application import App
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode

@@ -1,6 +1,6 @@
 """A server whose one Starlette route does nothing: what HTTP itself costs, for `bench http`.
 
-Run as `python -m penstock.cli.bench.empty_route PORT`.
+Run as `python -m benchmarks.harness.empty_route PORT`.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.bench.answers import succeeded
+from benchmarks.harness.answers import succeeded
 from penstock.cli.samples import sample_path
 from penstock.cli.settings import DIRECTORY
 from penstock.errors import OperationalError
@@ -33,7 +33,7 @@ from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
 from penstock.process.loading import load_app
-from penstock.testing.load import Answer, Load, Request
+from benchmarks.harness.load import Answer, Load, Request
 
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
@@ -238,7 +238,7 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
 def empty_route(connections: int, seconds: float = 4.0) -> tuple[float, float]:
     """Return processor time and rate of a route that does nothing: microseconds, and a second."""
     port = free_port(HOST)
-    command = [sys.executable, "-P", "-m", "penstock.cli.bench.empty_route", str(port)]
+    command = [sys.executable, "-P", "-m", "benchmarks.harness.empty_route", str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603 -- this program
         try:
             endless = iter(lambda: Request("POST", "/orders/checkout/1", request_id="x"), None)

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.cli.bench.board import Board
-from penstock.cli.bench.options import Options
-from penstock.cli.bench.workload import Encoded, Workload, workload_of
+from benchmarks.harness.board import Board
+from benchmarks.harness.options import Options
+from benchmarks.harness.workload import Encoded, Workload, workload_of
 from penstock.errors import Diverged
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.cli.bench import shop, transfer
-from penstock.cli.bench.options import Options
+from benchmarks.harness import shop
+from benchmarks.harness import transfer
+from benchmarks.harness.options import Options
 from penstock.model.application import App
 
 LOADED_AT_ONCE: Final = 500
