@@ -43,10 +43,10 @@ from benchmarks.cluster import Cluster, running_cluster
 from benchmarks.harness import shop
 from benchmarks.harness.answers import succeeded
 from benchmarks.harness.http import HOST
+from benchmarks.harness.load import Load, Request
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import workload_of
 from penstock.gateway.serving import free_port
-from benchmarks.harness.load import Load, Request
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

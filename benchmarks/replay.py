@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import Workload, workload_of
+from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
 from penstock.engine.execute import Executor, Limits
 from penstock.history.edits import Read, changes_of, leaving_out
 from penstock.history.reader import Past

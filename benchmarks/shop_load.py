@@ -22,8 +22,8 @@ import uvloop
 
 from benchmarks.harness.answers import succeeded
 from benchmarks.harness.http import HOST, complaints_of, fill, running
-from penstock.process import presence
 from benchmarks.harness.load import Answer, Load, Request
+from penstock.process import presence
 
 ORDERS: Final = 100_000
 PAUSE_S: Final = 1.0

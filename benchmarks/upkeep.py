@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.ids import BEFORE_FIRST
 from benchmarks.harness.shop import app
+from penstock.base.ids import BEFORE_FIRST
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.retention.maintenance import last_report

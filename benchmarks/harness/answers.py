@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from benchmarks.harness.options import Kind
 from benchmarks.harness.load import Answer
+from benchmarks.harness.options import Kind
 
 DONE: Final = "Checkout successful"
 _OK: Final = 200

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from benchmarks.harness.ledger import Ledger, ShopLedger, TransferLedger
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import application_of, loading_count
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record

@@ -1,6 +1,6 @@
 """A server whose one Starlette route does nothing: what HTTP itself costs, for `bench http`.
 
-Run as `python -m benchmarks.harness.empty_route PORT`.
+Run as `python benchmarks/harness/empty_route.py PORT`.
 """
 
 import asyncio

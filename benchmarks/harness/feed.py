@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from penstock.base.ids import Lsn, RequestId
 from benchmarks.harness.board import Board
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import Encoded, Workload, workload_of
+from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Diverged
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog

@@ -23,9 +23,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.base.ids import BEFORE_FIRST
 from benchmarks.harness.answers import succeeded
-from penstock.cli.samples import sample_path
+from benchmarks.harness.load import Answer, Load, Request
+from benchmarks.harness.shop import EXAMPLE
+from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.settings import DIRECTORY
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
@@ -33,7 +34,6 @@ from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
 from penstock.process.loading import load_app
-from benchmarks.harness.load import Answer, Load, Request
 
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
@@ -149,12 +149,11 @@ def running(data: Path, gateways: int = 1) -> Iterator[int]:
         OperationalError: It did not start in time, or ended; the message holds its last words.
     """
     port = free_port(HOST)
-    shop = str(sample_path("shop"))
-    command = [sys.executable, "-P", "-m", "penstock", "run", shop, "--port", str(port)]
+    command = [sys.executable, "-P", "-m", "penstock", "run", EXAMPLE, "--port", str(port)]
     command += ["--data", str(data), "--gateways", str(gateways)]
     words = data / "run.log"
     data.mkdir(parents=True, exist_ok=True)
-    with words.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:  # noqa: S603 -- this very program
+    with words.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _await_ready(data, gateways, process, words)
             yield port
@@ -208,7 +207,7 @@ def cpu_seconds(data: Path) -> float:
 
 def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
     """Compare what clients were told with the fold of the journal's changes."""
-    app = load_app(str(sample_path("shop")))
+    app = load_app(EXAMPLE)
     state: dict[tuple[str, str], dict[str, Any]] = {}
     journal = DeltaJournal(data / "journal", app.name)
     for commit in journal.commits(BEFORE_FIRST):
@@ -238,8 +237,8 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
 def empty_route(connections: int, seconds: float = 4.0) -> tuple[float, float]:
     """Return processor time and rate of a route that does nothing: microseconds, and a second."""
     port = free_port(HOST)
-    command = [sys.executable, "-P", "-m", "benchmarks.harness.empty_route", str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603 -- this program
+    command = [sys.executable, "-P", str(Path(__file__).with_name("empty_route.py")), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             endless = iter(lambda: Request("POST", "/orders/checkout/1", request_id="x"), None)
             load = Load(HOST, port, connections)

@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from benchmarks.harness import shop
-from benchmarks.harness import transfer
+from benchmarks.harness import shop, transfer
 from penstock.model.application import App
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode

@@ -18,7 +18,6 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.base.ids import Epoch, Lsn
 from benchmarks.harness.audit import Findings, audit
 from benchmarks.harness.board import Board
 from benchmarks.harness.feed import feed
@@ -26,6 +25,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.serial import differences, serial_rate
 from benchmarks.harness.tail import tail
 from benchmarks.harness.workload import application_of, loading_count
+from penstock.base.ids import Epoch, Lsn
 from penstock.errors import EpochFailed, TimedOut
 from penstock.process.config import Config
 from penstock.process.report import EpochReport

@@ -8,10 +8,10 @@ import gc
 import time
 from pathlib import Path
 
-from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from benchmarks.harness.audit import Findings, hash_of_replies
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import application_of
+from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record

@@ -5,15 +5,17 @@ checkouts beside. The functions only create, many entities in one transaction. K
 as in the challenge's own bulk loading.
 """
 
+from pathlib import Path
 from typing import Any
 
-from penstock.cli.samples import sample_path
 from penstock.model.application import App
 from penstock.model.entity import entity, key
 from penstock.model.handler import transactional
 from penstock.process.loading import load_app
 
-_shop = load_app(str(sample_path("shop")))
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "shop")
+
+_shop = load_app(EXAMPLE)
 Item: Any = _shop.entities["Item"].cls
 User: Any = _shop.entities["User"].cls
 _order: Any = _shop.entities["Order"].cls

@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from penstock.base.ids import BEFORE_FIRST, LogPartition
 from benchmarks.harness.answers import count
 from benchmarks.harness.board import Board
 from benchmarks.harness.options import Kind, Options
 from benchmarks.harness.workload import application_of
+from penstock.base.ids import BEFORE_FIRST, LogPartition
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 

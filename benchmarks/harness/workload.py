@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import shop
-from benchmarks.harness import transfer
+from benchmarks.harness import shop, transfer
 from benchmarks.harness.options import Options
 from penstock.model.application import App
 
@@ -50,9 +49,9 @@ def workload_of(options: Options) -> Workload:
 
 
 def application_of(options: Options) -> tuple[App, str]:
-    """Return the application of a workload and where any process finds it."""
+    """Return the application of a workload and its spec, which any process can load."""
     module = shop if options.kind == "checkout" else transfer
-    return module.app, f"{module.__name__}:app"
+    return module.app, f"{module.__file__}:app"
 
 
 def loading_count(options: Options) -> int:

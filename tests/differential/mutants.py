@@ -338,7 +338,7 @@ def judge_health(tree: Path) -> Verdict:
 def _copied(tree: Path, folder: Path) -> Path:
     """Copy what the tests need; once for all, so that nobody's editing shows in between."""
     copy = folder.resolve() / "tree"
-    for name in ("src", "tests", "examples"):
+    for name in ("src", "tests", "examples", "benchmarks"):
         shutil.copytree(tree / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(tree / "pyproject.toml", copy)
     return copy

@@ -10,22 +10,21 @@ import numpy as np
 import pytest
 import typer
 
-from penstock.base.ids import EntityKey, Lsn
-from benchmarks.harness import shop
-from benchmarks.harness import transfer
+from benchmarks.harness import shop, transfer
 from benchmarks.harness.answers import succeeded
 from benchmarks.harness.command import bench_run, paced
 from benchmarks.harness.ledger import Ledger, Row, ShopLedger, TransferLedger
+from benchmarks.harness.load import Answer, Request
 from benchmarks.harness.measure import Driver, Start
 from benchmarks.harness.options import Options
 from benchmarks.harness.workload import Drawing, loading_count, workload_of
+from penstock.base.ids import EntityKey, Lsn
 from penstock.cli.main import execute
 from penstock.engine.execute import Outcome
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
-from benchmarks.harness.load import Answer, Request
 from tests.serial_driver import SerialDriver
 
 SMALL = Options(users=600, items=600, orders=600, requests=3_000, check_oracle=True)

@@ -98,7 +98,7 @@ class Shop:
     count = 40
 
     def __init__(self) -> None:
-        self.spec = "benchmarks.harness.shop:app"
+        self.spec = str(TOP / "benchmarks" / "harness" / "shop.py")
         self.app = load_app(self.spec)
 
     def setup(self) -> Iterator[Call]:

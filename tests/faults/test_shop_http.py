@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.base.ids import BEFORE_FIRST
 from benchmarks.harness.http import running
+from penstock.base.ids import BEFORE_FIRST
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence

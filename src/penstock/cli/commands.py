@@ -1,8 +1,10 @@
-"""Which commands there are. Each is loaded when it is asked for: none waits for what others need."""
+"""The table of commands. Each command is imported when it is called, with only its own imports."""
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, cast
 
 import typer
@@ -12,32 +14,49 @@ from typer.main import get_command
 from penstock.cli.missing import MISSING
 from penstock.errors import ConfigError
 
+CHECKOUT: Final = Path(__file__).parents[3]
+"""The top folder of a checkout, when Penstock runs from one."""
+HARNESS: Final = "benchmarks.harness"
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is found.
+    """The place of a command's code.
 
     Attributes:
-        module: Below `penstock.cli`; its `HELP` is the command's help.
-        function: What runs, or a `typer.Typer` with commands of its own; named as the module, where
-            nothing is said.
-        help: The name of the help text.
-        settings: For typer.
+        module: The name of the module inside of `package`.
+        function: The name of the function, or of a `typer.Typer` with its own commands. The default
+            is the name of the module.
+        help: The name of the help text in the module.
+        settings: The settings of the command's context in typer.
+        package: The package of the module. `HARNESS` exists only in a checkout.
     """
 
     module: str
     function: str = ""
     help: str = "HELP"
     settings: dict[str, Any] = field(default_factory=dict)
+    package: str = "penstock.cli"
+
+    @property
+    def is_available(self) -> bool:
+        """Whether this installation has the package of the command."""
+        return self.package != HARNESS or (CHECKOUT / Path(*HARNESS.split("."))).is_dir()
 
     def load(self, name: str) -> Any:
-        """Import it.
+        """Import the command.
 
         Raises:
-            ConfigError: This installation has not all that the command needs.
+            ConfigError: The command needs a package or a checkout that this installation lacks.
         """
+        if not self.is_available:
+            raise ConfigError(
+                f"`penstock {name}` runs only from a checkout of Penstock's repository"
+            )
+        if self.package == HARNESS and str(CHECKOUT) not in sys.path:
+            sys.path.insert(0, str(CHECKOUT))
         try:
-            module = importlib.import_module(f"penstock.cli.{self.module}")
+            module = importlib.import_module(f"{self.package}.{self.module}")
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("penstock"):
                 raise
@@ -76,9 +95,9 @@ COMMANDS: Final = {
     "restore": Command("restore", "again"),
     "fork": Command("fork"),
     "verify": Command("verify", "again"),
-    "demo": Command("bench.command", "demo", "DEMO_HELP"),
+    "demo": Command("command", "demo", "DEMO_HELP", package=HARNESS),
     "keys": Command("keys"),
-    "bench": Command("bench.command", "bench"),
+    "bench": Command("command", "bench", package=HARNESS),
 }
 
 
@@ -113,5 +132,5 @@ class Commands(TyperGroup):
         self.commands = cast("Any", _Loaded())  # a dict to typer, to which nobody adds
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return their names, and load none."""
-        return list(self.commands)
+        """Return the names of the commands that this installation can run, without importing any."""
+        return [name for name, command in COMMANDS.items() if command.is_available]

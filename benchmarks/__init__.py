@@ -1,0 +1,1 @@
+"""Benchmarks, which run from a checkout of the repository."""

@@ -1,0 +1,1 @@
+"""The harness of `penstock bench` and `penstock demo`: workloads, load generators, the audit."""
