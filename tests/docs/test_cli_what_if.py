@@ -13,7 +13,7 @@ import pytest
 
 from tests.checkout import SHOP, TOP
 from tests.history import journal_of
-from tests.unit.test_what_if import SHOPPING, contents
+from tests.unit.history.test_what_if import SHOPPING, contents
 
 SECTION = (TOP / "docs" / "HISTORY.md").read_text().partition("## What if\n")[2]
 COMMANDS = re.findall(r"^    (penstock .*)$", SECTION, re.MULTILINE)

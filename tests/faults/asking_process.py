@@ -8,7 +8,7 @@ from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.question import Question
 from penstock.sql.view import View
-from tests.unit.gallery import Written, app
+from tests.unit.sql.gallery_app import Written, app
 
 if __name__ == "__main__":
     journal = MemoryJournal()

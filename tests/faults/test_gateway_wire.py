@@ -41,7 +41,7 @@ hurried = settings(
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     data = tmp_path_factory.mktemp("wire")
-    with RunningGateway("tests.unit.wardrobe:app", data, SETTINGS) as running:
+    with RunningGateway("tests.unit.client.all_types_app:app", data, SETTINGS) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ from penstock.sql import change_batch as fold
 from penstock.sql.question import Question
 from penstock.sql.view import View
 from tests.checkout import TOP
-from tests.unit.gallery import Painter, Written, app
+from tests.unit.sql.gallery_app import Painter, Written, app
 from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=256)

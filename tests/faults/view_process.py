@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.view import View
-from tests.unit.gallery import app
+from tests.unit.sql.gallery_app import app
 
 if __name__ == "__main__":
     data = Path(sys.argv[1])

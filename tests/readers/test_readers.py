@@ -16,8 +16,8 @@ from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
 from tests.checkout import TOP
-from tests.unit.gallery import Written, app, state_of
-from tests.unit.test_view_tables import FILLED
+from tests.unit.sql.gallery_app import Written, app, state_of
+from tests.unit.sql.test_view_tables import FILLED
 
 PACKAGES = TOP / ".venv" / "readers"
 

@@ -18,9 +18,9 @@ from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.history import history_of
 from penstock.sql.question import Question
-from tests.unit.gallery import Written, app, state_of
-from tests.unit.test_shown_values import deep
-from tests.unit.test_view_tables import FILLED
+from tests.unit.sql.gallery_app import Written, app, state_of
+from tests.unit.sql.test_shown_values import deep
+from tests.unit.sql.test_view_tables import FILLED
 
 DAY_US = 86_400_000_000
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -11,15 +11,17 @@ from penstock import Aborted, AsyncClient, Client, NoSuchEntity, RequestError
 from penstock.model.call import Call, Preparing
 from penstock.testing import Kit
 from tests.gateway_thread import RunningGateway
-from tests.unit.test_model_styles import Club, Member, enlist, talk
-from tests.unit.wardrobe import Coat, Fabric, Hook, app, hang_up
+from tests.unit.client.all_types_app import Coat, Fabric, Hook, app, hang_up
+from tests.unit.model.test_styles import Club, Member, enlist, talk
 
 prepare = Preparing(app, lambda call: call)
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    with RunningGateway("tests.unit.wardrobe:app", tmp_path_factory.mktemp("wardrobe")) as running:
+    with RunningGateway(
+        "tests.unit.client.all_types_app:app", tmp_path_factory.mktemp("wardrobe")
+    ) as running:
         yield running
 
 
