@@ -1,0 +1,241 @@
+"""The supervisor, with children of a few lines: who is restarted, who is given up, who ends when."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.cli import supervisor as module
+from penstock.cli.supervisor import Child, Supervisor
+from penstock.errors import ConfigError, OperationalError
+
+DEADLINE_S = 30.0
+SERVES = """
+    import os, signal, sys
+    from pathlib import Path
+    role, folder = sys.argv[1], Path(sys.argv[2])
+    (folder / f"ready-{os.getpid()}").touch()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        sys.stdin.read()
+    finally:
+        with (folder / "ends").open("a") as ends:
+            ends.write(role + "\\n")
+"""
+STUBBORN = """
+    import os, signal, sys
+    from pathlib import Path
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (Path(sys.argv[2]) / f"ready-{os.getpid()}").touch()
+    while True: signal.pause()
+"""
+SUPERVISES = """
+    import sys
+    from pathlib import Path
+    from penstock.cli.supervisor import Child, Supervisor
+    folder = Path(sys.argv[1])
+    ready = lambda pid: (folder / f"ready-{pid}").exists()
+    children = [Child(role, [sys.executable, "-c", sys.argv[2], role, str(folder)], ready)
+                for role in ("driver", "gateway")]
+    supervisor = Supervisor(children, lambda *_: None, lambda *_: None)
+    while not supervisor.ready:
+        supervisor.look()
+    print(*supervisor.pids("driver"), *supervisor.pids("gateway"), flush=True)
+    sys.stdin.read()
+"""
+
+
+class Yard:
+    """A folder in which children leave traces, and what was said of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said: list[tuple[str, str]] = []
+        self.told: list[tuple[str, str]] = []
+
+    def child(self, role: str, program: str = SERVES, stop_s: float = DEADLINE_S) -> Child:
+        command = [sys.executable, "-c", textwrap.dedent(program), role, str(self.folder)]
+        return Child(role, command, self.is_ready, stop_s=stop_s)
+
+    def is_ready(self, pid: int) -> bool:
+        return (self.folder / f"ready-{pid}").exists()
+
+    def ends(self) -> list[str]:
+        path = self.folder / "ends"
+        return path.read_text().split() if path.exists() else []
+
+    @contextmanager
+    def running(self, *children: Child) -> Iterator[Supervisor]:
+        supervisor = Supervisor(
+            children,
+            lambda role, line: self.said.append((role, line)),
+            lambda role, line: self.told.append((role, line)),
+        )
+        try:
+            yield supervisor
+        finally:
+            supervisor.kill()
+            supervisor.stop()
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    return Yard(tmp_path)
+
+
+def look_until(supervisor: Supervisor, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, supervisor.waiting
+        supervisor.look()
+        threading.Event().wait(0.005)
+
+
+def test_children_start_and_become_ready(yard: Yard) -> None:
+    """The supervisor is ready when every child is, and names those that it waits for."""
+    with yard.running(yard.child("driver"), yard.child("gateway")) as supervisor:
+        assert supervisor.waiting == ["driver", "gateway"]
+        look_until(supervisor, lambda: supervisor.ready)
+        assert supervisor.waiting == []
+        assert yard.is_ready(*supervisor.pids("driver"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_child_that_ends_is_started_again(yard: Yard, how: signal.Signals) -> None:
+    """However a child ends, another takes its place, the others stay, and lines say so."""
+    with yard.running(yard.child("driver"), yard.child("gateway")) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        (killed,), others = supervisor.pids("driver"), supervisor.pids("gateway")
+        os.kill(killed, how)
+        look_until(supervisor, lambda: not psutil.pid_exists(killed))
+        look_until(supervisor, lambda: supervisor.ready)
+        assert supervisor.pids("driver") != [killed]
+        assert supervisor.pids("gateway") == others
+    (first, ended), second = yard.told
+    assert first == "driver"
+    assert ended.endswith("it is started again at once")
+    assert second == ("driver", "is there again")
+
+
+def test_wrong_setting_is_not_tried_twice(yard: Yard) -> None:
+    """A child that says that its caller must change something ends the supervisor."""
+    refused = yard.child("driver", "import sys; print('wrong', file=sys.stderr); sys.exit(2)")
+    with yard.running(refused, yard.child("gateway")) as supervisor:
+        with pytest.raises(ConfigError, match="driver"):
+            look_until(supervisor, lambda: supervisor.ready)
+        assert ("driver", "wrong") in yard.said
+    assert yard.told == []
+
+
+def test_hopeless_child_is_given_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that never gets anywhere is tried ever more slowly, and a bounded number of times."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    with (
+        yard.running(yard.child("view", "raise SystemExit(1)")) as supervisor,
+        pytest.raises(OperationalError, match=r"8 times in a row.*exit code 1"),
+    ):
+        look_until(supervisor, lambda: False)
+    pauses = [line.rsplit("again ", 1)[1] for _, line in yard.told]
+    assert pauses == [
+        *("at once", "in 0.01 s", "in 0.02 s", "in 0.04 s"),
+        *("in 0.08 s", "in 0.16 s", "in 0.32 s"),
+    ]
+
+
+def test_child_that_nobody_needs_is_never_given_up(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that dies again and again ends nothing else, and is tried as often as need be."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.001)
+    view = replace(yard.child("view", "raise SystemExit(70)"), needed=False)
+    with yard.running(yard.child("driver"), view) as supervisor:
+        look_until(supervisor, lambda: len(yard.told) > module.FAILURES_MAX + 2)
+        assert supervisor.pids("driver")
+
+
+def test_pause_between_tries_is_bounded(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a child fails, the next try is near."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "PAUSE_MAX_S", 0.02)
+    with (
+        yard.running(yard.child("view", "raise SystemExit(1)")) as supervisor,
+        pytest.raises(OperationalError),
+    ):
+        look_until(supervisor, lambda: False)
+    assert [line.rsplit("again ", 1)[1] for _, line in yard.told[1:]] == [
+        "in 0.01 s",
+        *["in 0.02 s"] * 5,
+    ]
+
+
+def test_child_that_gets_on_is_never_given_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends count only in a row: progress between them begins the count anew."""
+    monkeypatch.setattr(module, "PAUSE_S", 5.0)
+    command = yard.child("driver", "raise SystemExit(1)").command
+    child = Child("driver", command, yard.is_ready, progress=lambda: len(yard.told))
+    with yard.running(child) as supervisor:
+        look_until(supervisor, lambda: len(yard.told) > module.FAILURES_MAX)
+    assert all(line.endswith("at once") for _, line in yard.told[1:])
+
+
+def test_children_stop_in_the_reverse_order(yard: Yard) -> None:
+    """Who starts last ends first, and each role has ended before the next one is asked to."""
+    children = [yard.child(role) for role in ("driver", "view", "gateway", "gateway")]
+    with yard.running(*children) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        supervisor.stop()
+        assert yard.ends() == ["gateway", "gateway", "view", "driver"]
+        look_until(supervisor, lambda: supervisor.ready)  # and they can be started anew
+
+
+def test_child_that_does_not_stop_is_killed(yard: Yard) -> None:
+    """A child has its time to end; the supervisor does not wait for ever."""
+    with yard.running(yard.child("driver", STUBBORN, stop_s=0.1)) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        (pid,) = supervisor.pids("driver")
+        supervisor.stop()
+        assert not psutil.pid_exists(pid)
+    assert yard.told == [("driver", "has not ended within 0.1 s; it is killed")]
+
+
+def test_what_a_child_writes_is_passed_on(yard: Yard) -> None:
+    """Both outputs arrive as lines with the role, whatever bytes are in them."""
+    program = """
+        import sys
+        sys.stdout.buffer.write(b"one\\n\\xff\\n"); sys.stdout.flush()
+        print("three", file=sys.stderr)
+        sys.stdin.read()
+    """
+    with yard.running(yard.child("driver", program)) as supervisor:
+        look_until(supervisor, lambda: len(yard.said) == 3)
+    assert yard.said == [
+        ("driver", "one"),
+        ("driver", "\N{REPLACEMENT CHARACTER}"),
+        ("driver", "three"),
+    ]
+
+
+def test_children_end_when_their_supervisor_is_killed(yard: Yard) -> None:
+    """`kill -9` of the supervisor leaves nobody behind."""
+    arguments = [textwrap.dedent(SUPERVISES), str(yard.folder), textwrap.dedent(SERVES)]
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    children = [psutil.Process(int(pid)) for pid in supervisor.stdout.readline().split()]
+    assert len(children) == 2
+    supervisor.kill()
+    supervisor.communicate()
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
+    assert alive == []
+    assert sorted(yard.ends()) == ["driver", "gateway"]

@@ -1,0 +1,317 @@
+"""Who calls whom: what is counted is what happened, is in the plan, and changes nothing."""
+
+import cProfile
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock import App, Entity, key, readonly, transactional
+from penstock.base.ids import EntityKey, RequestId
+from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.graph import Plan
+from penstock.engine.calls import (
+    HEAVY,
+    SAMPLED_EVERY,
+    SAMPLED_RUN,
+    CallSampler,
+    estimate,
+    members_of,
+)
+from penstock.engine.execute import Executor, Limits, Outcome
+from penstock.process.loading import load_app
+from tests.golden.workshop import app as workshop
+from tests.unit.dataflow.test_plan_covers_runs import CALLS
+
+Call = tuple[str, object, str, tuple[Any, ...], dict[str, Any]]
+
+
+class Named:
+    """A plain class that two entities inherit from."""
+
+    def name(self) -> str:
+        return type(self).__name__
+
+
+class Leaf(Named, Entity):
+    leaf_id: str = key()
+    seen: int = 0
+
+    def touch(self) -> int:
+        self.seen += 1
+        return self.seen
+
+    @readonly
+    def peek(self) -> int:
+        return self.seen
+
+    def itself(self) -> "Leaf":
+        return self
+
+    def frames(self) -> bool:
+        return sys._getframe().f_back is not None
+
+
+class Tree(Named, Entity):
+    tree_id: str = key()
+    leaves: list[Leaf] = []
+
+    def worth(self) -> int:
+        return sum(one.touch() for one in (leaf.itself() for leaf in self.leaves))
+
+    def shake(self) -> int:
+        return sum(leaf.touch() for leaf in self.leaves)
+
+    def deep(self, depth: int) -> int:
+        return down(self.leaves[0], depth)
+
+    def look(self) -> int:
+        def every() -> list[int]:
+            return [leaf.peek() for leaf in self.leaves]
+
+        return sum(every())
+
+    def fall(self, depth: int) -> int:
+        try:
+            return 1 + self.fall(depth + 1)
+        except RecursionError:
+            return depth
+
+    def pick(self) -> str:
+        values = locals()
+        values.pop("self")
+        return self.name() + ",".join(values) + str(len(self.leaves))
+
+
+def down(leaf: Leaf, depth: int) -> int:
+    return leaf.touch() if depth == 0 else down(leaf, depth - 1)
+
+
+@transactional
+def plant(name: str) -> bool:
+    leaves = [Leaf.create(f"{name}{n}") for n in range(3)]
+    Tree.upsert(name, leaves=leaves)
+    shake_all([name])
+    return Leaf.exists(name)
+
+
+@transactional
+def shake_all(names: list[str]) -> int:
+    total = 0
+    for name in names:
+        total += Tree(name).shake()
+    return total
+
+
+FOREST = App("forest", Leaf, Tree, plant, shake_all)
+SHOP = load_app("examples/shop")
+SHOPPING: list[Call] = [
+    ("", None, "init_items", (5, 100, 1), {}),
+    ("", None, "init_users", (5, 100), {}),
+    ("", None, "init_orders", (5, 5, 5, 1), {}),
+    *[("Order", str(number), "checkout", (), {}) for number in range(5)],
+    ("User", "1", "pay", (1_000,), {}),
+]
+PLANTED: Call = ("", None, "plant", ("t",), {})
+
+CALL_KINDS: list[Call] = [
+    ("Tree", "t", "pick", (), {}),
+    ("Tree", "t", "look", (), {}),
+    ("Leaf", "t0", "frames", (), {}),
+    ("Tree", "t", "shake", (), {}),
+]
+
+
+def run(app: App, calls: Sequence[Call], *, counted: bool) -> tuple[list[Outcome], dict[str, int]]:
+    """Run calls one by one; return their outcomes and what was counted."""
+    state: dict[EntityKey, bytes | None] = {}
+    executor = Executor(app, state.get, Limits())
+    sampler = CallSampler(members_of(app))
+    if counted:
+        executor.sampler = sampler
+    outcomes, roots = [], dict[str, int]()
+    for number, call in enumerate(calls):
+        body, _ = app.request(*call)
+        outcomes.append(executor.run(RequestId(f"r{number}"), body, 0))
+        state.update(outcomes[-1].writes)
+        if executor.root is not None:
+            roots[executor.root] = roots.get(executor.root, 0) + 1
+    return outcomes, estimate([roots], [sampler.samples()])
+
+
+def counts(*calls: Call) -> dict[str, int]:
+    """Return what was counted of calls after `plant`."""
+    _, before = run(FOREST, [PLANTED], counted=True)
+    outcomes, after = run(FOREST, [PLANTED, *calls], counted=True)
+    assert [one.error for one in outcomes] == [None] * len(outcomes)
+    assert all(after[edge] >= count for edge, count in before.items())
+    return {edge: more for edge, n in after.items() if (more := n - before.get(edge, 0))}
+
+
+def edges_in(plan: Plan) -> set[str]:
+    return {f"{edge.source.text}>{edge.target.text}" for edge in plan.edges}
+
+
+def test_small_runs_are_counted_exactly() -> None:
+    """Creations, functions and calls are counted as often as they happened, roots with no caller."""
+    _, found = run(FOREST, [PLANTED], counted=True)
+    assert found == {
+        ">plant": 1,
+        "plant>Leaf.create": 3,
+        "plant>Tree.upsert": 1,
+        "plant>shake_all": 1,
+        "plant>Leaf.exists": 1,
+        "shake_all>Tree.shake": 1,
+        "Tree.shake>Leaf.touch": 3,
+    }
+
+
+def test_calls_through_helpers_count_for_the_method() -> None:
+    """Recursive, nested and guarded functions in between leave the edge between the methods."""
+    deep: Call = ("Tree", "t", "deep", (7,), {})
+    assert counts(deep, deep) == {">Tree.deep": 2, "Tree.deep>Leaf.touch": 2}
+    assert counts(("Tree", "t", "look", (), {})) == {">Tree.look": 1, "Tree.look>Leaf.peek": 3}
+    assert counts(("Leaf", "t0", "peek", (), {})) == {">Leaf.peek": 1}
+
+
+def test_two_generators_of_one_line_are_two_functions() -> None:
+    """Nested generator expressions of one line are told apart, and their calls are counted."""
+    assert counts(("Tree", "t", "worth", (), {})) == {
+        ">Tree.worth": 1,
+        "Tree.worth>Leaf.itself": 3,
+        "Tree.worth>Leaf.touch": 3,
+    }
+
+
+def test_a_sampler_that_fails_is_dropped() -> None:
+    """Whatever goes wrong in the statistics, the request has its outcome."""
+
+    class Broken(CallSampler):
+        def begin(self, *_: object) -> str:
+            raise RuntimeError("no statistics today")
+
+    executor = Executor(FOREST, lambda _: None, Limits())
+    executor.sampler = Broken(members_of(FOREST))
+    body, _ = FOREST.request(*PLANTED)
+    assert executor.run(RequestId("r"), body, 0).error is None
+
+
+def test_shared_methods_are_counted_for_nobody() -> None:
+    """A method that two classes inherit is a root by its name, and no edge to either."""
+    assert counts(("Tree", "t", "pick", (), {})) == {">Tree.pick": 1}
+    assert counts(("Tree", "t", "name", (), {})) == {">Tree.name": 1}
+
+
+def test_aborted_calls_are_counted() -> None:
+    """A request that is undone has made its calls; one that names nothing has made none."""
+    calls: list[Call] = [("Leaf", "nobody", "touch", (), {}), ("Leaf", "nobody", "create", (), {})]
+    outcomes, found = run(FOREST, calls, counted=True)
+    assert [one.error for one in outcomes] == ["no-such-entity", None]
+    assert found == {">Leaf.touch": 1, ">Leaf.create": 1}
+    executor = Executor(FOREST, lambda _: None, Limits())
+    executor.sampler = CallSampler(members_of(FOREST))
+    assert executor.run(RequestId("r"), b"nonsense", 0).error == "request"
+    assert executor.root is None
+
+
+def test_large_runs_are_scaled() -> None:
+    """Of many transactions few are looked at, and the counts are still those of all."""
+    many = SAMPLED_EVERY + 2 * SAMPLED_RUN
+    found = counts(*[("Tree", "t", "shake", (), {})] * many)
+    assert found == {">Tree.shake": many, "Tree.shake>Leaf.touch": 3 * many}
+
+
+def test_counting_changes_no_outcome() -> None:
+    """Replies and writes are the same with and without, at the limit of depth, and for `locals`."""
+    calls = [
+        PLANTED,
+        *CALL_KINDS,
+        ("Tree", "t", "fall", (0,), {}),
+        ("Tree", "t", "deep", (10_000,), {}),
+    ]
+    without, nothing = run(FOREST, calls, counted=False)
+    counted, _ = run(FOREST, calls, counted=True)
+    assert counted == without
+    assert nothing == {}
+
+
+def test_profiled_application_is_left_alone() -> None:
+    """Under somebody else's profiler roots are counted, and the profiler goes on."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        _, found = run(FOREST, [PLANTED, PLANTED], counted=True)
+        current: object = sys.getprofile()
+        undisturbed = current == profile
+    finally:
+        profile.disable()
+    assert undisturbed
+    assert found == {">plant": 2}
+
+
+def test_nothing_looks_after_a_run() -> None:
+    """However a handler ends, the interpreter runs unobserved afterwards."""
+    run(FOREST, [PLANTED, ("Tree", "t", "deep", (10_000,), {})], counted=True)
+    assert sys.getprofile() is None
+
+
+def test_runs_in_several_tasks_are_put_together() -> None:
+    """Samples of all tasks and rounds tell how often a root calls; how often it ran is what stands."""
+    _, found = run(FOREST, [PLANTED], counted=True)
+    sampler = CallSampler(members_of(FOREST))
+    executor = Executor(FOREST, lambda _: None, Limits())
+    executor.sampler = sampler
+    for _ in range(2):
+        executor.run(RequestId("r"), FOREST.request(*PLANTED)[0], 0)
+    seen = sampler.samples()
+    doubled = estimate([{"plant": 1}, {"plant": 1}], [seen, seen, {}])
+    assert doubled == {edge: 2 * count for edge, count in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("app", "calls"),
+    [(FOREST, [PLANTED, *CALL_KINDS]), (workshop, CALLS), (SHOP, SHOPPING)],
+    ids=["forest", "workshop", "shop"],
+)
+def test_counted_edges_are_in_the_plan(app: App, calls: Sequence[Call]) -> None:
+    """Every counted edge is one of the plan's, by the same names; roots are what was called."""
+    _, found = run(app, calls, counted=True)
+    inner = {edge for edge in found if not edge.startswith(">")}
+    assert inner <= edges_in(compile_app(app))
+    assert found.keys() - inner <= {f">{call[0]}.{call[2]}".replace(">.", ">") for call in calls}
+
+
+def test_shop_is_counted() -> None:
+    """A checkout of an order of two items is five calls, and all of them are seen."""
+    _, found = run(SHOP, SHOPPING, counted=True)
+    assert found == {
+        ">init_items": 1,
+        ">init_users": 1,
+        ">init_orders": 1,
+        ">Order.checkout": 5,
+        ">User.pay": 1,
+        "init_items>Item.upsert": 5,
+        "init_users>User.upsert": 5,
+        "init_orders>Order.upsert": 5,
+        "Order.checkout>Item.subtract": 10,
+        "Item.subtract>Item.add": 10,
+        "Order.checkout>User.pay": 5,
+        "User.pay>User.add_funds": 5,
+    }
+
+
+def test_heavy_roots_are_looked_at_once() -> None:
+    """A root that touches very many entities is not slowed down again, in no task of the process."""
+    heavy: set[str] = set()
+    body = SHOP.request("", None, "init_items", (HEAVY + 1, 5, 1))[0]
+    looked = []
+    for _ in range(2):
+        sampler = CallSampler(members_of(SHOP), heavy)
+        executor = Executor(SHOP, lambda _: None, Limits())
+        executor.sampler = sampler
+        for _ in range(3):
+            executor.run(RequestId("r"), body, 0)
+            assert executor.root == "init_items"
+        looked.append({root: one.transactions for root, one in sampler.samples().items()})
+    assert looked == [{"init_items": 1}, {}]

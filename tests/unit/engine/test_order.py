@@ -1,0 +1,114 @@
+"""Who runs what: everything once, in log order, related transactions together."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.base.ids import BUCKETS
+from penstock.engine.order import Hosts, balance, known_touches, place, spread
+from penstock.engine.touches import Positions, Touches
+
+tasks_of = st.integers(1, 4)
+component_lists = st.lists(st.integers(0, 5), min_size=1, max_size=20)
+
+
+def blob(*entities: int) -> bytes:
+    return b"".join(entity.to_bytes(8, "little") for entity in entities)
+
+
+def check(given_tasks: list[Positions], positions: list[int], labels: list[int]) -> None:
+    """Every position once, ascending in its task, and no component in two tasks."""
+    assert sorted(np.concatenate(given_tasks).tolist()) == positions
+    seen: set[int] = set()
+    for task in given_tasks:
+        assert (np.diff(task.astype(np.int64)) > 0).all(), "log order"
+        mine = {labels[position] for position in task.tolist()}
+        assert not mine & seen, "a component is in two tasks"
+        seen |= mine
+
+
+@given(component_lists, tasks_of, st.data())
+def test_balance_keeps_components_whole(labels: list[int], tasks: int, data: st.DataObject) -> None:
+    """Whatever is to be run again is assigned once, in log order, whole components only."""
+    wanted = data.draw(st.sets(st.sampled_from(labels), min_size=1))
+    positions = [position for position, label in enumerate(labels) if label in wanted]
+    given_tasks = balance(np.array(positions, np.uint32), np.array(labels, np.int32), tasks)
+    assert len(given_tasks) == tasks
+    check(given_tasks, positions, labels)
+
+
+@given(component_lists, tasks_of, st.integers(1, 3), st.integers(0, 9))
+def test_place_keeps_components_whole(labels: list[int], tasks: int, hosts: int, seed: int) -> None:
+    """Placing by where entities live assigns every transaction once, whole components only."""
+    chance = np.random.default_rng(seed)
+    positions = list(range(len(labels)))
+    touched = Touches(
+        np.array(positions, np.uint32),
+        chance.integers(0, 2**63, len(labels), np.uint64),
+        np.ones(len(labels), np.bool_),
+    )
+    where = Hosts(
+        tuple(task % hosts for task in range(tasks)), chance.integers(0, min(hosts, tasks), BUCKETS)
+    )
+    given_tasks = place(
+        np.array(positions, np.uint32), np.array(labels, np.int32), touched, where, tasks
+    )
+    check(given_tasks, positions, labels)
+
+
+def test_place_prefers_the_host_of_most_entities() -> None:
+    """Of two components each goes to the host where its entities live."""
+    of_bucket = np.arange(BUCKETS) % 2
+    touched = Touches(
+        np.array([0, 0, 1, 1], np.uint32),
+        np.array([1, 3, 2, 4], np.uint64),
+        np.ones(4, np.bool_),
+    )
+    first, second = place(
+        np.array([0, 1], np.uint32),
+        np.array([0, 1], np.int32),
+        touched,
+        Hosts((0, 1), of_bucket),
+        2,
+    )
+    assert (first.tolist(), second.tolist()) == ([1], [0])
+
+
+def test_foreign_entities_are_those_of_other_hosts() -> None:
+    """A task needs what its host does not hold, each entity once."""
+    hosts = Hosts((0, 1), np.arange(BUCKETS) % 2)
+    entities = np.array([4, 3, 3, 6, 5], np.uint64)
+    assert hosts.foreign(entities, 0).tolist() == [3, 5]
+    assert hosts.foreign(entities, 1).tolist() == [4, 6]
+
+
+def test_known_touches_are_read_back() -> None:
+    """The fingerprints in log entries come back with the position of their entry."""
+    touched = known_touches([blob(5, 2**64 - 1), b"", blob(5)])
+    assert touched.position.tolist() == [0, 0, 2]
+    assert touched.entity.tolist() == [5, 2**64 - 1, 5]
+    assert touched.wrote.all()
+
+
+def test_spread_keeps_related_requests_together() -> None:
+    """Requests that share a root or an argument run in one task, in log order."""
+    first, second = spread([blob(1), blob(2), blob(1, 3), blob(2), blob(3)], 2)
+    assert sorted([first.tolist(), second.tolist()]) == [[0, 2, 4], [1, 3]]
+
+
+@given(st.integers(1, 40), tasks_of)
+def test_spread_is_even_where_nothing_is_related(count: int, tasks: int) -> None:
+    """Unrelated requests are spread so that no task has two more than another."""
+    sizes = [task.size for task in spread([blob(one) for one in range(count)], tasks)]
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(0, 20), st.integers(0, 40), st.integers(2, 4))
+def test_spread_evens_out_a_large_component(related: int, count: int, tasks: int) -> None:
+    """Beside a component that must stay whole, the rest fills the other tasks evenly."""
+    blobs = [blob(1)] * related + [blob(10 + one) for one in range(count)]
+    sizes = sorted(task.size for task in spread(blobs, tasks))
+    fair = -(-(related + count) // tasks)
+    assert sizes[-1] == max(related, fair)
+    assert sizes[-2] - sizes[0] <= 1

@@ -1,0 +1,128 @@
+"""The reference page: complete, self-contained, and safe whatever an application says of itself."""
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from penstock import App, entity, key
+from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.examples import curl_of, example_of
+from penstock.process.loading import load_app
+
+EVIL = "<script>alert(1)</script>\"'`<b>`&amp;"
+VOID = {"meta", "link", "wbr", "br"}
+
+
+@entity
+class Note:
+    note_id: str = key()
+    text: str = EVIL
+
+    def say(self, word: str = EVIL) -> str:
+        return word
+
+
+Note.__doc__ = EVIL
+Note.say.__doc__ = EVIL
+
+
+class Page(HTMLParser):
+    """Collects what a browser would find, and complains of tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.text += data
+
+    def values_of(self, name: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
+
+
+@pytest.fixture(scope="module", params=["examples/shop", "examples/talk", "examples/bank"])
+def shown(request: pytest.FixtureRequest) -> App:
+    app: App = load_app(request.param)
+    return app
+
+
+def test_page_names_every_path(shown: App) -> None:
+    """Whatever is served can be found on the page."""
+    page = Page(docs_page(shown))
+    assert [one for one in openapi_document(shown)["paths"] if one not in page.text] == []
+
+
+def test_links_lead_somewhere(shown: App) -> None:
+    """Every link inside the page has its target, and no two places share a name."""
+    page = Page(docs_page(shown))
+    names = page.values_of("id")
+    assert len(names) == len(set(names))
+    inside = {unquote(one[1:]) for one in page.values_of("href") if one[:1] == "#"}
+    assert inside <= set(names)
+
+
+def test_page_needs_nothing_else(shown: App) -> None:
+    """The page loads nothing: no script, no image, no style but its own, which its policy names."""
+    text = docs_page(shown)
+    page = Page(text)
+    assert {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "form"} == set()
+    assert page.values_of("src") == []
+    assert [
+        name for _, one in page.tags for name in one if name[:2] == "on" or name == "style"
+    ] == []
+    style = re.search(r"<style>(.*)</style>", text, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in PAGE_HEADERS["Content-Security-Policy"]
+
+
+def test_words_of_the_application_stay_words() -> None:
+    """Docstrings and defaults that look like HTML are shown as they are, and do nothing."""
+    page = Page(docs_page(App("notes", Note)))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert "<script>alert(1)</script>" in page.text
+
+
+def test_examples_are_commands(shown: App) -> None:
+    """Every example is one curl command whose body is JSON."""
+    document = openapi_document(shown)
+    for path, item in document["paths"].items():
+        for verb in item:
+            words = shlex.split(curl_of(document, path, verb))
+            assert words[0] == "curl"
+            assert "{" not in next(one for one in words if one.startswith("http"))
+            if "--json" in words:
+                json.loads(words[words.index("--json") + 1])
+
+
+def test_sample_ends_where_a_record_holds_itself() -> None:
+    """A sample of a schema that refers to itself has an end."""
+    document: dict[str, Any] = {"components": {"schemas": {}}}
+    tree = {"type": "object", "properties": {"child": {"$ref": "#/components/schemas/Tree"}}}
+    document["components"]["schemas"]["Tree"] = tree
+    assert (
+        json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
+    )

@@ -1,0 +1,228 @@
+"""Traces and histories over HTTP: what the commands say, as long as one may ask."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from penstock import AsyncClient, Client
+from penstock.engine.execute import Limits
+from penstock.errors import NoSuchEntity, RequestError
+from penstock.gateway.handlers import history
+from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
+
+LEDGER = str(Path(__file__).parent / "ledger.py")
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Give a client of a running ledger with two accounts, of which one has paid the other."""
+    data = tmp_path_factory.mktemp("ledger")
+    with RunningGateway(LEDGER, data) as gateway, httpx.Client(base_url=gateway.url) as client:
+        client.timeout = httpx.Timeout(DEADLINE_S)
+        for name, balance in (("a", 10), ("b", 0)):
+            client.post(f"/call/Account/{name}/create", json={"balance": balance})
+        paid = client.post(
+            "/call/Account/a/pay", json=[4, "b"], headers={"Idempotency-Key": "paid"}
+        )
+        assert paid.json() == 6
+        yield client
+
+
+def asked(client: httpx.Client, path: str, status: int = 200) -> Any:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_trace_is_that_of_the_command(ledger: httpx.Client) -> None:
+    """The tree of calls, the entities and the reply are there."""
+    found = asked(ledger, "/requests/paid/trace")
+    assert found["reply"] == {"value": 6}
+    assert [one["call"] for one in found["root"]["calls"]] == [
+        "Account/b.add(4)",
+        "Account/a.add(-4)",
+    ]
+    assert {one["key"]: one["after"] for one in found["entities"]} == {
+        "a": {"balance": 6},
+        "b": {"balance": 4},
+    }
+
+
+def test_history_is_that_of_the_command(ledger: httpx.Client) -> None:
+    """Changes come with their requests, and as few as asked for."""
+    found = asked(ledger, "/entities/Account/b/history")
+    assert [one["kind"] for one in found["changes"]] == ["create", "update"]
+    assert found["changes"][1]["request_id"] == "paid"
+    newest = asked(ledger, "/entities/Account/b/history?last=1")
+    assert [one["kind"] for one in newest["changes"]] == ["update"]
+    assert newest["more"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/requests/nobody/trace", 404, "not-found"),
+        ("/requests/--help/trace", 404, "not-found"),
+        ("/entities/Account/nobody/history", 404, "no-such-entity"),
+        ("/entities/Account/--json/history", 404, "no-such-entity"),
+        ("/entities/Nothing/a/history", 400, "request"),
+        ("/entities/Account/a/history?from=-1", 400, "request"),
+        ("/entities/Account/a/history?from=99", 400, "request"),
+        ("/entities/Account/a/history?last=0", 400, "request"),
+        ("/entities/Account/a/history?to=9999999999999999999", 400, "request"),
+        ("/entities/Account/a/history?colour=1", 400, "request"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(
+    ledger: httpx.Client, path: str, status: int, code: str
+) -> None:
+    """Unknown requests, entities, classes and epochs are the caller's errors; nothing is an option."""
+    assert asked(ledger, path, status)["error"]["code"] == code
+
+
+ENDLESS = "import time; time.sleep(600)"
+
+
+def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Run other code where the commands are run."""
+    monkeypatch.setattr(history, "PROGRAM", (sys.executable, "-c", code))
+
+
+def running() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [one for one in children if one.is_running() and ENDLESS in one.cmdline()]
+
+
+@contextmanager
+def asking(client: httpx.Client) -> Iterator[socket.socket]:
+    """Ask for a trace, and do not wait for it."""
+    place = client.base_url
+    with socket.create_connection((place.host, place.port or 0)) as connection:
+        head = f"GET /requests/paid/trace HTTP/1.1\r\nHost: {place.host}:{place.port}\r\n\r\n"
+        connection.sendall(head.encode())
+        yield connection
+
+
+def test_few_run_at_once(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many that ask at one moment a few have their turn; the others are to ask again."""
+    program(monkeypatch, ENDLESS)
+    monkeypatch.setattr(history, "TIME_S", 1.0)
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda _: ledger.get("/requests/paid/trace"), range(6)))
+    statuses = sorted(one.status_code for one in answers)
+    assert statuses == [429] * (6 - history.RUNNING_MAX) + [504] * history.RUNNING_MAX
+    assert all("Retry-After" in one.headers for one in answers if one.status_code == 429)
+
+
+def test_time_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes too long is ended, and said to have been."""
+    program(monkeypatch, ENDLESS)
+    monkeypatch.setattr(history, "TIME_S", 0.05)
+    assert asked(ledger, "/requests/paid/trace", 504)["error"]["code"] == "timed-out"
+    assert running() == []
+
+
+def test_nothing_runs_for_a_client_that_has_gone(
+    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that ends takes its process with it, which is of low priority."""
+    program(monkeypatch, ENDLESS)
+    with asking(ledger):
+        wait_for(running, "the process starts")
+        wait_for(lambda: running()[0].nice() > 0, "it gives way to others")
+    wait_for(lambda: not running(), "it ends with the connection")
+
+
+def test_nothing_runs_after_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that stops ends what it has started."""
+    program(monkeypatch, ENDLESS)
+    with ExitStack() as connections:
+        with (
+            RunningGateway(LEDGER, tmp_path) as gateway,
+            httpx.Client(base_url=gateway.url) as client,
+        ):
+            connections.enter_context(asking(client))
+            wait_for(running, "the process starts")
+        wait_for(lambda: not running(), "it ends with the gateway")
+
+
+def test_answer_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway does not hold what is larger than it may be."""
+    program(monkeypatch, "print('x' * 100_000)")
+    monkeypatch.setattr(history, "BYTES_MAX", 10_000)
+    assert asked(ledger, "/requests/paid/trace", 413)["error"]["code"] == "record-too-large"
+
+
+def test_what_handlers_print_is_not_the_answer(
+    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is what the command says at its end."""
+    program(monkeypatch, "print('hello'); print('{}')")
+    assert asked(ledger, "/requests/paid/trace") == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("sys.exit('error [diverged] /secret/path')", 500, "diverged"),
+        ("sys.exit('error [state-unavailable] disk')", 503, "state-unavailable"),
+        ("sys.exit('error [internal] KeyError: /secret/path')", 500, "penstock"),
+        ("os.kill(os.getpid(), 9)", 500, "penstock"),
+    ],
+)
+def test_failures_have_their_status(
+    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: str
+) -> None:
+    """What fails in the process is answered by the table of statuses, without what is of here."""
+    program(monkeypatch, f"import os, sys; {code}")
+    told = asked(ledger, "/requests/paid/trace", status)["error"]
+    assert told["code"] == kind
+    assert "secret" not in told["message"]
+
+
+def test_limits_are_those_of_the_gateway(
+    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers run again within the limits that the gateway was configured with."""
+    program(monkeypatch, "import os; print(os.environ['PENSTOCK_LIMITS_TIME_MS'])")
+    assert asked(ledger, "/requests/paid/trace") == Limits().time_ms
+
+
+def test_paths_are_described(ledger: httpx.Client) -> None:
+    """The description of the gateway has both."""
+    paths = asked(ledger, "/openapi.json")["paths"]
+    assert "/requests/{id}/trace" in paths
+    assert "/entities/Account/{key}/history" in paths
+
+
+def test_clients_ask_for_both(ledger: httpx.Client) -> None:
+    """Both clients return what the gateway tells, and raise what it refuses."""
+    url = str(ledger.base_url)
+    with Client(url) as client:
+        assert client.trace("paid")["reply"] == {"value": 6}
+        (newest,) = client.history("Account", "b", last=1)["changes"]
+        epoch = newest["epoch"]
+        only = client.history("Account", "b", from_epoch=epoch, to_epoch=epoch)
+        assert {one["epoch"] for one in only["changes"]} == {epoch}
+        with pytest.raises(RequestError, match="epochs"):
+            client.history("Account", "b", from_epoch=epoch + 1_000)
+        with pytest.raises(NoSuchEntity):
+            client.history("Account", "nobody")
+
+    async def ask() -> object:
+        async with AsyncClient(url) as client:
+            await client.history("Account", "a")
+            return (await client.trace("paid"))["position"]
+
+    assert asyncio.run(ask()) == 0

@@ -1,0 +1,165 @@
+"""Metrics of several processes on one page, and the table of them in the operations manual."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.process import measures
+from tests.checkout import TOP
+
+PAGE = (TOP / "docs" / "OPERATIONS.md").read_text()
+ROW = re.compile(r"^\| `(penstock_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+
+GATEWAY = """
+import sys
+from pathlib import Path
+from penstock.gateway.telemetry.metrics import Metrics
+metrics = Metrics(Path(sys.argv[1]))
+metrics.observe("call", 200, 0.03)
+metrics.observe("call", 404, 0.001)
+metrics.appended(0.002, 5)
+metrics.waiting(3)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+DRIVER = """
+import prometheus_client  # as an application may that counts something itself
+import sys
+from pathlib import Path
+from penstock.base.ids import Epoch
+from penstock.process.measures import DriverMeasures
+from penstock.process.report import EpochReport
+phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
+DriverMeasures(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
+"""
+SHOW = """
+import os, sys
+from pathlib import Path
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.journal.memory import MemoryJournal
+from penstock.log.memory import MemoryLog
+from penstock.process import presence
+from tests.checkout import TOP
+data = Path(sys.argv[1])
+metrics = Metrics(data)
+with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):
+    print(metrics.exposition(MemoryJournal(), MemoryLog())[0].decode())
+"""
+
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def ran(program: str, data: Path) -> str:
+    command = [sys.executable, "-c", program, str(data)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=own_environment()
+    )
+    return done.stdout
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment without what a gateway in this process has put there."""
+    return {name: text for name, text in os.environ.items() if name != measures.VARIABLE}
+
+
+def begun(program: str, data: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=own_environment(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page while one gateway runs, after another was killed, and after a driver's epoch."""
+    data = tmp_path_factory.mktemp("metrics")
+    lives, dies = begun(GATEWAY, data), begun(GATEWAY, data)
+    dies.kill()
+    dies.communicate()
+    ran(DRIVER, data)
+    text = ran(SHOW, data)
+    lives.communicate()
+    return text
+
+
+@pytest.fixture(scope="module")
+def values(shown: str) -> Values:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(shown)
+        for sample in family.samples
+    }
+
+
+def test_processes_are_added_up(values: Values) -> None:
+    """What a killed gateway has counted still counts; what it said of its moment does not."""
+    assert values["penstock_requests_total", (("kind", "call"), ("status", "2xx"))] == 2
+    assert values["penstock_requests_total", (("kind", "call"), ("status", "4xx"))] == 2
+    assert values["penstock_request_seconds_count", (("kind", "call"),)] == 4
+    assert values["penstock_log_records_total", ()] == 10
+    assert values["penstock_requests_waiting", ()] == 3
+
+
+def test_epoch_is_counted_without_the_time_before_it(values: Values) -> None:
+    """Waiting for requests is no part of an epoch."""
+    assert values["penstock_epoch_seconds_sum", ()] == pytest.approx(0.030)
+    phases = {labels for name, labels in values if name == "penstock_epoch_phase_seconds_count"}
+    assert phases == {(("phase", one),) for one in ("read", "round1", "round4", "commit")}
+    assert values["penstock_aborts_total", ()] == 2
+    assert values["penstock_reran_total", ()] == 3
+
+
+def test_page_says_what_is_true_now(values: Values) -> None:
+    """Epoch, lag and processes are looked up when the page is asked for."""
+    assert values["penstock_epoch", ()] == -1
+    assert values["penstock_lag_records", ()] == 0
+    assert values["penstock_processes", (("role", "gateway"),)] == 1
+    assert values["penstock_process_resident_bytes", (("role", "gateway"),)] > 1e6
+
+
+def test_manual_names_every_metric(shown: str) -> None:
+    """The manual's table has every metric of the page with its type and its labels."""
+    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows()}
+    real = {}
+    for family in text_string_to_metric_families(shown):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels}
+        real[name] = (family.type, tuple(sorted(labels - {"le"})))
+        assert family.documentation.endswith("."), f"{name} has a help text"
+    only_with_view = {"penstock_view_epoch": ("gauge", ())}
+    assert told == real | only_with_view
+
+
+def rows() -> list[tuple[str, str, str]]:
+    return ROW.findall(PAGE)
+
+
+def test_clearing_begins_anew(tmp_path: Path) -> None:
+    """What was counted before a start is gone after `clear`, which needs nothing to be there."""
+    measures.clear(tmp_path)
+    ran(DRIVER, tmp_path)
+    assert "penstock_aborts_total 2.0" in ran(SHOW, tmp_path)
+    measures.clear(tmp_path)
+    assert "penstock_aborts_total" not in ran(SHOW, tmp_path)
+
+
+def test_forgetting_keeps_what_lives_and_what_was_counted(tmp_path: Path) -> None:
+    """Only gauges of processes that have ended are dropped."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    kept = [f"gauge_livesum_{os.getpid()}.db", f"counter_{gone.pid}.db"]
+    for name in [*kept, f"gauge_livesum_{gone.pid}.db"]:
+        (tmp_path / name).touch()
+    measures.forget_dead(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)

@@ -1,0 +1,314 @@
+"""The OpenAPI document: valid, stable, and true of what the gateway reads and writes."""
+
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from penstock import App, entity, key, readonly, route, transactional
+from penstock.base.lowering import lower_reply
+from penstock.errors import RequestError
+from penstock.gateway.errors import STATUS
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.error_responses import REFUSED, meanings
+from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
+from penstock.gateway.responses import json_of, route_response
+from penstock.process.loading import load_app
+from tests.checkout import TOP
+from tests.unit.model.typed_values import Colour, Place, Typed, types
+
+GATEWAY = TOP / "src/penstock/gateway"
+EXAMPLES = ["examples/shop", "examples/talk", "examples.talk.initialised:app", "examples/bank"]
+PRINT = (
+    "import sys, msgspec\n"
+    "from penstock.gateway.openapi.document import openapi_document\n"
+    "from penstock.process.loading import load_app\n"
+    "sys.stdout.buffer.write(msgspec.json.encode(openapi_document(load_app('examples/shop'))))"
+)
+
+
+@entity
+class Plum:
+    """A fruit.
+
+    It has a stone.
+    """
+
+    plum_id: int = key()
+    weight: float = 1.0
+
+    def ripen(self, days: int, *, warm: bool = False) -> float:
+        """Get riper.
+
+        Takes longer in the cold.
+        """
+        return self.weight + days + warm
+
+    @readonly
+    @route("GET /plums/{plum_id}/near")
+    def near(self, other: "Plum", places: dict[str, Place] | None = None) -> "Plum":
+        return other
+
+
+@transactional
+def anything(*rest: int, first: Any = None, **more: str) -> Any:
+    return rest, first, more
+
+
+@route("POST /plums/{x}/pick")
+def pick(x: Literal["one", "all"], at: date, how: Colour = Colour.RED) -> None:
+    """Pick `one` or all."""
+
+
+app = App("orchard", Plum, anything, pick)
+
+
+def made_app(annotations: list[Any]) -> App:
+    """Make an application whose one class has attributes and parameters of these types."""
+
+    def take(self: Any, one: Any) -> Any:
+        return one
+
+    names = {f"a{index}": one for index, one in enumerate(annotations)}
+    take.__annotations__ = {"one": annotations[0], "return": annotations[-1]}
+    cls = type("Made", (), {"__annotations__": {"made_id": str, **names}, "made_id": key()})
+    cls.take = take  # type: ignore[attr-defined]
+    return App("made", entity(cls))
+
+
+def fits(schemas: SchemaRegistry, schema: dict[str, Any], value: Any) -> bool:
+    whole = {**schema, "components": {"schemas": schemas.components}}
+    return bool(Draft202012Validator(whole).is_valid(value))
+
+
+def told(value: Any) -> Any:
+    """Take a result the way that it takes through journal and gateway."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(lower_reply(value)))
+
+
+@pytest.mark.parametrize("spec", EXAMPLES)
+def test_document_of_example_is_valid(spec: str) -> None:
+    """A public validator accepts the document of every example."""
+    OpenAPIV31SpecValidator(openapi_document(load_app(spec))).validate()
+
+
+@given(st.lists(types, min_size=1, max_size=4))
+@settings(max_examples=12)
+def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
+    """Whatever types an application uses, a public validator accepts its document."""
+    OpenAPIV31SpecValidator(
+        openapi_document(made_app([one.annotation for one in several]))
+    ).validate()
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
+    """What the gateway writes of a value is what the schema of its annotation says."""
+    typed = data.draw(types)
+    value = data.draw(typed.values)
+    schemas = SchemaRegistry(app, {})
+    written = json_of(told(value))
+    schema = schemas.told(typed.annotation)
+    assert fits(schemas, schema, msgspec.json.decode(written)), (schema, written)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> None:
+    """JSON that a call takes for an argument is JSON that the argument's schema allows."""
+    typed = data.draw(types)
+    text = json_of(told(data.draw(typed.values)))
+    made = made_app([typed.annotation])
+    signature = made.signature("Made", "take")
+    schemas = SchemaRegistry(made, {})
+    try:
+        signature.of_json(b"[" + text + b"]")
+    except RequestError:
+        return
+    assert fits(schemas, schemas.arguments(signature), [msgspec.json.decode(text)])
+
+
+@given(st.data())
+@settings(max_examples=80)
+def test_media_of_an_own_path_are_all_that_it_answers(data: st.DataObject) -> None:
+    """A value is answered as text, bytes or JSON as its annotation foretells."""
+    typed = data.draw(types)
+    answer = route_response(told(data.draw(typed.values)), 200, "", {})
+    kinds = {"text/plain": "text", "application/octet-stream": "bytes", "application/json": "json"}
+    assert kinds[str(answer.media_type).partition(";")[0]] in media_of(typed.annotation)
+
+
+def test_document_is_the_same_in_every_process() -> None:
+    """The order of no set or dictionary of strings shows in the document."""
+    environment = {name: one for name, one in os.environ.items() if name != "PYTHONHASHSEED"}
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT],
+            env={**environment, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1] == msgspec.json.encode(openapi_document(load_app("examples/shop")))
+
+
+def test_every_call_is_a_path_of_its_own() -> None:
+    """Each method of each class, and each function, is found at the path where it is served."""
+    paths = openapi_document(app)["paths"]
+    methods = ("create", "upsert", "delete", "exists", "ripen", "near")
+    calls = {f"/call/Plum/{{key}}/{one}" for one in methods} | {"/call/anything", "/call/pick"}
+    assert {path for path in paths if path.startswith("/call/")} == calls
+    assert {path for path in paths if path.startswith("/send/")} == {
+        path.replace("/call/", "/send/") for path in calls
+    }
+
+
+def test_docstrings_are_summary_and_description() -> None:
+    """What a handler says of itself stands in the document."""
+    document = openapi_document(app)
+    ripen = document["paths"]["/call/Plum/{key}/ripen"]["post"]
+    assert ripen["summary"] == "Get riper."
+    assert ripen["description"] == "Takes longer in the cold."
+    plum = next(one for one in document["tags"] if one["name"] == "Plum")
+    assert plum["description"] == "A fruit.\n\nIt has a stone."
+
+
+def test_arguments_go_by_position_or_by_name() -> None:
+    """A body is an array with the types in order, or an object that names them."""
+    body = openapi_document(app)["paths"]["/call/Plum/{key}/ripen"]["post"]["requestBody"]
+    position, name = body["content"]["application/json"]["schema"]["oneOf"]
+    assert [one["type"] for one in position["prefixItems"]] == ["integer"]
+    assert name["properties"]["warm"] == {"type": "boolean", "default": False}
+    assert (name["required"], body["required"]) == (["days"], True)
+
+
+def test_open_parameters_take_more() -> None:
+    """`*rest` and `**more` show in both forms of the body."""
+    schemas = SchemaRegistry(app, {})
+    schema = schemas.arguments(app.signature("", "anything"))
+    good: list[Any] = [[], [1, 2, 3], {}, {"first": [1], "x": "y"}]
+    assert [fits(schemas, schema, one) for one in good] == [True] * 4
+    assert not fits(schemas, schema, ["a"])
+    assert not fits(schemas, schema, {"x": 1})
+
+
+def test_own_paths_are_typed() -> None:
+    """An own path has parameters from path, query and body, each with its type."""
+    paths = openapi_document(app)["paths"]
+    pick_it = paths["/plums/{x}/pick"]["post"]
+    assert [(one["name"], one["in"]) for one in pick_it["parameters"]] == [
+        ("x", "path"),
+        ("at", "query"),
+        ("how", "query"),
+        ("Idempotency-Key", "header"),
+    ]
+    near = paths["/plums/{plum_id}/near"]["get"]["parameters"]
+    assert near[0]["schema"]["type"] == "string"
+    assert [one["required"] for one in near[:3]] == [True, True, False]
+    assert list(near[2]["content"]) == ["application/json"]
+
+
+def test_paths_that_differ_in_names_alone_are_one() -> None:
+    """Two verbs at one path are one path, whatever each calls its parameters."""
+
+    @route("POST /ways/{left}")
+    def one_way(left: int) -> int:
+        return left
+
+    @route("PUT /ways/{right}")
+    def other_way(right: str) -> str:
+        return right
+
+    document = openapi_document(App("ways", one_way, other_way))
+    item = document["paths"]["/ways/{left}"]
+    assert [item[verb]["parameters"][0]["name"] for verb in ("post", "put")] == ["left", "left"]
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_operations_have_names_of_their_own() -> None:
+    """Paths that look alike without their slashes and braces are told apart."""
+
+    @readonly
+    @route("GET /ways/{out}", "GET /ways/out", "GET /ways.out")
+    def way(out: int = 0) -> int:
+        return out
+
+    document = openapi_document(App("ways", way))
+    names = [one["operationId"] for item in document["paths"].values() for one in item.values()]
+    assert len(names) == len(set(names))
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_classes_of_one_name_are_two_components() -> None:
+    """Two dataclasses that share a name do not share a schema."""
+
+    def made(annotation: type) -> Any:
+        return dataclass(
+            type(
+                "Twin",
+                (),
+                {"__annotations__": {"value": annotation}, "__module__": annotation.__name__},
+            )
+        )
+
+    schemas = SchemaRegistry(app, {})
+    first, second = schemas.read(made(int)), schemas.read(made(str))
+    assert first["$ref"] != second["$ref"]
+    assert schemas.components["str.Twin"]["properties"]["value"] == {"type": "string"}
+
+
+def test_security_is_what_the_gateway_wants() -> None:
+    """Where nobody gets in without a key, the document does not offer to go without."""
+    assert {} in openapi_document(app)["security"]
+    assert {} not in openapi_document(app, secured=True)["security"]
+    assert openapi_document(app)["paths"]["/healthz"]["get"]["security"] == []
+
+
+def test_version_follows_the_description() -> None:
+    """The document's version changes with what it describes, and with nothing else."""
+    one, other = openapi_document(app), openapi_document(app, server_url="https://plums.example")
+    assert one["info"]["version"] == other["info"]["version"]
+    assert one["info"]["version"] != openapi_document(App("orchard", Plum))["info"]["version"]
+
+
+def test_every_status_of_an_error_is_described() -> None:
+    """The document knows every code of the table, with the status that the gateway gives it."""
+    described = meanings()
+    assert all(code in described[status] for code, status in STATUS.items())
+    responses = openapi_document(app)["components"]["responses"]
+    assert {f"Error{status}" for status in described} <= set(responses)
+
+
+def refusals() -> set[tuple[int, str]]:
+    """Return status and code of all that the gateway refuses by itself."""
+    found = set()
+    for path in GATEWAY.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="Refused" | "error_response"),
+                    args=[ast.Constant(value=int(status)), ast.Constant(value=str(code)), *_],
+                ):
+                    found.add((status, code))
+                case _:
+                    pass
+    return found
+
+
+def test_every_refusal_is_described() -> None:
+    """What the gateway refuses before an application is asked has the status that is documented."""
+    known = {(status, code) for code, (status, _) in REFUSED.items()}
+    known |= {(status, code) for code, status in STATUS.items()}
+    assert refusals() <= known

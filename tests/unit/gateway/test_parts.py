@@ -1,0 +1,120 @@
+"""The gateway's pieces that need no server: statuses, paths, bodies, ids."""
+
+import json
+import re
+
+import pytest
+from starlette.responses import Response
+
+from penstock.errors import BY_CODE, Corrupt, Overloaded
+from penstock.gateway.errors import STATUS, HttpError, response_of
+from penstock.gateway.http_request import HttpRequest, check_depth
+from penstock.gateway.request_ids import RequestIds
+from penstock.gateway.routing import Router
+
+
+def test_every_error_has_a_status() -> None:
+    """The table of statuses has each code of the error tree, and no other."""
+    assert STATUS.keys() == BY_CODE.keys()
+
+
+def test_damage_is_not_told_outside() -> None:
+    """An integrity error's message, which names files, stays in the log."""
+    response = response_of(Corrupt("part 00001.parquet of epoch 7 is missing"))
+    told = json.loads(bytes(response.body))["error"]
+    assert (response.status_code, told["code"]) == (500, "corrupt")
+    assert "parquet" not in told["message"]
+
+
+def test_overload_says_when_to_come_again() -> None:
+    """429 and 503 carry `Retry-After`."""
+    assert response_of(Overloaded("full")).headers["retry-after"] == "1"
+
+
+async def nothing(_: HttpRequest) -> Response:
+    return Response()
+
+
+async def something(_: HttpRequest) -> Response:
+    return Response()
+
+
+@pytest.fixture
+def routing() -> Router:
+    routing = Router()
+    routing.add("GET", "/items/{key}", nothing, "named")
+    routing.add("GET", "/items/newest", something, "literal")
+    routing.add("POST", "/items/{key}/{method}", nothing, "call")
+    return routing
+
+
+FOUND = [
+    ("GET", b"/items/a", "named", {"key": "a"}),
+    ("GET", b"/items/newest", "literal", {}),
+    ("GET", b"/items/a%2Fb", "named", {"key": "a/b"}),
+    ("GET", b"/items/%C3%A4", "named", {"key": "\N{LATIN SMALL LETTER A WITH DIAERESIS}"}),
+    ("HEAD", b"/items/a", "named", {"key": "a"}),
+    ("POST", b"/items/newest/add", "call", {"key": "newest", "method": "add"}),
+]
+
+
+@pytest.mark.parametrize(("verb", "path", "kind", "names"), FOUND)
+def test_path_is_found(
+    routing: Router, verb: str, path: bytes, kind: str, names: dict[str, str]
+) -> None:
+    """Literal segments win, names match one segment, and what is encoded in it is decoded last."""
+    found = routing.find(verb, path)
+    assert found is not None
+    assert (found[2], found[1]) == (kind, names)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/items", b"/items//add", b"/items/a/b/c", b"/nope/a"])
+def test_unknown_path_is_not_found(routing: Router, path: bytes) -> None:
+    """A path with a segment too few, too many or empty is nobody's."""
+    assert routing.find("GET", path) is None
+
+
+REFUSED = [
+    ("DELETE", b"/items/a", 405),
+    ("GET", b"/items/%FF", 400),
+    ("GET", b"/" + b"a" * 9000, 414),
+]
+
+
+@pytest.mark.parametrize(("verb", "path", "status"), REFUSED)
+def test_wrong_path_is_refused(routing: Router, verb: str, path: bytes, status: int) -> None:
+    """A wrong verb, bytes that are no text, and endless paths have statuses of their own."""
+    with pytest.raises(HttpError) as caught:
+        routing.find(verb, path)
+    assert caught.value.status == status
+
+
+def test_path_is_served_once(routing: Router) -> None:
+    """Two handlers for one verb and path are a mistake, said at the start."""
+    with pytest.raises(ValueError, match="served already"):
+        routing.add("GET", "/items/{id}", something, "again")
+
+
+DEEP = [b"[" * 65, b'{"a":' * 65, b'["]",' * 65, b'["\\"",' * 65]
+SHALLOW = [b"[" * 64, b'["' + b"[" * 500 + b'"]', b"[],[]" * 500, b'"' + b'\\"[' * 90_000]
+
+
+@pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
+def test_deep_json_is_refused(text: bytes) -> None:
+    """Nesting counts, whatever stands in strings beside it."""
+    with pytest.raises(HttpError, match="nested at most 64 deep"):
+        check_depth(text, 64)
+
+
+@pytest.mark.parametrize("text", SHALLOW, ids=range(len(SHALLOW)))
+def test_brackets_in_strings_do_not_count(text: bytes) -> None:
+    """What is not nested passes, and a string without end is looked at once, not once a quote."""
+    check_depth(text, 64)
+
+
+def test_ids_differ() -> None:
+    """Ids are 128 bits as hexadecimal digits, each another."""
+    ids = RequestIds()
+    drawn = [ids.draw() for _ in range(2_000)]
+    assert len(set(drawn)) == 2_000
+    assert all(re.fullmatch(r"[0-9a-f]{32}", one) for one in drawn)

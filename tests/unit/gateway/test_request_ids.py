@@ -1,0 +1,233 @@
+"""Request ids: their principals, their stored form, and texts that are refused."""
+
+import http.client
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.base.ids import RequestId
+from penstock.errors import Forbidden, RequestError
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
+from penstock.gateway.handlers import history
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.request_ids import check_stored, named_id, stored_id
+from penstock.log.sqlite import SqliteLog
+from penstock.process.loading import load_app
+from tests.gateway_thread import RunningGateway
+
+MOST = 1_024
+APP = """
+import penstock
+from penstock import App, entity, key, readonly, route, transactional
+
+@entity
+class Till:
+    name: str = key()
+    paid: int = 0
+
+    def pay(self, amount: int) -> int:
+        self.paid += amount
+        return self.paid
+
+    @readonly
+    @route("GET /tills/{name}/paid")
+    def shown(self) -> int:
+        return self.paid
+
+@route("POST /who/{number}")
+def who(number: int) -> str:
+    return penstock.request_id()
+
+app = App("tills", Till, who)
+"""
+ada = Principal("ada", frozenset({Scope("call")}), "ada")
+bob = Principal("bob", frozenset({Scope("call")}), "bob")
+operator = Principal("operator", frozenset({Scope("admin")}), "operator")
+chosen_ids = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7D), min_size=1, max_size=20)
+namespaces = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7D), max_size=20)
+
+
+@given(namespaces, chosen_ids, namespaces, chosen_ids)
+def test_stored_ids_are_read_in_one_way(one: str, chosen: str, other: str, also: str) -> None:
+    """Two principals, or two ids, never share a stored id, and the full form names it."""
+    stored = [
+        stored_id(Principal("", frozenset(), space), text)
+        for space, text in ((one, chosen), (other, also))
+    ]
+    assert (stored[0] == stored[1]) == ((one, chosen) == (other, also))
+    full = stored[0] if one else f"~{chosen}"
+    assert named_id(operator, full, MOST) == stored[0] == check_stored(stored[0])
+
+
+def test_own_ids_are_named_as_they_were_chosen() -> None:
+    """A principal names its own ids alone or in full; others' are for operators."""
+    assert (
+        stored_id(ANONYMOUS, "tea-for-ada")
+        == "tea-for-ada"
+        == named_id(ANONYMOUS, "tea-for-ada", MOST)
+    )
+    assert stored_id(ada, "order-1") == "ada~order-1"
+    assert named_id(ada, "order-1", MOST) == named_id(ada, "ada~order-1", MOST) == "ada~order-1"
+    assert named_id(operator, "ada~order-1", MOST) == "ada~order-1"
+    assert named_id(operator, "~tea-for-ada", MOST) == "tea-for-ada"
+    for text in ("ada~order-1", "~tea-for-ada"):
+        with pytest.raises(Forbidden, match="lacks the scope admin"):
+            named_id(bob, text, MOST)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "~", "a~", "a~b~c", "a b", "a\x00b", "é", "x" * 1_025, "\ud800"]
+)
+def test_what_is_no_id_is_refused(text: str) -> None:
+    """Empty, long, unprintable and ambiguous ids are errors of the caller, also of an operator."""
+    with pytest.raises(RequestError, match="request id"):
+        named_id(operator, text, MOST)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tills") / "tills.py"
+    path.write_text(APP)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def keyed(spec: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
+    """Clients with keys of their own, by the key's name; `where` tells the data directory."""
+    data = tmp_path_factory.mktemp("keyed")
+    with closing(SqliteLog(data / "log.sqlite")):
+        pass
+    scopes = {"ada": ["call", "sql"], "bob": ["call", "sql"], "operator": ["admin", "sql"]}
+    secrets = {
+        name: KeyStore(data).add(name, granted(words), None, datetime.now(UTC))[1]
+        for name, words in scopes.items()
+    }
+    with RunningGateway(spec, data) as gateway:
+        clients = {
+            name: httpx.Client(base_url=gateway.url, headers={"X-API-Key": secret}, timeout=30)
+            for name, secret in secrets.items()
+        }
+        for name in ("ada", "bob"):
+            clients[name].post(f"/call/Till/{name}/create")
+        yield clients
+        for client in clients.values():
+            client.close()
+
+
+def sent(client: httpx.Client, path: str, body: Any, chosen: str) -> httpx.Response:
+    return client.post(path, json=body, headers={"Idempotency-Key": chosen})
+
+
+def test_same_id_of_two_principals_is_two_requests(keyed: dict[str, httpx.Client]) -> None:
+    """Neither takes the other's id, nor gets its reply; each sees its own by the id it chose."""
+    answers = [
+        sent(keyed[name], f"/call/Till/{name}/pay", [amount], "order-1")
+        for name, amount in (("ada", 5), ("bob", 7), ("ada", 5))
+    ]
+    assert [one.json() for one in answers] == [5, 7, 5]
+    assert {one.headers["penstock-request-id"] for one in answers} == {"order-1"}
+    told = {name: keyed[name].get("/requests/order-1").json() for name in ("ada", "bob")}
+    assert {name: one["value"] for name, one in told.items()} == {"ada": 5, "bob": 7}
+    assert told["ada"]["request_id"] == "order-1"
+
+
+def test_another_principals_request_is_for_operators(keyed: dict[str, httpx.Client]) -> None:
+    """The full form of another's id is forbidden, whether it exists or not, but for `admin`."""
+    sent(keyed["ada"], "/call/Till/ada/pay", [1], "private")
+    assert keyed["bob"].get("/requests/private").status_code == 404
+    for path in ("/requests/ada~private", "/requests/ada~private/trace", "/requests/ada~nothing"):
+        assert keyed["bob"].get(path).status_code == 403
+    seen = keyed["operator"].get("/requests/ada~private")
+    assert (seen.status_code, seen.json()["request_id"]) == (200, "ada~private")
+    assert seen.headers["penstock-request-id"] == "ada~private"
+
+
+def test_scheduled_ids_are_their_principals(keyed: dict[str, httpx.Client]) -> None:
+    """The same id of two principals waits twice."""
+    for name, amount in (("ada", 1), ("bob", 2)):
+        later = sent(keyed[name], f"/send/Till/{name}/pay?delay=3600", [amount], "later#1")
+        assert later.status_code == 202
+        assert later.headers["location"] == "/requests/later%231"
+        found = keyed[name].get(later.headers["location"]).json()
+        assert (found["status"], found["request_id"]) == ("scheduled", "later#1")
+    assert keyed["operator"].get("/requests/later%231").status_code == 404
+
+
+def test_stored_id_is_what_handlers_and_traces_show(keyed: dict[str, httpx.Client]) -> None:
+    """`penstock.request_id()` and a trace have the stored form, asked for by the chosen one."""
+    assert sent(keyed["ada"], "/who/1", {}, "mine").text == "ada~mine"
+    trace = keyed["ada"].get("/requests/mine/trace")
+    assert (trace.status_code, trace.json()["request_id"]) == (200, "ada~mine"), trace.text
+
+
+@pytest.mark.parametrize("chosen", ["ada~order-1", "~", "a b", "x" * 1_025])
+def test_nobody_chooses_an_id_in_full(keyed: dict[str, httpx.Client], chosen: str) -> None:
+    """An id with `~` could be another principal's, and is refused like an empty or a long one."""
+    answer = sent(keyed["bob"], "/call/Till/bob/pay", [1], chosen)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request")
+
+
+NO_TEXT = ("%FF", "%ED%A0%80", "%C0%AF", "", "x" * 9_000)
+"""No UTF-8, a lone surrogate, an overlong slash, nothing, and too much: no parameter is any of these."""
+
+NO_ID = ("a%00b", "a%0Ab", "%7F", "%C2%85", "%F0%9F%8D%8E", "a%20b", "x" * 2_000, "~", "a~b~c")
+"""A key may hold anything that text may; a request id may not."""
+
+STRANGE = ("..", "%2e%2e%2f%2e%2e%2fetc", "-", "--help", "%25")
+
+
+def ends_in_a_child(path: str) -> bool:
+    """Say whether a path is served by a process, whose arguments hold no NUL."""
+    return path.endswith("/history")
+
+
+def test_hostile_path_is_refused_everywhere(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile name at any place of any path is served or is the caller's error: never 500."""
+    monkeypatch.setattr(history, "PROGRAM", ("true",))  # it could do nothing wrong
+    paths = openapi_document(load_app(spec))["paths"]
+    asked = [(verb.upper(), path) for path in paths if "{" in path for verb in paths[path]]
+    assert {"/requests/{id}", "/requests/{id}/trace", "/tills/{name}/paid"} <= {
+        path for _, path in asked
+    }
+    wrong = []
+    with RunningGateway(spec, tmp_path) as gateway:
+        place = httpx.URL(gateway.url)
+        connection = http.client.HTTPConnection(place.host, place.port, timeout=30)
+        for verb, path in asked:
+            names = [part for part in path.split("/") if part[:1] == "{"]
+            for name in names:
+                plain = path.replace(name, "\0")
+                for other in names:
+                    plain = plain.replace(other, "1")
+                never = (
+                    *NO_TEXT,
+                    *(NO_ID if name == "{id}" else NO_ID[:1] * ends_in_a_child(path)),
+                )
+                for hostile in (*NO_TEXT, *NO_ID, *STRANGE):
+                    connection.request(verb, plain.replace("\0", hostile))
+                    answer = connection.getresponse()
+                    said = answer.read()
+                    fits = 400 <= answer.status < 500 and b'"message"' in said
+                    if not fits and (hostile in never or answer.status >= 500):
+                        wrong.append((verb, path, name, hostile[:30], answer.status))
+        connection.close()
+    assert not wrong
+
+
+def test_ids_of_the_log_are_checked() -> None:
+    """The command line takes ids in their stored form, and refuses texts that no id can be."""
+    assert check_stored("ada~order-1") == RequestId("ada~order-1")
+    assert check_stored("order-1") == RequestId("order-1")
+    for text in ("", "a~", "a b", "a~b~c", "\udcff"):
+        with pytest.raises(RequestError, match="no request id"):
+            check_stored(text)

@@ -1,0 +1,251 @@
+"""Tracing and history: what a request did is told as it was, and belongs to the right request."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cli.main import execute
+from penstock.engine.execute import Limits
+from penstock.history.reader import Past
+from penstock.process.loading import load_app
+from tests.history import Call, journal_of
+
+LEDGER = str(Path(__file__).parent / "ledger.py")
+OPENED: list[Call] = [
+    ("Account", "a", "create", {"balance": 10}),
+    ("Account", "b", "create", {"balance": 0}),
+]
+ONE_EPOCH: list[Call] = [
+    ("Account", "a", "pay", (4, "b")),
+    ("Account", "a", "pay", (40, "b")),
+    ("Account", "a", "try_to_pay", (40, "b")),
+    ("Account", "a", "there_and_back", ("b", 3)),
+    ("", None, "open_and_close", ("c",)),
+    ("Account", "b", "delete", ()),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a journal of three epochs: accounts are opened, used, and used again."""
+    data = tmp_path_factory.mktemp("ledger")
+    journal_of(LEDGER, data, [OPENED, ONE_EPOCH, [("Account", "a", "add", (1,))]])
+    return data
+
+
+def told(data: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    command, *rest = words
+    assert execute([command, *rest, LEDGER, "--data", str(data), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def tree(call: dict[str, Any]) -> list[Any]:
+    return [call["call"], call["undone"], *map(tree, call["calls"])]
+
+
+def entity(found: Any, key: str) -> Any:
+    return next(one for one in found["entities"] if one["key"] == key)
+
+
+def test_calls_are_a_tree_with_what_they_returned(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nested calls show their arguments, their place in the code and their results."""
+    found = told(data, "trace", "r2", capsys=capsys)
+    assert (found["epoch"], found["position"], found["requests_in_epoch"]) == (1, 0, 6)
+    assert found["reply"] == {"value": 6}
+    assert found["as_recorded"]
+    assert tree(found["root"]) == [
+        "Account/a.pay(4, Account/b)",
+        False,
+        ["Account/b.add(4)", False],
+        ["Account/a.add(-4)", False],
+    ]
+    assert found["root"]["calls"][1]["value"] == "6"
+    assert "ledger.py:" in found["root"]["where"]
+    assert found["root"]["took_us"] >= found["root"]["calls"][0]["took_us"]
+    a = entity(found, "a")
+    assert (a["before"], a["after"], a["written"]) == ({"balance": 10}, {"balance": 6}, True)
+
+
+def test_aborted_request_shows_what_it_undid(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All calls of an aborted request are undone, with what entities had become and are not."""
+    found = told(data, "trace", "r3", capsys=capsys)
+    assert found["reply"]["error"]["kind"] == "Refused"
+    assert found["root"]["undone"]
+    assert found["root"]["calls"][1]["error"] == "Refused: a has 6"
+    b = entity(found, "b")
+    assert (b["written"], b["undone"]) == (False, True)
+    assert (b["before"], b["after"]) == ({"balance": 4}, {"balance": 44})
+
+
+def test_savepoint_undoes_its_block_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a block did before it raised is undone; the method that caught it is not."""
+    found = told(data, "trace", "r4", capsys=capsys)
+    assert found["reply"] == {"value": False}
+    assert tree(found["root"]) == [
+        "Account/a.try_to_pay(40, Account/b)",
+        False,
+        ["Account/b.add(40)", True],
+        ["Account/a.add(-40)", True],
+    ]
+    assert entity(found, "b")["undone"]
+    assert entity(found, "b")["after"] == {"balance": 44}
+
+
+def test_calls_in_circles_are_shown(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A calls B calls A: each call is a node of its own."""
+    root = told(data, "trace", "r5", capsys=capsys)["root"]
+    names = []
+    while root is not None:
+        names.append(root["call"])
+        root = root["calls"][0] if root["calls"] else None
+    assert names == [
+        "Account/a.there_and_back(Account/b, 3)",
+        "Account/b.there_and_back(Account/a, 2)",
+        "Account/a.there_and_back(Account/b, 1)",
+        "Account/b.there_and_back(Account/a, 0)",
+        "Account/b.add(1)",
+    ]
+
+
+def test_creation_and_deletion_are_calls(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Creating, deleting and looking for entities appear where they happened."""
+    found = told(data, "trace", "r6", capsys=capsys)
+    assert tree(found["root"]) == [
+        "open_and_close('c')",
+        False,
+        ["Account/c.create(balance=5)", False],
+        ["Account/c.delete()", False],
+        ["Account/c.exists()", False],
+    ]
+    made = told(data, "trace", "r0", capsys=capsys)
+    assert entity(made, "a")["before"] is None
+    gone = told(data, "trace", "r7", capsys=capsys)
+    assert entity(gone, "b")["after"] is None
+
+
+def test_next_writer_is_found_in_this_epoch_and_in_later_ones(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each entity names the request that changed it next; the last one names none."""
+    first = told(data, "trace", "r2", capsys=capsys)
+    assert entity(first, "b")["next"]["request_id"] == "r5"
+    assert entity(first, "a")["next"] == {
+        "request_id": "r8", "call": "Account/a.add(1)", "epoch": 2,
+    }  # fmt: skip
+    last = told(data, "trace", "r8", capsys=capsys)
+    assert entity(last, "a")["next"] is None
+
+
+def test_history_names_the_request_behind_each_change(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several changes in one epoch are told apart; those that were undone are none."""
+    found = told(data, "history", "Account", "b", capsys=capsys)
+    changes = [(one["request_id"], one["kind"], one["attributes"]) for one in found["changes"]]
+    assert changes == [
+        ("r1", "create", [{"name": "balance", "before": None, "after": 0}]),
+        ("r2", "update", [{"name": "balance", "before": 0, "after": 4}]),
+        ("r5", "update", [{"name": "balance", "before": 4, "after": 5}]),
+        ("r7", "delete", [{"name": "balance", "before": 5, "after": None}]),
+    ]
+    assert not found["more"]
+    newest = told(data, "history", "Account", "b", "--last", "1", capsys=capsys)
+    assert [one["request_id"] for one in newest["changes"]] == ["r7"]
+    assert newest["more"]
+
+
+def test_people_see_a_tree_and_tables(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json the same is drawn."""
+    assert execute(["trace", "r3", LEDGER, "--data", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "undone: Refused: a has 6" in out
+    assert "Account/b.add(40)" in out
+    assert execute(["history", "Account", "a", LEDGER, "--data", str(data)]) == 0
+    assert "r8:" in capsys.readouterr().out
+
+
+def test_request_that_exceeded_a_limit_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What depended on the machine is shown as recorded, without calls."""
+    name = "x" * 80
+    calls: list[Call] = [("Account", name, "create", {"balance": 1})]
+    journal_of(LEDGER, tmp_path, [calls], limits=Limits(reply_bytes=64))
+    found = told(tmp_path, "trace", "r0", capsys=capsys)
+    assert found["taken_as_recorded"]
+    assert found["root"] is None
+
+
+def test_changed_result_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A request that comes out otherwise than recorded is told to, prominently."""
+    epochs: list[list[Call]] = [OPENED, [("Account", "a", "add", (1,))]]
+    journal_of(LEDGER, tmp_path, epochs, damage={"Account/a": {"balance": 7}})
+    assert not told(tmp_path, "trace", "r2", capsys=capsys)["as_recorded"]
+    assert execute(["trace", "r2", LEDGER, "--data", str(tmp_path)]) == 0
+    assert "came out otherwise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("trace", "r99"), "no request r99"),
+        (("history", "Account", "nobody"), "Account/nobody was not changed"),
+        (("history", "Nothing", "a"), "no entity class 'Nothing'"),
+    ],
+)
+def test_what_is_unknown_is_refused(
+    data: Path, words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown request, entity or class is the caller's error, and named."""
+    assert execute([*words, LEDGER, "--data", str(data)]) == 2
+    assert text in capsys.readouterr().err
+
+
+names = st.sampled_from("ab")
+calls = st.one_of(
+    st.tuples(st.just("Account"), names, st.just("add"), st.tuples(st.integers(-9, 9))),
+    st.tuples(
+        st.just("Account"), names, st.sampled_from(["pay", "try_to_pay"]),
+        st.tuples(st.integers(-9, 9), names),
+    ),
+    st.tuples(st.just("Account"), names, st.sampled_from(["delete", "create"]), st.just(())),
+)  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None)
+@given(epochs=st.lists(st.lists(calls, min_size=1, max_size=6), min_size=1, max_size=3))
+def test_traces_of_an_epoch_together_are_its_changes(
+    tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Call]]
+) -> None:
+    """For random programs, what traced requests wrote leads from each state to the next."""
+    from penstock.history.trace import trace  # noqa: PLC0415
+
+    data = tmp_path_factory.mktemp("ledger")
+    journal_of(LEDGER, data, [OPENED, *epochs])
+    app = load_app(LEDGER)
+    number = len(OPENED)
+    with Past(data, app) as past:
+        for epoch, requests in enumerate(epochs, 1):
+            seen: dict[str, Any] = {}
+            for _ in requests:
+                found = trace(past, app, data, f"r{number}", Limits())
+                number += 1
+                assert found.as_recorded
+                for one in found.entities:
+                    if one.entity in seen:
+                        assert one.before == seen[one.entity]
+                    if one.written:
+                        seen[one.entity] = one.after
+            for key, data_after in past.epoch(epoch).changes.items():  # type: ignore[arg-type]
+                assert (data_after is None) == (seen[key] is None)
+                if data_after is not None:
+                    assert list(seen[key].values()) == msgspec.msgpack.decode(data_after)[1:]

@@ -1,0 +1,377 @@
+"""`penstock verify`: it finds what is wrong, names it, and says whether it can be rebuilt."""
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
+from penstock.cli.main import execute
+from penstock.history.verification.rows import JournalRows
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.journal.inventory import Unit
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from penstock.process import presence
+from penstock.process.boot import boot_id
+from penstock.process.config import Config, ViewConfig
+from penstock.process.loading import load_app
+from penstock.retention import savepoints
+from penstock.retention.savepoints import Savepoint
+from penstock.snapshots.snapshot import Snapshots, sealed
+from penstock.snapshots.snapshotting import take, write_slices
+from penstock.sql.view import View
+from penstock.state.stores import Stores
+from tests.checkout import SHOP
+from tests.history import Call, journal_of
+from tests.serial_driver import SerialDriver
+
+CREATED: list[Call] = [
+    ("Item", "i1", "create", {"price": 3, "stock": 10}),
+    ("User", "u1", "create", {"credit": 20}),
+]
+ADDED: list[list[Call]] = [
+    [("Item", "i1", "add", (number,)), ("User", "u1", "pay", (1,))] for number in range(7)
+]
+EPOCHS = [CREATED, *ADDED]
+LAST = Epoch(7)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory that has everything: segments, epochs, a snapshot, states, a savepoint."""
+    data = tmp_path_factory.mktemp("verify") / "data"
+    journal_of(SHOP, data, EPOCHS)
+    app = load_app(SHOP)
+    savepoints.create(data, Savepoint("one", Epoch(3), 0))
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        snapshots = Snapshots(data / "snapshots", journal.identity)
+        for epoch in (2, 4):
+            take(app, journal, snapshots, Epoch(epoch),
+                 lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
+        journal.compact(Keep(newest=3, epochs=5, grace_s=0))
+        journal.checkpoint()
+        stores = Stores(data / "state", journal, 2, boot_id=boot_id())
+        with stores.at(LAST):
+            pass
+        stores.close()
+        view = View(data, app, journal, ViewConfig())
+        view.start()
+        assert view.await_epoch(LAST, 20.0)
+        view.close()
+    return data
+
+
+@pytest.fixture
+def data(complete: Path, tmp_path: Path) -> Path:
+    copied = tmp_path / "data"
+    shutil.copytree(complete, copied)
+    return copied
+
+
+def verified(
+    data: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, dict[str, Any]]:
+    code = execute(["verify", SHOP, "--data", str(data), "--json", *more])
+    return code, msgspec.json.decode(capsys.readouterr().out)
+
+
+def flip(path: Path, place: int = -20) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 16
+    path.write_bytes(content)
+
+
+def first(data: Path, pattern: str) -> Path:
+    return min(data.glob(pattern))
+
+
+def damage_log(data: Path) -> None:
+    with closing(sqlite3.connect(data / "log.sqlite")) as connection, connection:
+        connection.execute(
+            "UPDATE block SET data = CAST(substr(data, 1, 20) || x'ff' || substr(data, 22) AS BLOB)"
+            " WHERE first = 4"
+        )
+
+
+def replace_log(data: Path) -> None:
+    """Put the log of another application there, as long as this one."""
+    for path in data.glob("log.sqlite*"):
+        path.unlink()
+    with closing(SqliteLog(data / "log.sqlite")) as log:
+        log.append([Entry(RequestId(f"x{number}"), b"", b"", 0) for number in range(16)])
+
+
+def shorten_log(data: Path) -> None:
+    for path in data.glob("log.sqlite*"):
+        path.unlink()
+    with closing(SqliteLog(data / "log.sqlite")) as log:
+        log.append([Entry(RequestId("x"), b"", b"", 0)])
+
+
+def truncate_log(data: Path) -> None:
+    """Let the log forget what no epoch has processed."""
+    with closing(SqliteLog(data / "log.sqlite")) as log:
+        log.append([Entry(RequestId("x"), b"", b"", 0)])
+        log.truncate(log.end())
+
+
+def change_state(data: Path) -> None:
+    """Let a store hold what the journal does not say, with the right checksum."""
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        stores = Stores(data / "state", journal, 2, boot_id=boot_id())
+        state = stores._opened(stores._shares[stores.partition_of(EntityKey("Item/i1"))])
+        state.clear()
+        state.apply(LAST, [(EntityKey("Item/i1"), b"wrong")], BEFORE_FIRST)
+        stores.close()
+
+
+def flip_state(data: Path) -> None:
+    """Damage an attribute, wherever it lies; other bytes of a store may be of no meaning."""
+    for path in (data / "state").glob("partition-*/data.mdb"):
+        if (place := path.read_bytes().find(b"Item/i1")) >= 0:
+            flip(path, place + len("Item/i1") + 9)
+
+
+def late_savepoint(data: Path) -> None:
+    savepoints.create(data, Savepoint("late", Epoch(99), 0))
+
+
+def believe_too_much(data: Path) -> None:
+    for name, text in (("commits", "v1\n{}"), ("offsets", 'v1\n{}\n{"0": 99, "run": "x"}')):
+        (data / "checkpoint" / name).mkdir(parents=True)
+        (data / "checkpoint" / name / "3").write_text(text)
+
+
+def swap_snapshot(data: Path) -> None:
+    """Let the snapshot of epoch 4 be that of epoch 2, with the right checksums."""
+    snapshots = Snapshots(data / "snapshots", "")
+    older = snapshots.open(Epoch(2))
+    snapshots.path_of(Epoch(4)).write_bytes(sealed(msgspec.structs.replace(older, epoch=Epoch(4))))
+
+
+def flipped(pattern: str, place: int = -20) -> Callable[[Path], None]:
+    return lambda data: flip(first(data, pattern), place)
+
+
+def removed(pattern: str) -> Callable[[Path], None]:
+    return lambda data: first(data, pattern).unlink()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "flipped commit": (
+        flipped("journal/_delta_log/*07.json"), "journal/_delta_log/*7.json", "backup"),
+    "missing commit": (
+        removed("journal/_delta_log/*07.json"), "journal/_delta_log/*7.json", "backup"),
+    "missing start": (
+        removed("journal/_delta_log/*00.json"), "journal/_delta_log/*0.json", "backup"),
+    "flipped part": (
+        flipped("journal/kind=changes/000000000007-*"), "*/000000000007-*", "backup"),
+    "missing part": (
+        removed("journal/kind=transactions/000000000006-*"), "*/000000000006-*", "backup"),
+    "flipped segment": (
+        flipped("journal/kind=changes/segment-*"), "journal/kind=changes/segment-*", "backup"),
+    "flipped index": (
+        flipped("journal/_segments/*.index"), "journal/_segments/*.index", "backup"),
+    "missing index": (removed("journal/_segments/*.index"), "journal/_delta_log/*1.json", "backup"),
+    "damaged log": (damage_log, "log.sqlite", "backup"),
+    "missing log": (removed("log.sqlite"), "log.sqlite", "backup"),
+    "foreign log": (replace_log, "log.sqlite", "backup"),
+    "late log": (truncate_log, "log.sqlite", "backup"),
+    "short log": (shorten_log, "log.sqlite", "backup"),
+    "flipped savepoint": (flipped("savepoints/one.json", 0), "savepoints/one.json", "backup"),
+    "late savepoint": (late_savepoint, "savepoints/late.json", "backup"),
+    "flipped state": (flip_state, "state/partition-*", "rebuild"),
+    "wrong state": (change_state, "state/partition-*", "rebuild"),
+    "flipped snapshot": (
+        flipped("snapshots/Item/000000000004-*"), "snapshots/manifests/*4.json", "rebuild"),
+    "missing snapshot": (
+        removed("snapshots/User/000000000002-*"), "snapshots/manifests/*2.json", "rebuild"),
+    "wrong snapshot": (swap_snapshot, "snapshots/manifests/*4.json", "rebuild"),
+    "flipped manifest": (
+        flipped("snapshots/manifests/*4.json"), "snapshots/manifests/*4.json", "rebuild"),
+    "flipped checkpoint": (
+        flipped("journal/_delta_log/*.checkpoint.parquet", 40), "*/_last_checkpoint", "rebuild"),
+    "wrong Spark checkpoint": (believe_too_much, "checkpoint", "rebuild"),
+    "flipped view": (flipped("view/view.duckdb", 5_000), "view/view.duckdb", "rebuild"),
+}  # fmt: skip
+
+
+def test_nothing_is_wrong_with_a_sound_directory(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that the runtime, upkeep and the view write passes, and nothing is skipped."""
+    code, found = verified(data, capsys)
+    assert (found["findings"], found["skipped"]) == ([], [])
+    assert (code, found["first"], found["epoch"]) == (0, 0, 7)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_named_with_its_remedy(
+    name: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each damage is found, with the file that has it and with what helps."""
+    damage, where, remedy = DAMAGES[name]
+    damage(data)
+    code, found = verified(data, capsys)
+    assert code == 1
+    named = [
+        one
+        for one in found["findings"]
+        if one["remedy"] == remedy and Path(one["where"]).match(where)
+    ]
+    assert named, found
+
+
+@pytest.mark.parametrize("name", [name for name, one in DAMAGES.items() if one[2] == "rebuild"])
+def test_what_is_derived_is_repaired(
+    name: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once what is broken was removed, nothing is wrong any more."""
+    DAMAGES[name][0](data)
+    code, found = verified(data, capsys, "--repair")
+    assert (code, len(found["removed"])) == (0, found["problems"])
+    assert verified(data, capsys)[1]["problems"] == 0
+
+
+def test_truth_is_never_removed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What only a backup has stays as it is, damaged or not."""
+    path = first(data, "journal/kind=changes/000000000007-*")
+    flip(path)
+    content = path.read_bytes()
+    assert verified(data, capsys, "--repair")[0] == 1
+    assert path.read_bytes() == content
+
+
+def test_nothing_is_repaired_below_a_running_application(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a process runs, it is named and nothing is removed."""
+    flip(first(data, "view/view.duckdb"), 5_000)
+    with presence.present(data, "driver", "shop"):
+        assert execute(["verify", SHOP, "--data", str(data), "--repair"]) == 2
+    assert "stop it first" in capsys.readouterr().err
+    assert (data / "view" / "view.duckdb").exists()
+
+
+def test_several_damages_are_all_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One finding does not hide another one in the same journal."""
+    for epoch in (5, 7):
+        flip(first(data, f"journal/kind=changes/{epoch:012}-*"))
+    flip(first(data, "view/view.duckdb"), 5_000)
+    found = verified(data, capsys)[1]
+    assert sorted(one["where"].rpartition("/")[2][:12] for one in found["findings"]) == [
+        "000000000005",
+        "000000000007",
+        "view.duckdb",
+    ]
+    assert any("local state" in text for text in found["skipped"])
+
+
+def test_leftovers_are_told_and_are_no_problem(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part that no commit lists is mentioned; nothing has to be done about it."""
+    part = first(data, "journal/kind=changes/000000000007-*")
+    shutil.copy(part, part.with_name("000000000007-died-00000000.parquet"))
+    code, found = verified(data, capsys)
+    assert code == 0
+    assert [one["remedy"] for one in found["findings"]] == ["none"]
+
+
+def wrong(data: Path, rows: list[dict[str, Any]], changes: list[dict[str, Any]], end: int) -> None:
+    """Commit an epoch 8 that no driver would."""
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        parts = (
+            journal.write(PartKind.TRANSACTIONS, pa.Table.from_pylist(rows, TRANSACTIONS), "w"),
+            journal.write(PartKind.CHANGES, pa.Table.from_pylist(changes, CHANGES), "w"),
+        )
+        journal.commit(Commit(Epoch(8), {LogPartition(0): Lsn(end)}, parts, 1))
+
+
+def row(lsn: int) -> dict[str, Any]:
+    body = {"request": b"", "reply": b"\xc0", "error": None, "time_us": 0}
+    return {"epoch": 8, "partition": 0, "lsn": lsn, "request_id": f"x{lsn}", **body}
+
+
+def test_epoch_must_have_every_request_that_it_has_passed(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A position without a row is found, and so is a log that ends before it."""
+    wrong(data, [row(16), row(18)], [], 19)
+    told = " ".join(one["what"] for one in verified(data, capsys)[1]["findings"])
+    assert "have passed the positions 16 to 18" in told
+    assert "the log ends at 16" in told
+
+
+def test_request_must_lie_in_the_epoch_that_has_passed_it(data: Path) -> None:
+    """A row that belongs to the next epoch is found, also where both lie in one segment."""
+    wrong(data, [row(16), row(17)], [], 17)
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        journal.commit(Commit(Epoch(9), {LogPartition(0): Lsn(18)}, (), 1))
+        rows = JournalRows(load_app(SHOP), journal, None, lambda *_: None)
+        found = list(rows.look([Unit(Epoch(7), Epoch(7), "7"), Unit(Epoch(8), Epoch(9), "8")]))
+    assert [one.what for one in found if one.is_problem] == [
+        "requests lie in other epochs than those that have passed them"
+    ]
+
+
+def test_epoch_changes_no_entity_twice_and_every_request_has_a_reply(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows that no driver writes are found."""
+    twice = [{"epoch": 8, "entity": "Item", "key": "i1", "state": b"x"}] * 2
+    wrong(data, [row(16) | {"reply": None}], twice, 17)
+    told = " ".join(one["what"] for one in verified(data, capsys)[1]["findings"])
+    assert "changes an entity twice" in told
+    assert "1 requests have no reply" in told
+    assert "is older than the one before it" in told
+
+
+def test_running_application_can_be_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While epochs are committed and merged, a sound directory stays sound."""
+    journal_of(SHOP, tmp_path, EPOCHS)
+    driver = SerialDriver(SHOP, Config(tmp_path))
+    driver.start()
+    body, touches = driver.app.request("Item", "i1", "add", (1,), {})
+    stopping = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stopping.is_set():
+            driver.log.append([Entry(RequestId(f"w{number}"), body, touches, 0)])
+            assert driver.wait_until(Lsn(17 + number), 20_000)
+            number += 1
+            if number % 5 == 0:
+                driver.journal.compact(Keep(newest=1, epochs=4, grace_s=0))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(5):
+            code, found = verified(tmp_path, capsys)
+            problems = [one for one in found["findings"] if one["remedy"] != "none"]
+            assert (code, problems) == (0, [])
+    finally:
+        stopping.set()
+        writer.join()
+        driver.stop()
+
+
+def test_there_is_nothing_to_verify_where_nothing_was_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory without a journal is refused, and nothing is created in it."""
+    assert execute(["verify", SHOP, "--data", str(tmp_path / "none")]) == 2
+    assert "there is no history" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()

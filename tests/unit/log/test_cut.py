@@ -1,0 +1,104 @@
+"""A log that was copied and cut: it goes on as if what came behind had never been appended."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import Corrupt, Diverged, RequestConflict
+from penstock.log import cut
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+
+
+def entry(number: int, *, time_us: int = 0) -> Entry:
+    return Entry(RequestId(f"r{number}"), b"body %d" % number, b"\0" * 8 * (number % 3), time_us)
+
+
+def grown(path: Path, sizes: list[int]) -> int:
+    with closing(SqliteLog(path)) as log:
+        done = 0
+        for size in sizes:
+            log.append([entry(number) for number in range(done, done + size)])
+            done += size
+    return done
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    truncated=st.integers(0, 42),
+    end=st.integers(0, 42),
+)
+def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int) -> None:
+    """Records before the cut are as they were, their ids are known; later ids are new."""
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder, "a"), Path(folder, "b")
+        count = grown(source, sizes)
+        with closing(SqliteLog(source)) as log:
+            log.truncate(Lsn(truncated))
+            start = log.start()
+            records, touches = log.read(start, Lsn(count)), log.touches(start, Lsn(count))
+        assert cut.copy(source, target) == (start, count)
+        if end > count:
+            with pytest.raises(Diverged):
+                cut.cut(target, Lsn(end), 0)
+            return
+        behind = [one.lsn for one in cut.behind(target, Lsn(end), 0)]
+        assert behind == list(range(max(start, end), count))
+        cut.cut(target, Lsn(end), 0)
+        assert [path.name for path in Path(folder).glob("b*")] == ["b"]
+        with closing(SqliteLog(target)) as log:
+            held = max(end - start, 0)
+            assert (log.start(), log.end()) == (min(start, end), end)
+            assert log.read(log.start(), log.end()) == records[:held]
+            assert log.touches(log.start(), log.end()) == touches[:held]
+            found = [log.find(RequestId(f"r{number}")) for number in range(count)]
+            assert found == [(0, number) if number < end else None for number in range(count)]
+            if end:
+                assert log.append([entry(end - 1)]) == [end - 1]
+            assert log.append([entry(count)]) == [end]
+
+
+def test_copy_of_a_log_in_use_holds_what_was_acknowledged(tmp_path: Path) -> None:
+    """What lies in the write-ahead log only is in the copy, and the original goes on."""
+    with closing(SqliteLog(tmp_path / "a")) as log:
+        log.append([entry(0), entry(1)])
+        assert cut.copy(tmp_path / "a", tmp_path / "b") == (0, 2)
+        assert log.append([entry(2)]) == [2]
+    with closing(SqliteLog(tmp_path / "b")) as copied:
+        assert copied.append([entry(2)]) == [2]
+
+
+def test_what_was_scheduled_after_the_cut_waits_no_more(tmp_path: Path) -> None:
+    """What had been scheduled by then still waits; the rest is told, and its ids are free."""
+    with closing(SqliteLog(tmp_path / "a")) as log:
+        log.schedule(entry(0, time_us=5), 1_000)
+        log.schedule(entry(1, time_us=6), 2_000)
+    cut.copy(tmp_path / "a", tmp_path / "b")
+    (behind,) = cut.behind(tmp_path / "b", Lsn(0), 5)
+    assert (behind.request_id, behind.lsn, behind.due_us) == ("r1", None, 2_000)
+    cut.cut(tmp_path / "b", Lsn(0), 5)
+    with closing(SqliteLog(tmp_path / "b")) as log:
+        assert log.scheduled(RequestId("r0")) == 1_000
+        with pytest.raises(RequestConflict):
+            log.append([entry(0)])
+        assert log.append([entry(1)]) == [0]
+
+
+@pytest.mark.parametrize("column", ["data", "shape", "prints"])
+def test_damaged_log_is_not_copied(tmp_path: Path, column: str) -> None:
+    """One wrong byte is found, and the position is named."""
+    grown(tmp_path / "a", [3, 3])
+    with closing(sqlite3.connect(tmp_path / "a")) as connection, connection:
+        connection.execute(
+            f"UPDATE block SET {column} = CAST(substr({column}, 1, 20) || x'ff' ||"
+            f" substr({column}, 22) AS BLOB) WHERE first = 3"
+        )
+    with pytest.raises(Corrupt, match=r"lsn 3|\[3, 6\)"):
+        cut.copy(tmp_path / "a", tmp_path / "b")

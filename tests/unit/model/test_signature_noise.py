@@ -1,0 +1,76 @@
+"""Arguments that come from outside as bytes: whatever they are, they fit or are refused."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock import App, RequestError, transactional
+from tests.unit.client.all_types_app import app as wardrobe
+
+
+@transactional
+def add_up(first: int, *rest: int, **more: str) -> int:
+    return first + sum(rest) + len(more)
+
+
+summing = App("summing", add_up)
+SIGNATURES = [
+    summing.signature("", "add_up"),
+    wardrobe.signature("", "echo"),
+    wardrobe.signature("", "anything"),
+    wardrobe.signature("Coat", "line"),
+]
+
+
+def packed(*positional: Any, **named: Any) -> bytes:
+    return msgspec.msgpack.encode([positional, named])
+
+
+@given(data=st.binary(max_size=60))
+@example(b"\x92\x91\xa2\xff\xfe\x80")
+@example(b"\x92\x91\xa2\xff\xfe\x81\xa5value\xa1\xff")
+@example(b"\x92\xc0\x80")
+@example(b"\x92\x91" + b"\x91" * 70_000)
+@example(b"\x92\xdd\xff\xff\xff\xff\x80")
+def test_any_messagepack_fits_or_is_refused(data: bytes) -> None:
+    """Bytes that say they are arguments raise `RequestError`, if anything."""
+    for one in SIGNATURES:
+        with contextlib.suppress(RequestError):
+            one.of_msgpack(data)
+        with contextlib.suppress(RequestError):
+            one.of_msgpack(b"\x92\x91" + data + b"\x80")
+
+
+@given(data=st.binary(max_size=60))
+@example(b'["\xff"]')
+@example(b'{"value": "\xff"}')
+@example(b'{"\xff": 1}')
+@example(b"[" * 70_000)
+def test_any_json_fits_or_is_refused(data: bytes) -> None:
+    """Bytes that say they are JSON raise `RequestError`, if anything."""
+    for one in SIGNATURES:
+        with contextlib.suppress(RequestError):
+            one.of_json(data)
+        with contextlib.suppress(RequestError):
+            one.of_json(b"[" + data + b"]")
+
+
+def test_any_number_of_arguments_costs_no_memory() -> None:
+    """Callers who send ever other numbers of arguments leave nothing behind."""
+    signature = summing.signature("", "add_up")
+    for count in range(1, 300):
+        assert signature.of_msgpack(packed(*range(count)))[0] == list(range(count))
+    assert signature._decoders == {}
+
+
+def test_wrong_argument_among_many_is_named() -> None:
+    """What does not fit `*rest` is refused by name; so is a missing one."""
+    signature = summing.signature("", "add_up")
+    with pytest.raises(RequestError, match=r"add_up: rest: Expected `int`, got `str`"):
+        signature.of_msgpack(packed(1, 2, "three"))
+    with pytest.raises(RequestError, match="first"):
+        signature.of_msgpack(packed())

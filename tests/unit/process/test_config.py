@@ -1,0 +1,141 @@
+"""Configuration: sources, their priority, and complaints that say where they come from."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.execute import Limits
+from penstock.errors import ConfigError
+from penstock.process.config import (
+    Config,
+    Setting,
+    load_config,
+    parse_assignment,
+    setting_names,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def flag(name: str, value: object) -> Setting:
+    return Setting(name, value, f"--{name}")
+
+
+def test_partitions_default_to_cores() -> None:
+    """A machine's cores are used unless somebody says otherwise."""
+    assert Config(Path("d"), cores=3).partitions == 3
+
+
+def test_master_defaults_to_local_cores_with_retries() -> None:
+    """The embedded master retries tasks, as plain `local[N]` would not, and has a slot for upkeep."""
+    assert Config(Path("d"), cores=3).spark_master == "local[4,4]"
+    assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
+
+
+def test_config_refuses_all_wrong_values_at_once() -> None:
+    """Whoever builds a Config by hand hears of every wrong value."""
+    with pytest.raises(ConfigError) as caught:
+        Config(Path("d"), cores=0, poll_ms=0, limits=Limits(time_ms=0))
+    text = str(caught.value)
+    assert "cores = 0: must be at least 1" in text
+    assert "poll_ms = 0" in text
+    assert "limits.time_ms = 0" in text
+
+
+def test_flags_beat_environment_beats_file(directory: Path) -> None:
+    """Each source overrides the ones before it, and only in what it names."""
+    (directory / "penstock.toml").write_text(
+        "cores = 2\npartitions = 2\npoll_ms = 7\n[limits]\ntime_ms = 100\ndepth = 300\n"
+    )
+    config = load_config(
+        data=Path("d"),
+        environment={"PENSTOCK_PARTITIONS": "3", "PENSTOCK_LIMITS_DEPTH": "400", "HOME": "x"},
+        flags=[flag("partitions", 4)],
+    )
+    assert (config.cores, config.partitions, config.poll_ms) == (2, 4, 7)
+    assert config.limits == Limits(time_ms=100, depth=400)
+
+
+def test_no_source_gives_the_defaults(directory: Path) -> None:
+    """Without file, environment and flags everything is as documented."""
+    assert load_config(data=directory) == Config(directory)
+
+
+def test_named_file_must_exist(directory: Path) -> None:
+    """A file that somebody named and that is not there is an error, unlike the optional one."""
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(data=directory, file=directory / "absent.toml")
+
+
+def test_broken_file_says_where(directory: Path) -> None:
+    """A TOML error carries the file's name and the line."""
+    path = directory / "broken.toml"
+    path.write_text("cores = \n")
+    with pytest.raises(ConfigError, match=r"broken\.toml.*line 1"):
+        load_config(data=directory, file=path)
+
+
+def test_data_in_a_file_counts_from_the_file(directory: Path) -> None:
+    """A relative directory in a file means the same wherever the command is started."""
+    path = directory / "conf" / "app.toml"
+    path.parent.mkdir()
+    path.write_text('data = "state"\n')
+    assert load_config(data=Path("d"), file=path).data == path.parent / "state"
+
+
+def test_all_complaints_come_at_once_with_their_source(directory: Path) -> None:
+    """One run names every wrong setting and who set it."""
+    (directory / "penstock.toml").write_text('cores = "many"\npartition = 2\n[limits]\ntime = 1\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(
+            data=directory,
+            environment={"PENSTOCK_POLL_MS": "soon"},
+            flags=[flag("cores", 0)],
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "5 settings cannot be used:"
+    assert lines[1] == "  penstock.toml, cores: cores = 'many': must be a whole number"
+    assert "penstock.toml, partition" in lines[2]
+    assert "did you mean partitions" in lines[2]
+    assert "penstock.toml, limits.time" in lines[3]
+    assert lines[4] == "  $PENSTOCK_POLL_MS: poll_ms = 'soon': must be a whole number"
+    assert lines[5] == "  --cores: cores = 0: must be at least 1"
+
+
+@pytest.mark.parametrize("value", ["true", "1.5", "[1]", "1979-05-27"])
+def test_other_toml_types_are_refused(directory: Path, value: str) -> None:
+    """A boolean is no number, and neither is anything else that looks like one."""
+    (directory / "penstock.toml").write_text(f"cores = {value}\n")
+    with pytest.raises(ConfigError, match="must be a whole number"):
+        load_config(data=directory)
+
+
+def test_every_integer_setting_has_a_range() -> None:
+    """No number is accepted unchecked."""
+    numbers = 0
+    for name in setting_names():
+        table, _, rest = name.partition(".")
+        config = Config(Path("d"))
+        value = getattr(getattr(config, table), rest) if rest else getattr(config, name)
+        if not isinstance(value, int):
+            continue
+        numbers += 1
+        with pytest.raises(ConfigError, match="must be at least"):
+            load_config(data=Path("d"), flags=[flag(name, -1)])
+    assert numbers > 30
+
+
+def test_assignment_reads_like_a_setting(directory: Path) -> None:
+    """`--set` reaches every setting by the name that the file uses."""
+    config = load_config(data=directory, flags=[parse_assignment("limits.depth=333")])
+    assert config.limits.depth == 333
+
+
+def test_assignment_without_value_is_refused() -> None:
+    """`--set name` alone says what was expected."""
+    with pytest.raises(ConfigError, match="NAME=VALUE"):
+        parse_assignment("cores")

@@ -1,0 +1,222 @@
+"""Limits of a running handler: what never ends or never has enough ends alone."""
+
+import builtins
+import contextlib
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import App, Entity, LimitExceeded, key
+from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.engine.execute import Executor, Limits
+from penstock.log.api import Record
+from penstock.process.guard import Guard, TamperedWith
+from penstock.testing import Kit
+
+
+class Greedy(Entity):
+    name: str = key()
+    count: int = 0
+
+    def step(self) -> int:
+        self.count += 1
+        return self.count
+
+    def loop(self) -> None:
+        self.count = 99
+        while True:
+            pass
+
+    def loop_stubbornly(self) -> None:
+        self.count = 99
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:  # noqa: BLE001 -- what a careless handler does
+                return
+
+    def press(self) -> None:
+        """Do what Ctrl-C does while this runs."""
+        signal.raise_signal(signal.SIGINT)
+
+    def swallow_press(self) -> None:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+
+    def replace(self) -> None:
+        """Replace a built-in name where nothing refuses it."""
+        vars(builtins)["oct"] = lambda _: "7"
+
+    def replace_method(self) -> None:
+        Executor._encode = lambda *_: b"\x07"  # type: ignore[method-assign]
+
+    def length(self) -> str:
+        return oct(0)
+
+    def recurse(self, other: "Greedy") -> int:
+        self.count = 99
+        return other.recurse(self)
+
+    def recurse_in_repr(self) -> str:
+        value: Any = []
+        for _ in range(10_000):
+            value = [value]
+        return repr(value)
+
+    def answer(self) -> bytes:
+        return bytes(1 << 20)
+
+    def allocate(self) -> int:
+        self.count = 99
+        return len([bytes(1 << 20) for _ in range(1 << 20)])
+
+
+app = App("greedy", Greedy)
+LIMITS = Limits(time_ms=150, memory_bytes=64 << 20, depth=200)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    kit = Kit(app, limits=LIMITS)
+    kit.call.Greedy.create("a")
+    kit.call.Greedy.create("b")
+    return kit
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "limit"),
+    [
+        ("loop", (), "time_ms = 150"),
+        ("loop_stubbornly", (), "time_ms = 150"),
+        ("recurse", (Greedy("b"),), "depth = 200"),
+        ("recurse_in_repr", (), "depth = 200"),
+        ("allocate", (), "memory_bytes = 67108864"),
+    ],
+)
+def test_greed_aborts_by_the_name_of_its_limit(
+    kit: Kit, method: str, arguments: tuple[Any, ...], limit: str
+) -> None:
+    """A handler beyond a limit is undone, says which, and the next request runs as ever."""
+    before = kit.digest()
+    with pytest.raises(LimitExceeded, match=limit):
+        getattr(kit.call.Greedy("a"), method)(*arguments)
+    assert kit.digest() == before
+    assert kit.call.Greedy("a").step() == 1
+
+
+def test_limits_are_lifted_afterwards(kit: Kit) -> None:
+    """What the guard changed in the process is as before when nothing runs."""
+
+    def settings() -> tuple[Any, ...]:
+        return (
+            sys.getrecursionlimit(),
+            resource.getrlimit(resource.RLIMIT_DATA),
+            signal.getsignal(signal.SIGALRM),
+        )
+
+    before = settings()
+    kit.call.Greedy("a").step()
+    with pytest.raises(LimitExceeded):
+        kit.call.Greedy("a").loop()
+    assert settings() == before
+
+
+@pytest.mark.parametrize("method", ["press", "swallow_press"])
+def test_ctrl_c_ends_who_runs_a_handler(kit: Kit, method: str) -> None:
+    """SIGINT is for the process, also where a handler swallows it; the request has no outcome."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark has one of its own
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            getattr(kit.call.Greedy("a"), method)()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert kit.call.Greedy("a").step() == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_no_transaction_pays_for_the_memory_of_those_before_it(kit: Kit) -> None:
+    """Replies that add up to three times the limit are kept, and none of them is refused."""
+    kit.call.Greedy("a").step()
+    body, _ = app.request("Greedy", "a", "answer")
+    records = [Record(Lsn(n), RequestId(f"answer-{n}"), body, 0) for n in range(192)]
+    replies = kit.runtime.replay(records)
+    assert [reply.error for reply in replies] == [None] * 192
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("replace", ["replace", "replace_method"])
+def test_a_replaced_name_reaches_no_other_transaction(batched: bool, replace: str) -> None:  # noqa: FBT001
+    """It is put back behind its transaction; a batch that ran with it is given up, and run again."""
+    state: dict[EntityKey, bytes] = {}
+    executor = Executor(app, state.get, LIMITS)
+    answers: list[str | None] = []
+
+    def run(*methods: str) -> None:
+        with Guard(executor, LIMITS, batched=batched) as guard:
+            for method in guard.each(methods):
+                body, _ = app.request("Greedy", "a", method)
+                outcome = executor.run(RequestId("r"), body, 0)
+                state.update({key: data for key, data in outcome.writes.items() if data})
+                answers.append(outcome.error or str(msgspec.msgpack.decode(outcome.reply)))
+
+    run("create")
+    if batched:
+        with pytest.raises(TamperedWith):
+            run(replace, "length")
+        answers.clear()
+    run(replace)
+    run("length")
+    assert answers[-1] == "0o0"
+    run("length", *["length"] * 40)
+    assert answers[-1] == "0o0"
+
+
+def test_depth_is_limited_in_every_thread(kit: Kit) -> None:
+    """Threads get no signals; recursion ends there all the same."""
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            kit.call.Greedy("a").recurse(Greedy("b"))
+        except LimitExceeded as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(timeout=30)
+    assert "depth" in str(caught)
+
+
+def test_a_handler_stuck_in_c_ends_its_process() -> None:
+    """What never returns to the interpreter cannot be interrupted: the process ends, and shows where."""
+    program = """
+        from penstock import App, entity, key
+        from penstock.engine.execute import Limits
+        from penstock.testing import Kit
+
+        class Stuck(Entity):
+            name: str = key()
+            def stick(self):
+                return sum(range(10**15))
+
+        kit = Kit(App("stuck", Stuck), limits=Limits(time_ms=50))
+        kit.call.Stuck.create("a")
+        kit.call.Stuck("a").stick()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode < 0
+    assert "stick" in done.stderr

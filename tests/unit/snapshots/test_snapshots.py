@@ -1,0 +1,337 @@
+"""Snapshots: whatever is read through them is what the journal alone says."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
+from penstock.errors import Corrupt, Diverged
+from penstock.journal.api import Keep
+from penstock.journal.delta import DeltaJournal
+from penstock.snapshots.rewind import rewound, states_at
+from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.snapshotting import alone, remove, take, write_slices
+from penstock.state.catchup import catch_up
+from penstock.state.memory import MemoryState
+from penstock.state.share import WHOLE, Share
+from penstock.state.stores import Stores
+from tests.checkout import TOP
+from tests.unit.sql.gallery_app import Written, app, state_of
+from tests.unit.sql.test_view_tables import FILLED, HUGE
+
+STEPS = (
+    "snapshot-slice",
+    "snapshot-written",
+    "snapshot-published",
+    "snapshot-listed",
+    "snapshot-cleaned",
+)
+
+
+class Gallery:
+    """A journal in a directory, with its snapshots."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.journal = DeltaJournal(data / "journal", app.name)
+        self.written = Written(self.journal)
+        self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
+
+    def take(self, upto: int | None = None) -> Manifest | None:
+        epoch = self.written.epoch if upto is None else Epoch(upto)
+        return take(
+            app,
+            self.journal,
+            self.snapshots,
+            epoch,
+            lambda slices: write_slices(app, self.journal, self.snapshots, slices),
+        )
+
+    def states(self, epoch: int, snapshots: Snapshots | None = None) -> dict[str, bytes]:
+        found = states_at(self.journal, Epoch(epoch), snapshots)
+        return {
+            f"{row['entity']}/{row['key']}": row["state"]
+            for row in found.sort_by([("entity", "ascending"), ("key", "ascending")]).to_pylist()
+        }
+
+    def recovered(self, epoch: int, share: Share = WHOLE) -> dict[str, bytes]:
+        state = MemoryState()
+        catch_up(state, self.journal, Epoch(epoch), share, snapshots=self.snapshots)
+        with state.reader() as reader:
+            return dict(reader.items())
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Gallery:
+    """Give a gallery with a few epochs, in which entities are created, changed and deleted."""
+    gallery = Gallery(tmp_path)
+    gallery.written.painters({1: "Ada", 2: "Bo", 3: "Cy"})
+    gallery.written.changes(("Painting", "sea", state_of("Painting", **FILLED)))
+    gallery.written.painters({2: None, 3: "Cyd"})
+    gallery.written.painters({4: "Di", 3: None})
+    gallery.written.changes(("Painting", "sky", state_of("Painting")))
+    return gallery
+
+
+def test_every_epoch_reads_the_same_through_any_snapshot(gallery: Gallery) -> None:
+    """Rows, their order and their types do not depend on the snapshots that there are."""
+    before = {
+        (name, epoch): rewound(app, gallery.journal, name, Epoch(epoch))
+        for name in app.entities
+        for epoch in range(-1, 5)
+    }
+    states = {epoch: gallery.states(epoch) for epoch in range(-1, 5)}
+    for upto in (1, 3, 4):
+        gallery.take(upto)
+        for (name, epoch), expected in before.items():
+            found = rewound(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
+            assert found.rows.equals(expected.rows)
+            assert found.rows.schema.equals(expected.rows.schema)
+            assert found.table.wide == expected.table.wide
+        for epoch, expected_states in states.items():
+            assert gallery.states(epoch, gallery.snapshots) == expected_states
+            if epoch >= 0:
+                assert gallery.recovered(epoch) == expected_states
+
+
+def test_other_engines_read_typed_columns(gallery: Gallery) -> None:
+    """A Delta reader sees key, attributes, bucket and epoch, with types of its own."""
+    gallery.take(1)
+    gallery.take()
+    table = DeltaTable(str(gallery.data / "snapshots" / "Painting")).to_pyarrow_table()
+    sea, sky = sorted(table.to_pylist(), key=lambda row: row["key"])
+    assert (sea["key"], sea["title"], sea["epoch"]) == ("sea", "sea", 4)
+    assert sea["bucket"] == bucket_of(entity_key("Painting", "sea"))
+    assert sea["price"] == FILLED["price"]
+    assert sea["painted"] == FILLED["painted"]
+    assert sea["dried"] == FILLED["dried"] // timedelta(microseconds=1)
+    assert sea["tags"] == FILLED["tags"]
+    assert dict(sea["offers"]) == FILLED["offers"]
+    assert sea["Price_2"] == 9
+    assert sky["frame"] is None
+    painters = DeltaTable(str(gallery.data / "snapshots" / "Painter")).to_pyarrow_table()
+    assert painters.sort_by("number").select(["number", "name"]).to_pylist() == [
+        {"number": 1, "name": "Ada"},
+        {"number": 4, "name": "Di"},
+    ]
+
+
+def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) -> None:
+    """A class becomes wide in the snapshot that needs it, and stays so; what is read does not."""
+    gallery.take()
+    gallery.written.changes(("Painting", "vast", state_of("Painting", number=HUGE)))
+    wide = gallery.take()
+    assert wide is not None
+    assert wide.classes["Painting"].wide
+    table = DeltaTable(str(gallery.data / "snapshots" / "Painting")).to_pyarrow_table()
+    assert table.schema.field("number").type == pa.decimal128(38, 0)
+    gallery.written.changes(("Painting", "vast", None))
+    gallery.take()
+    assert rewound(app, gallery.journal, "Painting", Epoch(5), gallery.snapshots).table.wide
+    assert not rewound(app, gallery.journal, "Painting", Epoch(6), gallery.snapshots).table.wide
+
+
+def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
+    """A second snapshot of an epoch, or one of an earlier epoch, is none."""
+    assert gallery.take(3) is not None
+    assert gallery.take(3) is None
+    assert gallery.snapshots.epochs() == [3]
+
+
+def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More changes than one step may hold make a snapshot of an earlier epoch first."""
+    monkeypatch.setattr("penstock.snapshots.snapshotting.CHANGES_MAX", 4)
+    assert [one.epoch for one in iter(gallery.take, None)] == [1, 3, 4]
+    assert gallery.recovered(4) == gallery.states(4)
+
+
+def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot cut into other slices than the one before it holds every entity once."""
+    gallery.take(1)
+    monkeypatch.setattr("penstock.snapshots.snapshotting.SLICE_ROWS", 1)
+    gallery.written.painters({number: f"p{number}" for number in range(40)})
+    cut = gallery.take()
+    assert cut is not None
+    assert cut.slices == 64
+    everything = gallery.states(5)
+    assert gallery.states(5, gallery.snapshots) == everything
+    shares = [gallery.recovered(5, Share(number, 3)) for number in range(3)]
+    assert sum(map(len, shares)) == len(everything)
+    assert {key: data for one in shares for key, data in one.items()} == everything
+    monkeypatch.undo()
+    gallery.written.painters({5: None})
+    gallery.take()
+    assert gallery.states(6, gallery.snapshots) == gallery.states(6)
+
+
+def test_journal_that_was_forgotten_is_bridged_by_its_snapshot(gallery: Gallery) -> None:
+    """With old epochs gone, states from the snapshot on are as before, and earlier ones refused."""
+    truth = {epoch: gallery.states(epoch) for epoch in range(5)}
+    gallery.take(2)
+    for _ in range(3):
+        gallery.written.painters({9: "Io"})
+    gallery.journal.compact(Keep(newest=2, epochs=3, grace_s=0))
+    assert gallery.journal.forget(Epoch(3)) == 3
+    for epoch in (2, 3, 4):
+        assert gallery.states(epoch, gallery.snapshots) == truth[epoch]
+        assert gallery.recovered(epoch) == truth[epoch]
+    with pytest.raises(Diverged, match="no epoch 0"):
+        gallery.states(1, gallery.snapshots)
+    stores = Stores(
+        gallery.data / "state", gallery.journal, 2, boot_id="boot",
+        snapshots=gallery.data / "snapshots",
+    )  # fmt: skip
+    with stores.at(Epoch(4)) as reader:
+        assert dict(reader.items()) == truth[4]
+    stores.close()
+
+
+@pytest.mark.parametrize("victim", ["manifest", "file", "missing"])
+def test_damaged_snapshot_is_left_out(
+    gallery: Gallery, victim: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the newest snapshot is damaged an older one leads to the same state, with a warning."""
+    gallery.take(1)
+    manifest = gallery.take(3)
+    assert manifest is not None
+    path = gallery.snapshots.path_of(Epoch(3))
+    if victim != "manifest":
+        path = gallery.data / "snapshots" / manifest.classes["Painter"].files[0].path
+    if victim == "missing":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:])
+    with caplog.at_level(logging.WARNING):
+        assert gallery.recovered(4) == gallery.states(4)
+        assert gallery.states(4, gallery.snapshots) == gallery.states(4)
+        found = rewound(app, gallery.journal, "Painter", Epoch(4), gallery.snapshots)
+    assert found.rows["name"].to_pylist() == ["Ada", "Di"]
+    assert "damaged" in caplog.text or "cannot be used" in caplog.text
+
+
+def test_damaged_snapshot_that_nothing_replaces_is_refused(gallery: Gallery) -> None:
+    """Where the journal does not reach back and the only snapshot is damaged, nothing is invented."""
+    manifest = gallery.take(2)
+    assert manifest is not None
+    for _ in range(4):
+        gallery.written.painters({9: "Io"})
+    gallery.journal.compact(Keep(newest=1, epochs=3, grace_s=0))
+    gallery.journal.forget(Epoch(3))
+    (gallery.data / "snapshots" / manifest.classes["Painter"].files[0].path).unlink()
+    with pytest.raises(Corrupt, match="is missing"):
+        gallery.recovered(8)
+    with pytest.raises(Corrupt, match="is missing"):
+        gallery.states(8, gallery.snapshots)
+
+
+def test_removed_snapshots_leave_no_files(gallery: Gallery) -> None:
+    """Files that only a removed snapshot had are gone; the others read as before."""
+    for upto in (0, 1, 2, 4):
+        gallery.take(upto)
+    remove(gallery.snapshots, [Epoch(0), Epoch(2)])
+    assert gallery.snapshots.epochs() == [1, 4]
+    files = {str(path.relative_to(gallery.data / "snapshots"))
+             for path in (gallery.data / "snapshots").glob("*/*.parquet")}  # fmt: skip
+    assert files == {file.path for one in gallery.snapshots.every() for file in one.files}
+    assert gallery.states(4, gallery.snapshots) == gallery.states(4)
+
+
+def test_snapshot_of_another_journal_does_not_count(gallery: Gallery, tmp_path: Path) -> None:
+    """A directory whose journal was replaced begins with nothing."""
+    gallery.take()
+    other = Snapshots(gallery.data / "snapshots", "another")
+    assert other.newest() is None
+
+
+def test_one_process_at_a_time_takes_snapshots(gallery: Gallery) -> None:
+    """Who comes second is told so."""
+    with alone(gallery.snapshots) as first, alone(gallery.snapshots) as second:
+        assert (first, second) == (True, False)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    work=st.lists(
+        st.one_of(
+            st.dictionaries(
+                st.integers(0, 5), st.one_of(st.none(), st.text(max_size=2)), min_size=1, max_size=4
+            ),
+            st.sampled_from(["take", "compact", "huge", "small"]),
+        ),
+        max_size=14,
+    )
+)
+def test_any_history_reads_the_same_with_and_without_snapshots(
+    tmp_path_factory: pytest.TempPathFactory, work: list[dict[int, str | None] | str]
+) -> None:
+    """For random changes, snapshots and merges, all epochs are as the journal alone says."""
+    gallery = Gallery(tmp_path_factory.mktemp("gallery"))
+    for one in work:
+        if isinstance(one, dict):
+            gallery.written.painters(one)
+        elif one == "take":
+            gallery.take()
+        elif one == "compact":
+            gallery.journal.compact(Keep(newest=1, epochs=2, grace_s=0))
+        else:
+            number = HUGE if one == "huge" else 1
+            gallery.written.changes(("Painting", "sea", state_of("Painting", number=number)))
+    for epoch in range(-1, gallery.written.epoch + 1):
+        expected = gallery.states(epoch)
+        assert gallery.states(epoch, gallery.snapshots) == expected
+        if epoch > BEFORE_FIRST:
+            assert gallery.recovered(epoch) == expected
+        for name in app.entities:
+            alone_says = rewound(app, gallery.journal, name, Epoch(epoch))
+            found = rewound(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
+            assert found.rows.equals(alone_says.rows)
+            assert found.rows.schema.equals(alone_says.rows.schema)
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.snapshots.test_snapshots import Gallery
+from tests.unit.sql.gallery_app import app
+from penstock.base.ids import Epoch
+from penstock.snapshots.snapshotting import take, write_slices
+
+gallery = Gallery(Path(sys.argv[1]))
+
+def reached(name):
+    if name == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+take(app, gallery.journal, gallery.snapshots, Epoch(4), lambda slices: write_slices(
+    app, gallery.journal, gallery.snapshots, slices, reached), reached)
+"""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str) -> None:
+    """A process that dies while it takes a snapshot harms no state, and the next one succeeds."""
+    gallery.take(1)
+    truth = gallery.states(4)
+    command = [sys.executable, "-c", _KILLED, str(gallery.data), step]
+    done = subprocess.run(command, check=False, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP)})
+    assert done.returncode == -signal.SIGKILL
+    assert gallery.recovered(4) == truth
+    assert gallery.states(4, gallery.snapshots) == truth
+    gallery.written.painters({7: "Jo"})
+    gallery.take()
+    assert gallery.states(5, gallery.snapshots) == gallery.states(5)
+    files = list((gallery.data / "snapshots").glob("*/*.parquet"))
+    assert len(files) == len({file.path for one in gallery.snapshots.every() for file in one.files})
+    table = DeltaTable(str(gallery.data / "snapshots" / "Painter"))
+    assert sorted(table.to_pyarrow_table()["name"].to_pylist()) == ["Ada", "Di", "Jo"]

@@ -1,0 +1,114 @@
+"""What SQL shows of a value, by a rule that is as simple as can be: the twin of `snapshots.annotation`."""
+
+import dataclasses
+import enum
+import math
+import types
+import typing
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tests.unit.model.rare_values import Ring, Same
+
+
+def shown(  # noqa: C901, PLR0911 -- a line for each kind of annotation
+    annotation: Any, value: Any, *, wide: bool, inside: tuple[Any, ...] = ()
+) -> Any:
+    """Say what a column has: the dumb twin of `snapshots.annotation`."""
+
+    def one(inner: Any, it: Any) -> Any:
+        return shown(inner, it, wide=wide, inside=(*inside, annotation))
+
+    if value is None:
+        return None
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in arguments if member is not type(None)]
+        alone = len(members) == 1
+        return shown(members[0], value, wide=wide, inside=inside) if alone else as_json(value)
+    if origin is typing.Literal:
+        alone = len({type(option) for option in arguments if option is not None}) == 1
+        return value if alone else as_json(value)
+    if origin in (list, set) or arguments[1:] == (Ellipsis,):
+        return [one(arguments[0], it) for it in value]
+    if origin is tuple and arguments:
+        pairs = zip(arguments, value, strict=True)
+        return {f"_{number}": one(*pair) for number, pair in enumerate(pairs, 1)}
+    if origin is dict:
+        items = [(one(arguments[0], name), one(arguments[1], it)) for name, it in value.items()]
+        return items if is_plain_key(arguments[0]) else [{"key": k, "value": v} for k, v in items]
+    if dataclasses.is_dataclass(annotation) and annotation is not Same and annotation not in inside:
+        hints = typing.get_type_hints(annotation)
+        names = [it.name for it in dataclasses.fields(annotation)]
+        return {name: one(hints[name], getattr(value, name)) for name in names}
+    return scalar(annotation, value, wide=wide)
+
+
+def scalar(annotation: Any, value: Any, *, wide: bool) -> Any:  # noqa: PLR0911 -- as above
+    match value:
+        case enum.Enum():
+            return value.value
+        case _ if annotation is float:
+            return float(value)
+        case Decimal() if wide and annotation is Decimal:
+            return text_of_decimal(value)
+        case timedelta() if wide:
+            hours, rest = divmod(abs(value), timedelta(hours=1))
+            tail = str(rest).partition(":")[2]
+            tail = tail.rstrip("0") if "." in tail else tail
+            return f"{'-' if value < timedelta() else ''}{hours:02}:{tail}"
+        case UUID():
+            return str(value)
+        case _ if annotation in (Any, Same, Ring, tuple[()]) or dataclasses.is_dataclass(value):
+            return as_json(value)
+        case _:
+            return value
+
+
+def text_of_decimal(value: Decimal) -> str:
+    whole = value.as_tuple()
+    if (
+        not value.is_finite()
+        or (value and value.adjusted() > 25)
+        or not isinstance(whole.exponent, int)
+    ):
+        return str(value)
+    if value and abs(value) < Decimal("1E-12"):
+        return str(value)
+    places = format(value, "f").partition(".")[2].rstrip("0")
+    if len(places) > 12:
+        return str(value)
+    front, _, back = format(abs(value), "f").partition(".")
+    minus = "-" if value < 0 else ""
+    return f"{minus}{front.lstrip('0') or '0'}.{back[:12]:0<12}"
+
+
+def is_plain_key(annotation: Any) -> bool:
+    return annotation is not type(None) and not typing.get_args(annotation)
+
+
+def as_json(value: Any) -> str:  # noqa: C901 -- as above
+    def simple(it: Any) -> Any:  # noqa: PLR0911 -- as above
+        match it:
+            case float() if not math.isfinite(it):
+                return "NaN" if math.isnan(it) else f"{'-' if it < 0 else ''}Infinity"
+            case dict() if all(isinstance(name, str) for name in it):
+                return {name: simple(it[name]) for name in it}
+            case dict():
+                return [[simple(name), simple(one)] for name, one in it.items()]
+            case list() | tuple():
+                return [simple(one) for one in it]
+            case bytes():
+                return "eA==" if it == b"x" else it
+            case datetime():
+                return it.isoformat().replace("+00:00", "Z")
+            case _ if dataclasses.is_dataclass(it):
+                return {one.name: simple(getattr(it, one.name)) for one in dataclasses.fields(it)}
+            case _:
+                return it
+
+    return msgspec.json.encode(simple(value)).decode()

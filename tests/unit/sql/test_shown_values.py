@@ -1,0 +1,265 @@
+"""Whatever a declared type admits is shown, by every reader alike, and stops none of them."""
+
+import dataclasses
+import math
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from penstock import App, entity, key
+from penstock.base.ids import Epoch
+from penstock.journal.memory import MemoryJournal
+from penstock.model.entity_type import EntityType
+from penstock.process.config import ViewConfig
+from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
+from penstock.snapshots.column import TooNarrow
+from penstock.snapshots.rewind import rewound
+from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.table import tables_of
+from penstock.snapshots.text import DEPTH_MAX
+from penstock.sql.format import Format, encode
+from penstock.sql.question import Answer, Question
+from penstock.sql.view import View
+from tests.unit.model.rare_values import ANY_TYPE
+from tests.unit.sql.gallery_app import Written
+from tests.unit.sql.shown_twin import shown
+
+SETTINGS = ViewConfig(memory_mb=256)
+NAME = "Made"
+KEY = "made_id"
+
+
+KEY_TYPES = {
+    str: st.text(min_size=1, max_size=5),
+    int: st.integers(-(2**63), 2**64 - 1),
+    UUID: st.uuids(),
+    date: st.dates(),
+    datetime: st.datetimes(timezones=st.just(UTC)),
+}
+Rows = dict[str, dict[str, Any]]
+
+
+def made(key_type: Any, annotations: list[Any]) -> App:
+    names = {f"a{index}": one for index, one in enumerate(annotations)}
+    cls = type(NAME, (), {"__annotations__": {KEY: key_type, **names}, KEY: key()})
+    return App("made", entity(cls))
+
+
+class Readers:
+    """A journal of one class, and everything that shows what is in it."""
+
+    def __init__(self, folder: Path, app: App) -> None:
+        self.folder = folder
+        self.app = app
+        self.kind: EntityType = app.entities[NAME]
+        self.journal = MemoryJournal()
+        self.written = Written(self.journal)
+        self.states: dict[str, bytes] = {}
+        self.snapshots = Snapshots(folder / FOLDER, self.journal.identity)
+        self.view = View(folder, app, self.journal, SETTINGS)
+        self.view.start()
+
+    def close(self) -> None:
+        self.view.close()
+
+    def commit(self, rows: Rows) -> Epoch:
+        states = {text: self.state(values) for text, values in rows.items()}
+        self.states |= states
+        return self.written.changes(*((NAME, text, state) for text, state in states.items()))
+
+    def state(self, values: dict[str, Any]) -> bytes:
+        state = self.kind.encode_change({KEY: None, **values}, None)
+        assert state is not None
+        return state
+
+    def snapshot(self, epoch: Epoch) -> None:
+        take(
+            self.app, self.journal, self.snapshots, epoch,
+            lambda slices: write_slices(self.app, self.journal, self.snapshots, slices),
+        )  # fmt: skip
+
+    def truth(self, *, wide: bool) -> pa.Table:
+        """Return the rows as the committed states alone make them."""
+        table = tables_of(self.app, [NAME] if wide else [])[NAME]
+        return table.rows(list(self.states), list(self.states.values()))
+
+    def ask(self, query: str) -> Answer:
+        return self.view.ask(Question(query))
+
+    def answers(self, epoch: Epoch) -> Iterator[tuple[str, pa.Table]]:
+        """Yield what every reader shows of the newest epoch."""
+        yield "the view", self.ask(f"FROM {NAME}").table
+        yield "the past", self.ask(f"FROM {NAME} AS OF EPOCH {epoch}").table
+        yield "the journal alone", rewound(self.app, self.journal, NAME, epoch).rows
+        found = rewound(self.app, self.journal, NAME, epoch, self.snapshots)
+        yield "a snapshot and the journal", found.rows
+        changed = f"SELECT after FROM changes('{NAME}', 0, {epoch}) QUALIFY epoch = max(epoch) OVER (PARTITION BY key)"
+        after = self.ask(f"FROM (SELECT unnest(after) FROM ({changed}) WHERE after IS NOT NULL)")
+        yield "the feed of changes", after.table
+        self.snapshot(epoch)
+        delta = DeltaTable(str(self.snapshots.directory / NAME)).to_pyarrow_table()
+        yield "a Delta reader", delta.drop_columns(["key", "bucket", "epoch", "state"])
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 -- a line for each kind of value
+    """Bring what Arrow gives to one form: times and durations in microseconds, order left out."""
+    match value:
+        case pa.MonthDayNano():
+            return (value.months * 30 + value.days) * 86_400_000_000 + value.nanoseconds // 1_000
+        case timedelta():
+            return value // timedelta(microseconds=1)
+        case time():
+            return plain(timedelta(0, value.second, value.microsecond, 0, value.minute, value.hour))
+        case float() if math.isnan(value):
+            return "NaN"
+        case datetime():
+            return value.astimezone(UTC).isoformat()
+        case dict():
+            return {name: plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return sorted(map(plain, value), key=repr)
+        case _:
+            return value
+
+
+def by_key(table: pa.Table) -> dict[str, dict[str, Any]]:
+    rows = table.to_pylist()
+    assert len({repr(row[KEY]) for row in rows}) == len(rows)
+    return {repr(plain(row[KEY])): {name: plain(one) for name, one in row.items()} for row in rows}
+
+
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data())
+def test_every_reader_shows_every_value(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """View, past, feed, snapshot and Delta tables show the same, and it is what was stored."""
+    key_type = data.draw(st.sampled_from(list(KEY_TYPES)))
+    typed = data.draw(st.lists(ANY_TYPE, min_size=1, max_size=5))
+    app = made(key_type, [one.annotation for one in typed])
+    values = st.fixed_dictionaries({f"a{index}": one.values for index, one in enumerate(typed)})
+    with closing(Readers(tmp_path_factory.mktemp("made"), app)) as readers:
+        keys = st.lists(
+            KEY_TYPES[key_type], min_size=2, max_size=4, unique_by=readers.kind.key_text
+        )
+        texts = [readers.kind.key_text(one) for one in data.draw(keys)]
+        first = readers.commit({text: data.draw(values) for text in texts})
+        readers.snapshot(first)
+        last = readers.commit({text: data.draw(values) for text in texts[1:]})
+        for name, table in readers.answers(last):
+            assert by_key(table) == by_key(readers.truth(wide="_unshown" in table.column_names)), (
+                name
+            )
+        answers = {name: by_key(table) for name, table in readers.answers(last)}
+        expected = answers["the journal alone"]
+        for name, found in answers.items():
+            assert found == expected, name
+        for chosen in Format:
+            encode(readers.ask(f"FROM {NAME}"), chosen)
+        assert readers.truth(wide=True)["_unshown"].null_count == len(texts)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_column_is_faithful(data: st.DataObject, *, wide: bool) -> None:
+    """What a table has of a value is what a simple rule makes of its annotation and itself."""
+    typed = data.draw(ANY_TYPE)
+    app = made(str, [typed.annotation])
+    kind = app.entities[NAME]
+    value = data.draw(typed.values)
+    state = kind.encode_change({KEY: None, "a0": value}, None)
+    assert state is not None
+    [narrow, chosen] = [tables_of(app, names)[NAME] for names in ([], [NAME])]
+    rows = (chosen if wide else narrow).rows
+    try:
+        [row] = rows(["k"], [state]).to_pylist()
+    except TooNarrow:
+        assert not wide
+        return
+    expected = shown(typed.annotation, value, wide=wide)
+    assert plain(row["a0"]) == plain(expected)
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_value_that_cannot_be_shown_is_null_with_a_reason(tmp_path: Path) -> None:
+    """It is NULL in its row alone, the row says why, and every reader says the same."""
+    app = made(str, [Any, dict[float, int], str])
+    rows = {
+        text: {"a0": text, "a1": {0.5: 1}, "a2": text} for text in ("before", "between", "after")
+    }
+    with closing(Readers(tmp_path, app)) as readers:
+        readers.snapshot(readers.commit(rows))
+        last = readers.commit({"between": {**rows["between"], "a0": deep(DEPTH_MAX + 1)}})
+        answers = dict(readers.answers(last))
+        why = f"it is nested more than {DEPTH_MAX} levels deep"
+        for name, table in answers.items():
+            found = {row[KEY]: (row["a0"], row["_unshown"]) for row in table.to_pylist()}
+            assert found == {
+                "before": ('"before"', None),
+                "between": (None, f'{{"a0":"{why}"}}'),
+                "after": ('"after"', None),
+            }, name
+        readers.commit({"between": rows["between"]})
+        assert readers.ask(f"SELECT a0 FROM {NAME} WHERE _unshown IS NULL").table.num_rows == 3
+
+
+def test_keys_that_are_one_in_sql_stop_nothing() -> None:
+    """A dictionary of an older release with the same instant twice is NULL, and says why."""
+    app = made(str, [dict[datetime, int], int])
+    twice = {"2026-01-01T00:00:00": 1, datetime(2026, 1, 1, tzinfo=UTC): 2}
+    tag = app.entities[NAME].shape.tag
+    states = [msgspec.msgpack.encode([tag, one, 7]) for one in (twice, {})]
+    rows = tables_of(app, [NAME])[NAME].rows(["a", "b"], states).to_pylist()
+    why = "two keys of the dictionary are the same in SQL"
+    assert [(row["a0"], row["a1"]) for row in rows] == [(None, 7), ([], 7)]
+    assert [row["_unshown"] for row in rows] == [f'{{"a0":"{why}"}}', None]
+
+
+def test_depth_of_types_is_bounded() -> None:
+    """An annotation of any depth has a column; below ten levels it is JSON."""
+    annotation: Any = int
+    for _ in range(80):
+        annotation = list[annotation]
+    app = made(str, [annotation])
+    table = tables_of(app)[NAME]
+    assert table.definition.endswith('"a0" VARCHAR' + "[]" * DEEPEST)
+    tag = app.entities[NAME].shape.tag
+    [row] = table.rows(["k"], [msgspec.msgpack.encode([tag, [[]]])]).to_pylist()
+    assert row["a0"] == [[]]
+
+
+def test_dataclasses_that_know_each_other_stay_small() -> None:
+    """However many dataclasses hold each other, the type of a column has a bounded length."""
+    names = [f"Node{number}" for number in range(7)]
+    nodes: list[Any] = [
+        dataclasses.make_dataclass(name, [(f"to_{one}", f"list[{one}]") for one in names])
+        for name in names
+    ]
+    module = types.ModuleType("nodes")
+    for node in nodes:
+        node.__module__ = module.__name__
+        setattr(module, node.__name__, node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        column = column_of(nodes[0], wide=False)
+    assert len(column.sql) <= LONGEST

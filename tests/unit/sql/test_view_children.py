@@ -1,0 +1,239 @@
+"""Queries in children: the system ends and bounds them, and no query costs another one its answer."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from penstock.errors import PenstockError, QueryError
+from penstock.journal.memory import MemoryJournal
+from penstock.process.config import ViewConfig
+from penstock.sql import store
+from penstock.sql.history import History
+from penstock.sql.pool import LONG, QUICK, Asked
+from penstock.sql.question import Question
+from penstock.sql.turns import Turns
+from penstock.sql.view import View
+from tests.unit.sql.gallery_app import Written, app
+from tests.waiting import wait_for
+
+SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)
+STUBBORN = "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))"
+"""A function that runs for a minute, and looks at nothing meanwhile."""
+
+GREEDY = "SELECT len(range(1000000000))"
+DEADLINE_S = 20.0
+SLACK_S = 1.5  # of a machine with other things to do
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    """Give a journal of two painters."""
+    journal = MemoryJournal()
+    Written(journal).painters({1: "Ada", 2: "Bob"})
+    return journal
+
+
+@pytest.fixture
+def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
+    """Give a view that follows it."""
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        view.start()
+        view.ask(Question("SELECT 1"))
+        yield view
+
+
+STRANGERS: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def know_strangers() -> None:
+    """Note the children that other tests of this process have, as a JVM: they are nobody's here."""
+    STRANGERS.clear()
+    STRANGERS.update(one.pid for one in psutil.Process().children())
+
+
+def children() -> list[psutil.Process]:
+    """Return the children that the test has made this process have; dead ones, too."""
+    return [one for one in psutil.Process().children() if one.pid not in STRANGERS]
+
+
+def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
+    found = view.answer(Question(query, timeout_ms=timeout_ms), Asked(caller=caller)).answer()
+    return [tuple(row.values()) for row in found.table.to_pylist()]
+
+
+def test_stubborn_functions_end_and_leave_places(view: View) -> None:
+    """Functions that cannot be interrupted end at their limit, and short queries run meanwhile."""
+
+    def stubborn() -> float:
+        began = time.monotonic()
+        with pytest.raises(PenstockError, match=r"took longer|places"):
+            ask(view, STUBBORN, "a", timeout_ms=1_000)
+        return time.monotonic() - began
+
+    count = QUICK + 2 * LONG
+    with ThreadPoolExecutor(count) as threads:
+        running = [threads.submit(stubborn) for _ in range(count)]
+        answered = 0
+        while not all(one.done() for one in running):
+            assert ask(view, "SELECT 1", "b") == [(1,)]
+            answered += 1
+        assert answered > 1
+        assert max(one.result() for one in running) < 1 + SLACK_S
+    assert children() == []
+
+
+def test_caller_cannot_have_all_places_for_long_queries(view: View) -> None:
+    """A caller with many long queries leaves one place for the long query of another caller."""
+    sizes = "repeat('a', 12000)"
+    long = f"SELECT levenshtein({sizes}, {sizes} || 'b')"  # beyond the first moments, and finite
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(ask, view, STUBBORN, "a") for _ in range(4)]
+        assert ask(view, long, "b") == [(1,)]
+        assert not any(one.done() for one in running)
+        while not all(one.done() for one in running):
+            for child in children():
+                with suppress(psutil.NoSuchProcess):  # it may end by itself first
+                    child.kill()
+
+
+def test_memory_is_bounded_by_the_system(view: View) -> None:
+    """The memory of a function outside of DuckDB's buffers is bounded, too, and the error says so."""
+    stop, seen = threading.Event(), [0]
+
+    def watch() -> None:
+        while not stop.wait(0.01):
+            for one in children():
+                with suppress(psutil.Error):
+                    seen.append(one.memory_info().data)
+
+    watcher = threading.Thread(target=watch)
+    before = psutil.Process().memory_info().data
+    watcher.start()
+    try:
+        with pytest.raises(QueryError, match=r"view\.memory_mb"):
+            ask(view, GREEDY)
+    finally:
+        stop.set()
+        watcher.join()
+    assert max(seen) - before <= 64 + 256 << 20
+    assert ask(view, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_broken_child_costs_its_query_alone(view: View, name: str) -> None:
+    """A process that is killed or crashes is named in the error, and the view goes on."""
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(ask, view, STUBBORN)
+        found = wait_for(children, "the start of a child")
+        found[0].send_signal(signal.Signals[name])
+        with pytest.raises(QueryError, match=f"ended by {name}"):
+            running.result()
+    assert ask(view, "SELECT name FROM Painter WHERE number = 1") == [("Ada",)]
+    assert children() == []
+
+
+def test_past_has_the_same_limits(journal: MemoryJournal) -> None:
+    """A stubborn function ends at its limit in a query of the past, too."""
+    history = History(app, journal, SETTINGS)
+    question = Question(f"{STUBBORN} FROM Painter AS OF EPOCH 0")
+    past = question.past()
+    assert past is not None
+    began = time.monotonic()
+    with pytest.raises(QueryError, match=r"view\.time_ms"):
+        history.ask(past, question, began + 0.5)
+    assert time.monotonic() - began < 0.5 + SLACK_S
+    assert children() == []
+
+
+def test_what_was_rewound_is_kept_for_later_children(journal: MemoryJournal) -> None:
+    """A class at an epoch is rewound once; a later child has it from its parent."""
+    history = History(app, journal, SETTINGS)
+    question = Question("SELECT name FROM Painter AS OF EPOCH 0")
+    past = question.past()
+    assert past is not None
+    expected = pa.table({"name": ["Ada", "Bob"]})
+    assert history.ask(past, question, time.monotonic() + DEADLINE_S).table == expected
+    journal.read = None  # type: ignore[assignment, method-assign]
+    journal.rows = None  # type: ignore[assignment, method-assign]
+    assert history.ask(past, question, time.monotonic() + DEADLINE_S).table == expected
+
+
+def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints come while queries read, and each query has the rows of its own epoch."""
+    monkeypatch.setattr(store, "_LOG_MAX", 1)
+    monkeypatch.setattr(store, "_LOG_READ_MAX", 1)
+    journal = MemoryJournal()
+    written = Written(journal)
+    count, rounds = 10_000, 4
+    slow = "levenshtein(repeat('a', 7000), repeat('b', 7000))"
+    query = f"SELECT count(*), min(name), max(name), {slow} FROM Painter"
+    inodes = set()
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        view.start()
+        with ThreadPoolExecutor(2) as threads:
+            running = []
+            for number in range(rounds):
+                epoch = written.painters(dict.fromkeys(range(count), f"{number:0100}"))
+                question = Question(query, min_epoch=epoch)
+                running.append((number, threads.submit(view.ask, question)))
+                assert view.await_epoch(epoch, DEADLINE_S)
+                inodes.add((tmp_path / "view" / "view.duckdb").stat().st_ino)
+            for number, one in running:
+                [row] = one.result().table.to_pylist()
+                found = list(row.values())
+                assert found[0] == count
+                assert found[1] == found[2] >= f"{number:0100}"
+    assert len(inodes) > 1, "a copy was made"
+
+
+def test_turns_are_shared_out_among_callers() -> None:
+    """The caller with the fewest places is next, and one without a turn in time goes away."""
+    turns = Turns(2, each=2)
+    assert turns.take("a", 0)
+    assert turns.take("a", 0)
+    assert not turns.take_now("b")
+    assert not turns.take("b", time.monotonic() + 0.01)
+    order: list[str] = []
+
+    def wait(name: str) -> None:
+        assert turns.take(name, time.monotonic() + DEADLINE_S)
+        order.append(name)
+        turns.give(name)
+
+    waiting = []
+    for name in ("a", "a", "b"):
+        waiting.append(threading.Thread(target=wait, args=[name]))
+        waiting[-1].start()
+        while len(turns._waiting) < len(waiting):
+            time.sleep(0.001)
+    turns.give("a")
+    for one in waiting:
+        one.join()
+    assert order[0] == "b"
+    assert turns.take_now("c")
+
+
+def test_spare_child_answers_of_the_newest_epoch(tmp_path: Path) -> None:
+    """Children that were forked before their questions came answer as others do, epoch by epoch."""
+    journal = MemoryJournal()
+    written = Written(journal)
+    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
+        view.start(spare=True)
+        for number in range(20):
+            written.painters({1: str(number)})
+            for _ in range(2):
+                found = view.ask(Question("SELECT name, ? AS n FROM Painter", [number]))
+                assert found.table.to_pylist() == [{"name": str(number), "n": number}]
+        with pytest.raises(QueryError, match=r"took longer than 300 ms"):
+            view.ask(Question(STUBBORN, timeout_ms=300))
+    assert children() == []

@@ -1,0 +1,269 @@
+"""What the SQL view's tables hold: every type, exactly."""
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from penstock.journal.memory import MemoryJournal
+from penstock.model.request import Failure
+from penstock.process.config import ViewConfig
+from penstock.sql.format import Format, encode
+from penstock.sql.question import Question
+from penstock.sql.view import View
+from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
+
+SETTINGS = ViewConfig(memory_mb=256)
+HUGE = 2**63
+FILLED: dict[str, Any] = {
+    "number": -(2**63),
+    "weight": 0.1,
+    "sold": True,
+    "pixels": b"\x00\xff",
+    "painted": datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC),
+    "day": date(1, 1, 1),
+    "hour": time(1, 2, 3, 4),
+    "dried": timedelta(days=-3, microseconds=1),
+    "price": Decimal("1.10"),
+    "ident": UUID(int=7),
+    "size": Size.LARGE,
+    "hung": "down",
+    "tags": ["a", ""],
+    "colours": {3, 1, -2},
+    "offers": {"Ada": 1},
+    "spot": (0.5, 2),
+    "route": (1, 2, 3),
+    "frame": Frame("oak", Decimal("2.5"), UUID(int=8)),
+    "painter": Painter(7),
+    "others": [Painter(7), Painter(8)],
+    "lines": [(Painter(7), 1)],
+    "branch": Branch("a", [Branch("b", [])]),
+    "note": 5,
+    "anything": {"a": [1, None]},
+    "loose": {"x": 1, "y": math.inf},
+    "rooms": {None: 1, "hall": 2},
+    "coats": {(1, "oil"): timedelta(hours=-5)},
+    "Price": 9,
+}
+
+
+class Shown:
+    """A view and the journal that it follows."""
+
+    def __init__(self, folder: Path, settings: ViewConfig = SETTINGS) -> None:
+        self.journal = MemoryJournal()
+        self.written = Written(self.journal)
+        self.view = View(folder, app, self.journal, settings)
+        self.view.start()
+
+    def close(self) -> None:
+        self.view.close()
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        table = self.view.ask(Question(query, list(parameters))).table
+        return [tuple(row.values()) for row in table.to_pylist()]
+
+    def types(self, table: str) -> dict[str, str]:
+        return {row[0]: row[1] for row in self.rows(f"DESCRIBE {table}")}
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Shown]:
+    """Give a view of an empty gallery."""
+    with closing(Shown(tmp_path)) as shown:
+        yield shown
+
+
+def test_every_type_has_its_column(shown: Shown) -> None:
+    """An annotation decides the SQL type; names that differ by case are numbered."""
+    assert shown.types("Painting") == {
+        "title": "VARCHAR",
+        "number": "BIGINT",
+        "weight": "DOUBLE",
+        "sold": "BOOLEAN",
+        "pixels": "BLOB",
+        "painted": "TIMESTAMP WITH TIME ZONE",
+        "day": "DATE",
+        "hour": "TIME",
+        "dried": "INTERVAL",
+        "price": "DECIMAL(38,12)",
+        "ident": "UUID",
+        "size": "VARCHAR",
+        "hung": "VARCHAR",
+        "tags": "VARCHAR[]",
+        "colours": "BIGINT[]",
+        "offers": "MAP(VARCHAR, BIGINT)",
+        "spot": 'STRUCT("_1" DOUBLE, "_2" BIGINT)',
+        "route": "BIGINT[]",
+        "frame": "STRUCT(wood VARCHAR, width DECIMAL(38,12), ident UUID)",
+        "painter": "BIGINT",
+        "others": "BIGINT[]",
+        "lines": 'STRUCT("_1" BIGINT, "_2" BIGINT)[]',
+        "branch": 'STRUCT("name" VARCHAR, below VARCHAR[])',
+        "note": "VARCHAR",
+        "anything": "VARCHAR",
+        "loose": "VARCHAR",
+        "rooms": 'STRUCT("key" VARCHAR, "value" BIGINT)[]',
+        "coats": 'STRUCT("key" STRUCT("_1" BIGINT, "_2" VARCHAR), "value" INTERVAL)[]',
+        "Price_2": "BIGINT",
+    }
+
+
+def test_every_value_arrives(shown: Shown) -> None:
+    """Values of every type come out of SQL as they were stored."""
+    shown.written.changes(
+        ("Painting", "full", state_of("Painting", **FILLED)),
+        ("Painting", "plain", state_of("Painting")),
+    )
+    row = shown.view.ask(Question("SELECT * FROM Painting WHERE title = 'full'")).table.to_pylist()[
+        0
+    ]
+    interval = row.pop("dried")
+    [coat] = row.pop("coats")
+    assert coat["key"] == {"_1": 1, "_2": "oil"}
+    assert coat["value"].nanoseconds == -5 * 3_600 * 10**9
+    assert (interval.days, interval.nanoseconds) in [(-3, 1_000), (0, -3 * 86_400 * 10**9 + 1_000)]
+    assert row == {
+        "title": "full",
+        "number": -(2**63),
+        "weight": 0.1,
+        "sold": True,
+        "pixels": b"\x00\xff",
+        "painted": FILLED["painted"],
+        "day": date(1, 1, 1),
+        "hour": time(1, 2, 3, 4),
+        "price": Decimal("1.10"),
+        "ident": str(UUID(int=7)),
+        "size": "l",
+        "hung": "down",
+        "tags": ["a", ""],
+        "colours": [-2, 1, 3],
+        "offers": [("Ada", 1)],
+        "spot": {"_1": 0.5, "_2": 2},
+        "route": [1, 2, 3],
+        "frame": {"wood": "oak", "width": Decimal("2.5"), "ident": str(UUID(int=8))},
+        "painter": 7,
+        "others": [7, 8],
+        "lines": [{"_1": 7, "_2": 1}],
+        "branch": {"name": "a", "below": ['{"name":"b","below":[]}']},
+        "note": "5",
+        "anything": '{"a":[1,null]}',
+        "loose": '{"x":1,"y":"Infinity"}',
+        "rooms": [{"key": "hall", "value": 2}, {"key": None, "value": 1}],
+        "Price_2": 9,
+    }
+    nothing = "frame IS NULL AND painter IS NULL AND note IS NULL AND tags = []"
+    assert shown.rows(f"SELECT title FROM Painting WHERE {nothing}") == [("plain",)]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "type_", "expected"),
+    [
+        ("number", 2**64 - 1, "HUGEINT", Decimal(2**64 - 1)),
+        ("route", (1, HUGE), "HUGEINT[]", [Decimal(1), Decimal(HUGE)]),
+        ("price", Decimal("1e-30"), "VARCHAR", "1E-30"),
+        ("price", Decimal("Infinity"), "VARCHAR", "Infinity"),
+        ("dried", timedelta.max, "VARCHAR", "23999999999:59:59.999999"),
+        ("dried", timedelta(days=-106_752), "VARCHAR", "-2562048:00:00"),
+    ],
+    ids=str,
+)
+def test_class_widens_for_a_value(
+    shown: Shown, attribute: str, value: Any, type_: str, expected: Any
+) -> None:
+    """A value that the narrow type cannot hold widens its class; what was there stays."""
+    first = state_of("Painting", **FILLED)
+    shown.written.changes(("Painting", "narrow", first))
+    assert shown.rows("SELECT number FROM Painting") == [(-(2**63),)]
+    shown.written.changes(("Painting", "wide", state_of("Painting", **{attribute: value})))
+    found = shown.rows(f"SELECT {attribute} FROM Painting WHERE title = 'wide'")
+    assert found[0][0] == expected
+    assert shown.types("Painting")[attribute] == type_
+    assert shown.types("Painter")["number"] == "BIGINT"
+    shown.written.changes(("Painting", "narrow", first), ("Painting", "wide", None))
+    assert shown.rows("SELECT number FROM Painting") == [(Decimal(-(2**63)),)]
+
+
+def test_last_writer_of_a_key_wins(shown: Shown) -> None:
+    """After any changes, a table holds what the last one of each key says."""
+    shown.written.painters({1: "Ada", 2: "Bob", 3: "Cyd"})
+    shown.written.painters({1: None, 2: "Ben"})
+    shown.written.painters({1: "Ann", 3: None})
+    expected = [(1, "Ann"), (2, "Ben")]
+    assert shown.rows("SELECT number, name FROM Painter ORDER BY number") == expected
+
+
+def test_requests_replies_and_epochs_are_tables(shown: Shown) -> None:
+    """What was asked and answered can be queried, failures with code, kind and message."""
+    shown.written.requests(1)
+    shown.written.requests(1, Failure("aborted", "Torn", "no"))
+    assert shown.rows(
+        "SELECT epoch, lsn, request_id, epoch_us(time), entity, key, method, arguments FROM requests "
+        "ORDER BY lsn"
+    ) == [
+        (0, 0, "r0", 1_000_000, "Painter", "7", "create", '{"name":"Ada"}'),
+        (1, 1, "r1", 1_000_000, "Painter", "7", "create", '{"name":"Ada"}'),
+    ]
+    assert shown.rows("SELECT * FROM replies ORDER BY lsn") == [
+        (0, 0, "r0", None, None, None, "7"),
+        (1, 1, "r1", "aborted", "Torn", "no", None),
+    ]
+    assert shown.rows("SELECT epoch, records FROM epochs ORDER BY epoch") == [(0, 1), (1, 1)]
+
+
+def test_reply_that_json_cannot_hold_says_so(shown: Shown) -> None:
+    """What is nested too deeply, or has keys that JSON does not know, stops no other request."""
+    shown.written.requests(1, reply=b"\x91" * 5_000 + b"\xc0")
+    shown.written.requests(1, reply=msgspec.msgpack.encode({(1, 2): 3, None: 4}))
+    shown.written.requests(1, body=b"\x95\xa1x\xc0\xa1y\x91" + b"\x91" * 5_000 + b"\xc0\x80")
+    assert [row[0] for row in shown.rows("SELECT value FROM replies ORDER BY lsn")] == [
+        '{"_unshown":"it is nested too deeply"}',
+        "[[[1,2],3],[null,4]]",
+        "7",
+    ]
+    assert shown.rows("SELECT method FROM requests ORDER BY lsn")[2] == ("",)
+
+
+def test_only_the_newest_requests_are_kept(tmp_path: Path) -> None:
+    """Requests and replies are bounded; the oldest go first."""
+    with closing(Shown(tmp_path, ViewConfig(memory_mb=256, requests_max=3))) as shown:
+        shown.written.requests(2)
+        shown.written.requests(2)
+        shown.written.requests(5)
+        shown.written.requests(1)
+        for table in ("requests", "replies"):
+            assert shown.rows(f"SELECT lsn FROM {table} ORDER BY lsn") == [(7,), (8,), (9,)]
+
+
+def test_json_spoils_nothing(shown: Shown) -> None:
+    """What JavaScript cannot hold is text in JSON; the rest is as JSON has it."""
+    answer = shown.view.ask(
+        Question(
+            "SELECT 1 a, 9007199254740993 b, 'NaN'::DOUBLE c, '-inf'::DOUBLE d, 1.50 e, "
+            "'a'::BLOB f, MAP {'k': 1.5} g, MAP {1: 2} h, {x: 9007199254740993} i, "
+            "INTERVAL 36 HOUR j, DATE '2026-01-02' k, NULL l, ['nan'::FLOAT] m, sum(1) n, "
+            "TIMESTAMPTZ '2026-01-02 03:04:05+00' o"
+        )
+    )
+    assert encode(answer, Format.JSON).decode().partition('"rows":')[2] == (
+        '[[1,"9007199254740993","NaN","-Infinity","1.50","YQ==",{"k":"1.5"},[[1,2]],'
+        '{"x":"9007199254740993"},"P0M0DT129600S","2026-01-02",null,["NaN"],1,'
+        '"2026-01-02T03:04:05Z"]]}'
+    )
+
+
+def test_csv_tells_null_from_nothing(shown: Shown) -> None:
+    """NULL is empty and empty text is quoted; what is nested is JSON."""
+    answer = shown.view.ask(
+        Question("SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f")
+    )
+    header, row = encode(answer, Format.CSV).decode().splitlines()
+    assert header == '"a","b","c","d","e","f"'
+    assert row == ',"","[1,2]","{""x"":""y""}","0.5",true'

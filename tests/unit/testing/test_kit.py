@@ -1,0 +1,135 @@
+"""The test kit: a clock that stands still, counted request ids, and a look at the state."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import App, entity, key, transactional
+from penstock.errors import ConfigError, OutsideTransaction
+from penstock.testing.kit import START, Kit
+
+
+@dataclass
+class Note:
+    about: "Machine"
+    text: str = ""
+
+
+@entity
+class Machine:
+    name: str = key()
+    count: int = 0
+    notes: list[Note] = []
+    seen: dict["Machine", set["Machine"]] = {}
+
+    def step(self, by: int = 1) -> int:
+        self.count += by
+        return self.count
+
+    def note(self, text: str) -> None:
+        self.notes.append(Note(self, text))
+        self.seen[self] = {self}
+
+
+@transactional
+def surroundings(count: int) -> list[Any]:
+    penstock.random().random()
+    return [
+        penstock.request_id(),
+        penstock.now(),
+        [penstock.random().randrange(1000) for _ in range(count)],
+        [penstock.uuid() for _ in range(count)],
+    ]
+
+
+app = App("kit", Machine, surroundings)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    kit = Kit(app)
+    kit.call.Machine.create("a")
+    return kit
+
+
+def count_of(kit: Kit, name: str) -> int:
+    found = kit.entity("Machine", name)
+    assert found is not None
+    return int(found["count"])
+
+
+def test_entities_are_shown_as_plain_values(kit: Kit) -> None:
+    """References become keys at any depth; what does not exist is None; unknown classes are named."""
+    kit.call.Machine("a").note("x")
+    found = kit.entity("Machine", "a")
+    assert found is not None
+    assert found["seen"] == {"a": {"a"}}
+    assert (found["notes"][0].about, found["notes"][0].text) == ("a", "x")
+    assert kit.entity("Machine", "b") is None
+    assert list(kit.entities("Machine")) == ["a"]
+    with pytest.raises(penstock.RequestError, match="'Engine'; there are Machine"):
+        kit.entity("Engine", "a")
+
+
+def test_clock_wants_a_time_zone(kit: Kit) -> None:
+    """A time without a zone is refused, because it names no instant."""
+    with pytest.raises(ConfigError, match="names no time zone"):
+        kit.clock.set(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None))
+
+
+def test_context_is_known_inside_only() -> None:
+    """`now`, `random`, `uuid` and `request_id` exist in transactions alone."""
+    for ask in [penstock.now, penstock.random, penstock.uuid, penstock.request_id]:
+        with pytest.raises(OutsideTransaction):
+            ask()
+
+
+def test_surroundings_repeat_and_differ() -> None:
+    """`now`, `random` and `uuid` depend on the request alone, and `now` on the clock."""
+    first, second = Kit(app), Kit(app)
+    assert (
+        first.submit("", None, "surroundings", [3]).data
+        == second.submit("", None, "surroundings", [3]).data
+    )
+    request_id, time, numbers, ids = first.call.surroundings(3)
+    assert (request_id, time) == ("local-1", START)
+    assert len({*ids}) == 3
+    again = second.submit("", None, "surroundings", [3], request_id="other").value()
+    assert again[2] != numbers
+    assert again[3] != ids
+
+
+def test_the_clock_moves_when_told() -> None:
+    """The kit's clock stands still until it is advanced or set."""
+    kit = Kit(app)
+    times = [kit.call.surroundings(0)[1]]
+    kit.clock.advance(timedelta(hours=1))
+    times.append(kit.call.surroundings(0)[1])
+    kit.clock.set(datetime(2000, 1, 1, microsecond=1, tzinfo=UTC))
+    times.append(kit.call.surroundings(0)[1])
+    assert times == [
+        START,
+        START + timedelta(hours=1),
+        datetime(2000, 1, 1, microsecond=1, tzinfo=UTC),
+    ]
+
+
+def test_same_request_id_same_answer(kit: Kit) -> None:
+    """A repeated request id gets the recorded reply and has no second effect."""
+    first = kit.submit("Machine", "a", "step", request_id="one")
+    assert kit.submit("Machine", "a", "step", request_id="one") == first
+    assert count_of(kit, "a") == 1
+    with pytest.raises(penstock.UserError, match="another body"):
+        kit.submit("Machine", "a", "step", [2], request_id="one")
+
+
+def test_digest_tells_states_apart(kit: Kit) -> None:
+    """The digest changes with the state, and comes back with it."""
+    before = kit.digest()
+    kit.call.Machine("a").step()
+    assert kit.digest() != before
+    kit.call.Machine("a").step(-1)
+    assert kit.digest() == before
