@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -26,16 +25,8 @@ from penstock.cli.settings import (
 )
 from penstock.errors import (
     ConfigError,
-    Forbidden,
-    OperationalError,
-    PenstockError,
-    QueryError,
-    RequestError,
-    Unauthenticated,
-    Unreachable,
     ViewUnavailable,
 )
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.loading import load_app
 from penstock.process.stores import open_journal
@@ -44,6 +35,8 @@ from penstock.sql.format import Format, encode, rows_of
 from penstock.sql.history import History, history_of
 from penstock.sql.question import Answer, AsOf, Question
 from penstock.sql.view import View
+from penstock.sql.view_client import EncodedAnswer, socket_of, view_client
+from penstock.sql.view_client import query as query_view
 
 HELP: Final = """Ask a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
 
@@ -68,11 +61,7 @@ Examples:
 """
 
 ROWS_SHOWN: Final = 1_000
-_CONNECT_S: Final = 5.0
 _LOOK_S: Final = 0.05
-_ERRORS: Final[dict[str, type[PenstockError]]] = {
-    one.code: one for one in (QueryError, RequestError, ViewUnavailable, Forbidden, Unauthenticated)
-}
 
 
 class Shape(StrEnum):
@@ -92,14 +81,6 @@ ASKED: Final = {
     Shape.LINES: Format.LINES,
     Shape.ARROW: Format.ARROW,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A body, and the epoch that it is of."""
-
-    epoch: str
-    content: bytes
 
 
 def sql(  # noqa: PLR0913 -- one parameter for each flag
@@ -137,7 +118,7 @@ def sql(  # noqa: PLR0913 -- one parameter for each flag
     messages = Console(stderr=True)
     if url is not None:
         with httpx.Client(base_url=url) as client:
-            told = _asked(client, question, ASKED[shape], key)
+            told = query_view(client, msgspec.json.encode(question), ASKED[shape], key)
     else:
         told = _told_here(question, ASKED[shape], _settings(app, data, config, assignments), app)
     _print(told, shape, messages)
@@ -179,16 +160,18 @@ def _settings(
     return application_of(app, data=data, file=config, assignments=assignments)[1]
 
 
-def _told_here(question: Question, asked: Format, settings: Config, app: str | None) -> Told:
+def _told_here(
+    question: Question, asked: Format, settings: Config, app: str | None
+) -> EncodedAnswer:
     """Ask the view of a data directory; open it here if none runs.
 
     Raises:
         ConfigError: None runs, and the application is not known.
     """
-    for one in presence.find(settings.data, "view"):
-        transport = httpx.HTTPTransport(uds=str(one.details["socket"]))
-        with httpx.Client(transport=transport, base_url="http://view") as client:
-            return _asked(client, question, asked, None)
+    socket = socket_of(settings.data)
+    if socket is not None:
+        with view_client(socket) as client:
+            return query_view(client, msgspec.json.encode(question), asked, None)
     if app is None:
         raise ConfigError(f"no view runs in {settings.data}; name the application to open it here")
     if not (settings.data / "journal").is_dir():
@@ -197,7 +180,7 @@ def _told_here(question: Question, asked: Format, settings: Config, app: str | N
     if answer is None:
         with _opened(app, settings) as view:
             answer = view.ask(question)
-    return Told(str(answer.epoch), encode(answer, asked))
+    return EncodedAnswer(str(answer.epoch), encode(answer, asked))
 
 
 def _answer_of_past(question: Question, app: str, settings: Config) -> Answer | None:
@@ -248,37 +231,7 @@ def _show_progress(view: View) -> None:
             progress.update(task, completed=view.epoch - first)
 
 
-def _asked(client: httpx.Client, question: Question, asked: Format, key: str | None) -> Told:
-    """Ask over HTTP.
-
-    Raises:
-        PenstockError: What the answer says.
-        Unreachable: There is none.
-    """
-    headers = {"Accept": asked.value, "Content-Type": Format.JSON.value}
-    if key is not None:
-        headers["Authorization"] = f"Bearer {key}"
-    body = msgspec.json.encode(question)
-    timeout = httpx.Timeout(None, connect=_CONNECT_S)  # the view limits how long a query runs
-    try:
-        answer = client.post("/sql", content=body, headers=headers, timeout=timeout)
-    except httpx.HTTPError as error:
-        raise Unreachable(f"{client.base_url} does not answer: {error}") from error
-    if answer.status_code != httpx.codes.OK:
-        raise _error_of(answer)
-    return Told(answer.headers.get("penstock-epoch", "?"), answer.content)
-
-
-def _error_of(answer: httpx.Response) -> PenstockError:
-    try:
-        told = answer.json()["error"]
-        kind = _ERRORS.get(told["code"], OperationalError)
-        return kind(told["message"])
-    except (ValueError, KeyError, TypeError):
-        return OperationalError(f"the answer is {answer.status_code}, and not one of Penstock")
-
-
-def _print(told: Told, shape: Shape, messages: Console) -> None:
+def _print(told: EncodedAnswer, shape: Shape, messages: Console) -> None:
     if shape is Shape.TABLE:
         _print_table(told)
         return
@@ -289,7 +242,7 @@ def _print(told: Told, shape: Shape, messages: Console) -> None:
     messages.print(f"epoch {told.epoch}", highlight=False)
 
 
-def _print_table(told: Told) -> None:
+def _print_table(told: EncodedAnswer) -> None:
     found = pa.ipc.open_stream(told.content).read_all()
     count = f"{found.num_rows:,} row{'s' if found.num_rows != 1 else ''}"
     if found.num_rows > ROWS_SHOWN:

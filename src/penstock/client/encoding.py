@@ -11,6 +11,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from penstock.base.http import (
+    DERIVED_KEY,
+    EPOCH,
+    IDEMPOTENCY_KEY,
+    JSON,
+    MSGPACK,
+    decode_error,
+    media_type_of,
+)
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, encode_key, refuse
 from penstock.client.operation import HttpRequest, HttpResponse
@@ -21,25 +30,8 @@ from penstock.model.declaration import CREATIONS
 from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure, decode_request
 
-JSON: Final = "application/json"
-MSGPACK: Final = "application/msgpack"
-DERIVED: Final = "-"
-"""In the place of a key: a creation shall derive it."""
-
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _TOLD_MAX: Final = 200
-EPOCH: Final = "penstock-epoch"
-"""The header that every reply carries."""
-
-
-class _Told(msgspec.Struct, frozen=True):
-    code: str
-    kind: str
-    message: str
-
-
-class _ErrorBody(msgspec.Struct, frozen=True):
-    error: _Told
 
 
 def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> HttpRequest:
@@ -57,10 +49,12 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
     key, content = _plain(call) if app is None else _typed(app, call)
     segments = [place, call.method]
     if call.entity:
-        if key == DERIVED and call.method in CREATIONS:
-            raise RequestError(f"{call.entity}: {DERIVED!r} has a key derived, and cannot be one")
-        segments = [place, call.entity, DERIVED if key is None else key, call.method]
-    headers = {"Content-Type": kind, "Accept": kind, "Idempotency-Key": request_id}
+        if key == DERIVED_KEY and call.method in CREATIONS:
+            raise RequestError(
+                f"{call.entity}: {DERIVED_KEY!r} has a key derived, and cannot be one"
+            )
+        segments = [place, call.entity, DERIVED_KEY if key is None else key, call.method]
+    headers = {"Content-Type": kind, "Accept": kind, IDEMPOTENCY_KEY: request_id}
     return HttpRequest("POST", path_of(*segments), headers, content, request_id)
 
 
@@ -142,17 +136,21 @@ def error_of(answer: HttpResponse) -> PenstockError:
         if is_msgpack(answer):
             told = decode_failure(answer.content)
             return raised_by(told.code, told.kind, told.message)
-        body = msgspec.json.decode(answer.content, type=_ErrorBody).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _foreign(answer, f"this is no answer of a gateway: {_shown(answer)}")
-    if body.code in BY_CODE or EPOCH in answer.headers:  # a reply; a code may be the application's
+    body = decode_error(answer.content)
+    if body is None:
+        return _foreign(answer, f"this is no answer of a gateway: {_shown(answer)}")
+    if (
+        body.code in BY_CODE or EPOCH.lower() in answer.headers
+    ):  # a reply; a code may be the application's
         return raised_by(body.code, body.kind, body.message)
     return _foreign(answer, f"{body.message} [{body.code}]")
 
 
 def is_msgpack(answer: HttpResponse) -> bool:
     """Say whether an answer is MessagePack."""
-    return answer.headers.get("content-type", "").partition(";")[0].strip() == MSGPACK
+    return media_type_of(answer.headers.get("content-type", "")) == MSGPACK
 
 
 def _foreign(answer: HttpResponse, message: str) -> PenstockError:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK, NDJSON
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
 from penstock.client.encoding import (
-    EPOCH,
-    JSON,
-    MSGPACK,
     error_of,
     is_msgpack,
     key_text,
@@ -35,8 +33,6 @@ from penstock.client.operation import (
     send_with_retries,
 )
 from penstock.client.results import (
-    ARROW,
-    NDJSON,
     Change,
     Query,
     Rows,
@@ -240,7 +236,7 @@ class GatewayProtocol:
 
     def _seen(self) -> dict[str, str]:
         """Return what makes a read wait for the newest epoch seen."""
-        return {"Penstock-Min-Epoch": str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
+        return {MIN_EPOCH: str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
 
     def _standing(
         self, sent: SentRequest, wait_s: float, limit_s: float
@@ -292,6 +288,6 @@ def _id_of(call: Call[Any]) -> str:
 
 
 def _epoch_of(answer: HttpResponse) -> Epoch:
-    text = answer.headers.get(EPOCH, "")
+    text = answer.headers.get(EPOCH.lower(), "")
     good = text.isdecimal() and len(text) <= _EPOCH_DIGITS_MAX
     return Epoch(int(text)) if good else BEFORE_FIRST

@@ -14,7 +14,6 @@ from penstock.errors import ConfigError, OperationalError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ARROW: Final = "application/vnd.apache.arrow.stream"
 EPOCH_KEY: Final = b"penstock.epoch"
 """Under which the metadata of an Arrow table's schema names its epoch, in decimal digits."""
 
@@ -71,7 +70,6 @@ class Change(msgspec.Struct, frozen=True):
     after: dict[str, Any] | None
 
 
-NDJSON: Final = "application/x-ndjson"
 _decode_changes: Final = msgspec.json.Decoder(Change).decode_lines
 
 

@@ -18,11 +18,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from penstock.base.http import REQUEST_ID
 from penstock.errors import IntegrityError, OperationalError, PenstockError, Stopping
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.responses import REQUEST_ID
 from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.process.config import GatewayConfig

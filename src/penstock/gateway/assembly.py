@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID, RETRY_AFTER
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
@@ -31,10 +32,10 @@ from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.sql import SqlHandler
-from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.responses import EPOCH, MIN_EPOCH, REQUEST_ID, json_of
+from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
@@ -143,8 +144,8 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
         served,
         allow_origins=origins,
         allow_methods=VERBS,
-        allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", MIN_EPOCH],
-        expose_headers=[EPOCH, REQUEST_ID, "Retry-After"],
+        allow_headers=["Authorization", "X-API-Key", "Content-Type", IDEMPOTENCY_KEY, MIN_EPOCH],
+        expose_headers=[EPOCH, REQUEST_ID, RETRY_AFTER],
     )
 
 

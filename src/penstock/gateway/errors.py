@@ -6,9 +6,9 @@ kind and message: no stack trace, no path of this machine.
 
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
+from penstock.base.http import JSON, RETRY_AFTER, encode_error
 from penstock.errors import IntegrityError, PenstockError
 
 STATUS: Final = {
@@ -67,34 +67,17 @@ class HttpError(Exception):
         super().__init__(message)
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """What an answer says of an error."""
-
-    code: str
-    kind: str
-    message: str
-
-
-class ErrorAnswer(msgspec.Struct, frozen=True):
-    """The body of every answer that is an error."""
-
-    error: ErrorBody
-
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
 def error_response(
     status: int, code: str, kind: str, message: str, headers: dict[str, str] | None = None
 ) -> Response:
     """Return the answer that says what went wrong."""
     told = dict(headers or {})
     if status in _RETRIABLE:
-        told.setdefault("Retry-After", str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
+        told.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
     if len(message) > MESSAGE_MAX:
         message = f"{message[:MESSAGE_MAX]} …"
-    body = _encode(ErrorAnswer(ErrorBody(code, kind, message)))
-    return Response(body, status, told, "application/json")
+    body = encode_error(code, kind, message)
+    return Response(body, status, told, JSON)
 
 
 def response_of(

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope
 
+from penstock.base.http import IDEMPOTENCY_KEY, JSON, MIN_EPOCH, media_type_of
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
@@ -18,8 +19,6 @@ from penstock.gateway.errors import HttpError
 from penstock.gateway.request_ids import check_chosen, named_id
 from penstock.process.config import GatewayConfig
 
-JSON: Final = "application/json"
-MSGPACK: Final = "application/msgpack"
 # A string that does not end reaches to the end, so that each byte is looked at once.
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _JSON_KINDS: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
@@ -148,7 +147,7 @@ class HttpRequest:
     @property
     def media_type(self) -> str:
         """The body's content type, without parameters."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return media_type_of(self.headers.get("content-type", ""))
 
     def seconds(self, name: str, default: float, most: float) -> float:
         """Return a number of seconds from the query string, bounded.
@@ -173,7 +172,7 @@ class HttpRequest:
         Raises:
             RequestError: It is no epoch.
         """
-        text = self.headers.get("penstock-min-epoch") or self.query().get("min_epoch")
+        text = self.headers.get(MIN_EPOCH.lower()) or self.query().get("min_epoch")
         if text is None:
             return -1
         if not text.isdecimal() or len(text) > 18:
@@ -186,7 +185,7 @@ class HttpRequest:
         Raises:
             RequestError: It is too long, not printable, or holds a `~`.
         """
-        text = self.headers.get("idempotency-key")
+        text = self.headers.get(IDEMPOTENCY_KEY.lower())
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
 
     def named_id(self) -> RequestId:

@@ -5,15 +5,11 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID
 from penstock.base.ids import Epoch
 from penstock.gateway.errors import STATUS, error_response
-from penstock.gateway.http_request import JSON, MSGPACK
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
-
-EPOCH: Final = "Penstock-Epoch"
-REQUEST_ID: Final = "Penstock-Request-Id"
-MIN_EPOCH: Final = "Penstock-Min-Epoch"
 
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import csv
 
+from penstock.base import http
 from penstock.errors import QueryError
 from penstock.snapshots.text import json_text
 from penstock.sql.question import Answer
@@ -31,16 +32,16 @@ Plain = Callable[[Any], Any]
 class Format(StrEnum):
     """What an answer can be, by its media type."""
 
-    JSON = "application/json"
-    LINES = "application/x-ndjson"
-    CSV = "text/csv"
-    ARROW = "application/vnd.apache.arrow.stream"
+    JSON = http.JSON
+    LINES = http.NDJSON
+    CSV = http.CSV
+    ARROW = http.ARROW
 
 
 def format_of(accept: str) -> Format:
     """Return the first format that an `Accept` header names; JSON where it names none."""
     for one in accept.split(","):
-        media = one.partition(";")[0].strip().lower()
+        media = http.media_type_of(one)
         if media in set(Format):
             return Format(media)
     return Format.JSON

@@ -29,6 +29,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from penstock.base.http import (
+    CALLER,
+    EPOCH,
+    JSON,
+    MIN_EPOCH,
+    RETRY_AFTER,
+    VIEW_STATE,
+    encode_error,
+)
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
 from penstock.model.application import App
 from penstock.process import data_directory, presence
@@ -49,11 +58,6 @@ WAITING_MAX: Final = 64
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
 _SECOND_SIGNAL: Final = 130
-_CALLER: Final = "penstock-caller"
-"""The header in which a gateway names on whose behalf it asks."""
-
-_RETRY_AFTER: Final = {"Retry-After": "1"}
-
 _decode: Final = msgspec.json.Decoder(Question).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -81,7 +85,7 @@ class Endpoints:
 
     async def _sql(self, request: Request) -> Response:
         body = await request.body()
-        caller = request.headers.get(_CALLER, "")
+        caller = request.headers.get(CALLER, "")
         if self._inside.total() >= WAITING_MAX or self._inside[caller] >= WAITING_MAX // 2:
             return self._refusal(Overloaded("too many queries wait already"))
         self._inside[caller] += 1
@@ -95,15 +99,15 @@ class Endpoints:
     async def _status(self, _request: Request) -> Response:
         loop = asyncio.get_running_loop()
         status = await loop.run_in_executor(None, self._view.status)
-        return Response(_encode(status), media_type="application/json")
+        return Response(_encode(status), media_type=JSON)
 
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
-            question = _question(body, request.headers.get("penstock-min-epoch"))
+            question = _question(body, request.headers.get(MIN_EPOCH))
             chosen = format_of(request.headers.get("accept", ""))
-            asked = Asked(chosen, request.headers.get(_CALLER, ""))
+            asked = Asked(chosen, request.headers.get(CALLER, ""))
             answer = self._view.answer(question, asked)
-            headers = {"Penstock-Epoch": str(answer.epoch), **self._state()}
+            headers = {EPOCH: str(answer.epoch), **self._state()}
             if answer.size <= _CHUNK:
                 with answer.body as body_:
                     return Response(body_.read(answer.size), 200, headers, chosen)
@@ -114,14 +118,12 @@ class Endpoints:
 
     def _refusal(self, error: PenstockError) -> Response:
         wrong = isinstance(error, UserError)
-        headers = self._state() if wrong else {**self._state(), **_RETRY_AFTER}
-        told = {"code": error.code, "kind": type(error).__name__, "message": str(error)}
-        return Response(
-            _encode({"error": told}), 400 if wrong else 503, headers, "application/json"
-        )
+        headers = self._state() if wrong else {**self._state(), RETRY_AFTER: "1"}
+        body = encode_error(error.code, type(error).__name__, str(error))
+        return Response(body, 400 if wrong else 503, headers, JSON)
 
     def _state(self) -> dict[str, str]:
-        return {"Penstock-View": "rebuilding"} if self._view.rebuilding else {}
+        return {VIEW_STATE: "rebuilding"} if self._view.rebuilding else {}
 
 
 def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False) -> None:

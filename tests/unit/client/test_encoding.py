@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import App, Entity, key
+from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
 from penstock.client.encoding import (
-    JSON,
-    MSGPACK,
     error_of,
     key_text,
     path_of,

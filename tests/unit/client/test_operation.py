@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.base.http import MSGPACK
 from penstock.base.ids import RequestId
-from penstock.client.encoding import MSGPACK
 from penstock.client.operation import (
     FailureCause,
     HttpResponse,

@@ -12,11 +12,12 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import LogPartition, Lsn
 from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
 from penstock.gateway.append_batcher import ONLY, AppendBatcher
 from penstock.gateway.errors import HttpError
-from penstock.gateway.http_request import JSON, MSGPACK, HttpRequest
+from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from penstock.base.http import JSON, NDJSON
 from penstock.errors import RequestError
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
-from penstock.gateway.http_request import JSON, HttpRequest
-from penstock.gateway.openapi.operations import LINES
+from penstock.gateway.http_request import HttpRequest
 from penstock.journal.tail import Following
 from penstock.model.application import App
 
@@ -52,7 +52,7 @@ class ChangesHandler:
         bounds = _epoch("from", asked["from"]), _epoch("to", asked.get("to", str(last)))
         body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
         accept = request.headers.get("accept", "")
-        wanted = LINES if accept in ("", "*/*") else accept
+        wanted = NDJSON if accept in ("", "*/*") else accept
         return await self._sql.forward(
             body, {"accept": wanted, "content-type": JSON}, request.principal
         )

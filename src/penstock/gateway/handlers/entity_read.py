@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
+from penstock.base.http import JSON
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.entity_reader import EntityReader
-from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import Following
 from penstock.model.application import App

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.base.http import JSON
+from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import Following
 from penstock.process import presence

@@ -20,6 +20,7 @@ from typing import Any, Final
 import psutil
 from starlette.responses import Response
 
+from penstock.base.http import JSON
 from penstock.errors import (
     BY_CODE,
     ConfigError,
@@ -31,7 +32,7 @@ from penstock.errors import (
     TimedOut,
 )
 from penstock.gateway.errors import HttpError
-from penstock.gateway.http_request import JSON, HttpRequest
+from penstock.gateway.http_request import HttpRequest
 from penstock.model.application import App
 from penstock.model.reply import raised_by
 from penstock.process.config import PREFIX, Config

@@ -13,20 +13,17 @@ from urllib.parse import quote
 import httpx
 from starlette.responses import Response, StreamingResponse
 
+from penstock.base.http import CALLER, EPOCH, MIN_EPOCH, RETRY_AFTER, VIEW_STATE
 from penstock.errors import ViewUnavailable
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
-from penstock.process import presence
 from penstock.process.config import Config
+from penstock.sql.view_client import CONNECT_S, async_view_client, socket_of
 
 _log = logging.getLogger(__name__)
 
-_ASKED: Final = ("accept", "content-type", "penstock-min-epoch")
-_TOLD: Final = ("content-type", "penstock-epoch", "penstock-view", "retry-after")
-_CALLER: Final = "penstock-caller"
-"""On whose behalf a question is asked: the view shares its places out among callers."""
-
-_CONNECT_S: Final = 5.0
+_FORWARDED: Final = ("accept", "content-type", MIN_EPOCH.lower())
+_RETURNED: Final = ("content-type", EPOCH, VIEW_STATE, RETRY_AFTER)
 _SLACK_S: Final = 5.0
 """What an answer may take beyond the query's own limit."""
 
@@ -51,7 +48,7 @@ class SqlHandler:
         request.principal.require_sql()
         body = await request.json()
         asked: dict[str, str] = {
-            name: request.headers[name] for name in _ASKED if name in request.headers
+            name: request.headers[name] for name in _FORWARDED if name in request.headers
         }
         return await self.forward(body, asked, request.principal)
 
@@ -65,13 +62,13 @@ class SqlHandler:
         """
         client = await self._connected()
         try:
-            headers = {**asked, _CALLER: quote(principal.name)}
+            headers = {**asked, CALLER: quote(principal.name)}
             asked_of_view = client.build_request("POST", "/sql", content=body, headers=headers)
             answer = await client.send(asked_of_view, stream=True)
         except httpx.HTTPError as error:
             _log.warning("the SQL view does not answer: %r", error)
             raise ViewUnavailable("the SQL view does not answer; it is started again") from error
-        told = {name: answer.headers[name] for name in _TOLD if name in answer.headers}
+        told = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
         return StreamingResponse(_chunks(answer), answer.status_code, told)
 
     async def close(self) -> None:
@@ -80,19 +77,14 @@ class SqlHandler:
             await self._client.aclose()
 
     async def _connected(self) -> httpx.AsyncClient:
-        views = presence.find(self._data, "view")
-        if not views:
+        socket = socket_of(self._data)
+        if socket is None:
             raise ViewUnavailable("no SQL view runs here; penstock run starts one")
-        socket = str(views[0].details["socket"])
         if self._client is None or socket != self._socket:
             await self.close()
             self._socket = socket
             limit_s = self._config.view.time_ms / 1_000 + _SLACK_S
-            self._client = httpx.AsyncClient(
-                transport=httpx.AsyncHTTPTransport(uds=socket),
-                base_url="http://view",
-                timeout=httpx.Timeout(limit_s, connect=_CONNECT_S),
-            )
+            self._client = async_view_client(socket, httpx.Timeout(limit_s, connect=CONNECT_S))
         return self._client
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from penstock.base.http import ARROW, CSV, EPOCH, JSON, MSGPACK, NDJSON
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     AWAITED,
@@ -11,11 +12,8 @@ from penstock.gateway.openapi.error_responses import (
 )
 from penstock.gateway.openapi.json_schema import Schema
 from penstock.gateway.openapi.operations import (
-    ARROW,
-    JSON,
-    LINES,
-    MIN_EPOCH,
-    MSGPACK,
+    CALLED,
+    MIN_EPOCH_PARAMETER,
     Paths,
     seconds,
 )
@@ -253,10 +251,7 @@ def _requests() -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "It is known.",
-                "headers": {
-                    name: {"$ref": f"#/components/headers/{name}"}
-                    for name in ("Penstock-Epoch", "Penstock-Request-Id")
-                },
+                "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in CALLED},
                 "content": content,
             },
             **error_references((*ALWAYS, *AWAITED)),
@@ -273,16 +268,16 @@ def _sql() -> dict[str, Any]:
         "description": "Answered from one epoch, which is not older than the newest that was "
         "committed when the question arrived, or from the one that `as_of`, or AS OF EPOCH n or "
         "AS OF TIMESTAMP '…' at the end of the query, names. Read-only.",
-        "parameters": [MIN_EPOCH],
+        "parameters": [MIN_EPOCH_PARAMETER],
         "requestBody": {"content": {JSON: {"schema": question}}, "required": True},
         "responses": {
             "200": {
                 "description": "The rows.",
-                "headers": {"Penstock-Epoch": {"$ref": "#/components/headers/Penstock-Epoch"}},
+                "headers": {EPOCH: {"$ref": f"#/components/headers/{EPOCH}"}},
                 "content": {
                     JSON: {"schema": {"$ref": "#/components/schemas/PenstockRows"}},
-                    LINES: {"schema": _ANYTHING},
-                    "text/csv": {"schema": _TEXT},
+                    NDJSON: {"schema": _ANYTHING},
+                    CSV: {"schema": _TEXT},
                     ARROW: {"schema": _ANYTHING},
                 },
             },

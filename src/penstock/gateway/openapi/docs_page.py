@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from penstock.base.http import JSON, MSGPACK
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import meanings
 from penstock.gateway.openapi.examples import curl_of
-from penstock.gateway.openapi.operations import MSGPACK
 from penstock.model.application import App
 
 _STYLE: Final = Path(__file__).with_name("docs_page.css").read_text()
@@ -154,9 +154,7 @@ def _parameters(operation: Json) -> Iterator[str]:
     rows = [
         (
             one["name"],
-            _type(
-                one["schema"] if "schema" in one else one["content"]["application/json"]["schema"]
-            ),
+            _type(one["schema"] if "schema" in one else one["content"][JSON]["schema"]),
             f"{one['in']}{', required' if one.get('required') else ''}",
             one.get("description", ""),
         )
@@ -169,9 +167,9 @@ def _parameters(operation: Json) -> Iterator[str]:
 
 def _body(operation: Json) -> Iterator[str]:
     content = operation.get("requestBody", {}).get("content", {})
-    if "application/json" not in content:
+    if JSON not in content:
         return
-    schema = content["application/json"]["schema"]
+    schema = content[JSON]["schema"]
     forms = schema.get("oneOf", [schema])
     named = forms[-1]
     if "$ref" in named:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.http import EPOCH, REQUEST_ID, RETRY_AFTER
 from penstock.base.ids import fingerprint_of
 from penstock.gateway.openapi.builtin_paths import BUILTIN_SCHEMAS, add_builtin_paths
 from penstock.gateway.openapi.error_responses import (
@@ -37,11 +38,11 @@ With `Content-Type` or `Accept: application/msgpack` arguments or answers go as 
 loses nothing."""
 
 _HEADERS: Final = {
-    "Penstock-Epoch": {
+    EPOCH: {
         "description": "The epoch that the answer is of.",
         "schema": {"type": "integer", "minimum": -1},
     },
-    "Penstock-Request-Id": {
+    REQUEST_ID: {
         "description": "The request's id: the caller's `Idempotency-Key`, or a new one.",
         "schema": {"type": "string"},
     },
@@ -49,7 +50,7 @@ _HEADERS: Final = {
         "description": "Where what became of the request can be asked.",
         "schema": {"type": "string", "format": "uri-reference"},
     },
-    "Retry-After": {
+    RETRY_AFTER: {
         "description": "Seconds after which it is worth to try again.",
         "schema": {"type": "integer", "minimum": 0},
     },

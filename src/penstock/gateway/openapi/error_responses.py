@@ -7,6 +7,7 @@ refuses is added here, and a test compares it with what the gateway raises.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from penstock.base.http import JSON, RETRY_AFTER
 from penstock.errors import BY_CODE
 from penstock.gateway.errors import STATUS
 
@@ -71,11 +72,11 @@ def error_response_of(status: int) -> dict[str, Any]:
     described: dict[str, Any] = {
         "description": f"Refused or failed:\n\n{text}" if text else "Refused.",
         "content": {
-            "application/json": {"schema": {"$ref": f"#/components/schemas/{ERROR}"}},
+            JSON: {"schema": {"$ref": f"#/components/schemas/{ERROR}"}},
         },
     }
     if status in (429, 503):
-        described["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+        described["headers"] = {RETRY_AFTER: {"$ref": f"#/components/headers/{RETRY_AFTER}"}}
     return described
 
 

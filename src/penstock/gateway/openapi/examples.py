@@ -5,6 +5,8 @@ import shlex
 from typing import Any, Final
 from urllib.parse import quote
 
+from penstock.base.http import JSON
+
 Json = dict[str, Any]
 
 _DEPTH_MAX: Final = 4
@@ -80,13 +82,11 @@ def curl_of(document: Json, path: str, verb: str) -> str:
     url = path
     for one in operation.get("parameters", []):
         if one["in"] == "path":
-            schema = (
-                one["schema"] if "schema" in one else one["content"]["application/json"]["schema"]
-            )
+            schema = one["schema"] if "schema" in one else one["content"][JSON]["schema"]
             url = url.replace(f"{{{one['name']}}}", quote(_text_of(document, one, schema), safe=""))
     base = document["servers"][0]["url"].rstrip("/") or _BASE
     words = ["curl", *(["-X", verb.upper()] if verb != "get" else []), f"{base}{url}"]
-    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    content = operation.get("requestBody", {}).get("content", {}).get(JSON)
     if content is not None:
         value = example_of(document, content["schema"])
         if value not in ({}, [], None):

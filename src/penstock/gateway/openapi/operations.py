@@ -7,6 +7,16 @@ its result. What the gateway serves for every application alike is in `standing`
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from penstock.base.http import (
+    ARROW,
+    EPOCH,
+    IDEMPOTENCY_KEY,
+    JSON,
+    MIN_EPOCH,
+    MSGPACK,
+    NDJSON,
+    REQUEST_ID,
+)
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     APPENDED,
@@ -27,30 +37,26 @@ from penstock.model.entity_type import EntityType
 from penstock.model.route import SHOW, Route
 from penstock.model.signature import Signature
 
-JSON: Final = "application/json"
-MSGPACK: Final = "application/msgpack"
-LINES: Final = "application/x-ndjson"
-ARROW: Final = "application/vnd.apache.arrow.stream"
 _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
 _BODILESS: Final = frozenset({"GET", "DELETE"})
-SHOWN: Final = ("Penstock-Epoch",)
+SHOWN: Final = (EPOCH,)
 """Headers of an answer that was read."""
 
-CALLED: Final = ("Penstock-Epoch", "Penstock-Request-Id")
+CALLED: Final = (EPOCH, REQUEST_ID)
 """Headers of an answer to a request."""
 
 _KEY_MADE: Final = "The new entity's key; `-` derives one from the request."
 
 ID: Final = {
-    "name": "Idempotency-Key",
+    "name": IDEMPOTENCY_KEY,
     "in": "header",
     "description": "The request's id. The same id with the same body takes effect once, and gets "
     "the same answer; with another body it is refused. Ids of different keys have nothing in common.",
     "schema": {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
 }
-MIN_EPOCH: Final = {
-    "name": "Penstock-Min-Epoch",
+MIN_EPOCH_PARAMETER: Final = {
+    "name": MIN_EPOCH,
     "in": "header",
     "description": "The epoch that the answer shall have seen; it waits for it.",
     "schema": {"type": "integer", "minimum": 0},
@@ -191,7 +197,7 @@ class Operations:
 
     def _shown(self, kind: EntityType) -> None:
         shown = _operation(f"show.{kind.name}", kind, f"Show {a(kind.name)}.", _SHOWN)
-        shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH]
+        shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH_PARAMETER]
         told = {JSON: {"schema": self._schemas.entity(kind)}}
         shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
         shown["responses"] |= error_references((*ALWAYS, *AWAITED))
@@ -201,9 +207,13 @@ class Operations:
         told = _operation(
             f"changes.{kind.name}", kind, f"List changes of {a(kind.name)}.", _CHANGED
         )
-        told["parameters"] = [_bound("from", "first", needed=True), _bound("to", "last"), MIN_EPOCH]
+        told["parameters"] = [
+            _bound("from", "first", needed=True),
+            _bound("to", "last"),
+            MIN_EPOCH_PARAMETER,
+        ]
         line = {"schema": {"$ref": "#/components/schemas/PenstockChange"}}
-        media = {LINES: line, ARROW: {"schema": {}}}
+        media = {NDJSON: line, ARROW: {"schema": {}}}
         told["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
         told["responses"] |= error_references((*ALWAYS, *AWAITED))
         self._paths.add("GET", f"/entities/{kind.name}/changes", told)
@@ -231,7 +241,7 @@ class Operations:
         described["parameters"] = list(self._path_of(route, kind, signature))
         statuses = [*ALWAYS, route.refused]
         if signature is None:
-            described["parameters"] += [MIN_EPOCH]
+            described["parameters"] += [MIN_EPOCH_PARAMETER]
             statuses += AWAITED
         else:
             described["parameters"] += [*self._query_of(route, signature), ID]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from penstock.base.ids import Lsn
-from penstock.gateway.telemetry.view_epoch import view_epoch
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
@@ -18,6 +17,7 @@ from penstock.process.measures import (
     forget_dead,
     measure_into,
 )
+from penstock.sql.view_client import view_epoch
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -1,0 +1,67 @@
+"""The HTTP vocabulary: media types, header names, and the body of an error.
+
+The gateway, the SQL view's process, the clients and the commands all take these names from here.
+The statuses of errors are left to `gateway.errors`.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+NDJSON: Final = "application/x-ndjson"
+CSV: Final = "text/csv"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+
+EPOCH: Final = "Penstock-Epoch"
+REQUEST_ID: Final = "Penstock-Request-Id"
+MIN_EPOCH: Final = "Penstock-Min-Epoch"
+VIEW_STATE: Final = "Penstock-View"
+"""`rebuilding` while the SQL view is rebuilt; otherwise absent."""
+
+CALLER: Final = "Penstock-Caller"
+"""The principal for which a gateway queries the SQL view; the view limits each caller."""
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+RETRY_AFTER: Final = "Retry-After"
+
+DERIVED_KEY: Final = "-"
+"""The key segment of a path whose entity key is derived from the request id on creation."""
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error as clients see it."""
+
+    code: Annotated[str, Meta(description="A stable code for programs.")]
+    kind: Annotated[str, Meta(description="The name of the exception class.")]
+    message: Annotated[str, Meta(description="A text for people; it may change.")]
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """The body of every response that is an error."""
+
+    error: ErrorBody
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(ErrorAnswer)
+
+
+def encode_error(code: str, kind: str, message: str) -> bytes:
+    """Return the body of a response that is an error."""
+    return _encoder.encode(ErrorAnswer(ErrorBody(code, kind, message)))
+
+
+def decode_error(body: bytes) -> ErrorBody | None:
+    """Return the error that a response body holds; None if the body is something else."""
+    try:
+        return _decoder.decode(body).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def media_type_of(content_type: str) -> str:
+    """Return the media type of a `Content-Type` header, in lower case and without parameters."""
+    return content_type.partition(";")[0].strip().lower()

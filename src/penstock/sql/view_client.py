@@ -1,0 +1,100 @@
+"""The client side of the SQL view: where its process listens, and queries to it.
+
+The gateways, `/metrics` and `penstock sql` all reach the view through this module. It loads neither
+DuckDB nor the application.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from penstock.base.http import EPOCH, JSON, decode_error
+from penstock.base.ids import Epoch
+from penstock.errors import BY_CODE, OperationalError, PenstockError, Unreachable
+from penstock.model.reply import raised_by
+from penstock.process import presence
+
+URL: Final = "http://view"
+"""The base URL over the socket; the host name has no meaning there."""
+
+CONNECT_S: Final = 5.0
+_STATUS_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAnswer:
+    """The body of an answer in the format that was asked for, and its epoch in decimal digits."""
+
+    epoch: str
+    content: bytes
+
+
+def socket_of(data: Path) -> str | None:
+    """Return the path of the socket of a data directory's view; None if no view runs."""
+    views = presence.find(data, "view")
+    return str(views[0].details["socket"]) if views else None
+
+
+def view_client(socket: str, timeout: httpx.Timeout | float | None = None) -> httpx.Client:
+    """Return a client of the view that listens at a socket."""
+    # A TLS context would cost more than everything else here, and a socket ignores it.
+    transport = httpx.HTTPTransport(verify=False, trust_env=False, uds=socket)
+    return httpx.Client(transport=transport, base_url=URL, trust_env=False, timeout=timeout)
+
+
+def async_view_client(socket: str, timeout: httpx.Timeout) -> httpx.AsyncClient:
+    """Return an asynchronous client of the view that listens at a socket."""
+    transport = httpx.AsyncHTTPTransport(verify=False, trust_env=False, uds=socket)
+    return httpx.AsyncClient(transport=transport, base_url=URL, trust_env=False, timeout=timeout)
+
+
+def view_epoch(data: Path) -> Epoch | None:
+    """Return the epoch that SQL answers are of; None if no view runs or it does not answer."""
+    socket = socket_of(data)
+    if socket is None:
+        return None
+    with view_client(socket, _STATUS_S) as client:
+        try:
+            return Epoch(int(client.get("/status").json()["epoch"]))
+        except (httpx.HTTPError, ValueError, KeyError):
+            return None
+
+
+def query(client: httpx.Client, body: bytes, accept: str, api_key: str | None) -> EncodedAnswer:
+    """Send a query to a view or a gateway and return the answer.
+
+    Args:
+        client: A client of the view or of a gateway.
+        body: The encoded `Question`.
+        accept: The media type of the answer.
+        api_key: The API key, if the gateway needs one.
+
+    Raises:
+        Unreachable: The connection failed.
+        PenstockError: The error that the response describes.
+    """
+    headers = {"Accept": accept, "Content-Type": JSON}
+    if api_key is not None:
+        headers["Authorization"] = f"Bearer {api_key}"
+    timeout = httpx.Timeout(None, connect=CONNECT_S)  # the view itself limits how long a query runs
+    try:
+        response = client.post("/sql", content=body, headers=headers, timeout=timeout)
+    except httpx.HTTPError as error:
+        raise Unreachable(f"{client.base_url} does not answer: {error}") from error
+    if response.status_code != httpx.codes.OK:
+        raise _error_of(response)
+    return EncodedAnswer(response.headers.get(EPOCH, "?"), response.content)
+
+
+def _error_of(response: httpx.Response) -> PenstockError:
+    error = decode_error(response.content)
+    if error is None:
+        return OperationalError(
+            f"the server answered {response.status_code} without an error of Penstock; is the URL "
+            "that of a gateway?"
+        )
+    if error.code not in BY_CODE:
+        return OperationalError(error.message)
+    return raised_by(error.code, error.kind, error.message)
