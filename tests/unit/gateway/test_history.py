@@ -17,10 +17,11 @@ from penstock import AsyncClient, Client
 from penstock.engine.execute import Limits
 from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.handlers import history
+from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
-LEDGER = str(Path(__file__).parent / "ledger.py")
+LEDGER = str(TOP / "tests" / "unit" / "history" / "savepoint_app.py")
 DEADLINE_S = 20.0
 
 

@@ -21,7 +21,7 @@ from penstock.history import hook
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
-REACHING = str(Path(__file__).parent / "reaching.py")
+REACHING = str(Path(__file__).parent / "outside_calls_app.py")
 SOCKETS = ["connect", "connect_and_hide", "ask", "connect_in_a_thread", "connect_in_a_loop"]
 FILES = ["start", "shell", "fork", "spawn", "write", "replace", "remove"]
 CONNECTING = '        socket.create_connection(("127.0.0.1", port)).close()'
@@ -130,7 +130,7 @@ def test_no_look_back_repeats_a_call(
     assert listener.count() == 0
     assert path.read_text() == "as it was"
     assert [request_id for request_id, _ in told] == [request_of(method)]
-    assert "unit/reaching.py:" in told[0][1]
+    assert "history/outside_calls_app.py:" in told[0][1]
 
 
 def test_call_is_named_by_host_and_port(
@@ -138,7 +138,7 @@ def test_call_is_named_by_host_and_port(
 ) -> None:
     """For a person, too, each command says which call was refused, and where it is written."""
     line = 1 + Path(REACHING).read_text().splitlines().index(CONNECTING)
-    told = f"the handler opened a connection to 127.0.0.1:{listener.port} (unit/reaching.py:{line})"
+    told = f"the handler opened a connection to 127.0.0.1:{listener.port} (history/outside_calls_app.py:{line})"
     for words in (
         ("trace", request_of("connect")),
         ("replay", "--from", "1", "--to", "1"),

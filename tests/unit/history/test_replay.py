@@ -14,7 +14,7 @@ from penstock.journal.delta import DeltaJournal
 from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-WAYWARD = str(Path(__file__).parent / "wayward.py")
+WAYWARD = str(Path(__file__).parent / "nondeterministic_app.py")
 HONEST_LINE = "    def honest(self, amount: int) -> int:"
 SHOPPING: list[list[Call]] = [
     [
@@ -76,7 +76,7 @@ def test_first_difference_names_attribute_request_and_line(
     assert (first["epoch"], first["lsn"], first["request_id"]) == (1, 2, "r2")
     assert first["call"] == "Clerk/a.honest(2)"
     lines = Path(WAYWARD).read_text().splitlines()
-    assert first["handler"].endswith(f"wayward.py:{1 + lines.index(HONEST_LINE)}")
+    assert first["handler"].endswith(f"nondeterministic_app.py:{1 + lines.index(HONEST_LINE)}")
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 

@@ -13,7 +13,7 @@ from penstock.cli.main import execute
 from tests.history import journal_of
 
 FRUITS = {"apple", "pear", "plum", "quince", "cherry", "medlar"}
-WAYWARD = str(Path(__file__).parent / "wayward.py")
+WAYWARD = str(Path(__file__).parent / "nondeterministic_app.py")
 
 
 def verdict_on(
@@ -80,7 +80,7 @@ def test_request_for_a_method_that_is_gone_differs_by_its_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After a method was renamed, replay says that it is not there, and that the code is the cause."""
-    old = tmp_path / "formerly_wayward.py"
+    old = tmp_path / "formerly_nondeterministic.py"
     old.write_text(Path(WAYWARD).read_text().replace("def honest", "def truthful"))
     journal_of(
         str(old),

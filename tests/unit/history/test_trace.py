@@ -15,7 +15,7 @@ from penstock.history.reader import Past
 from penstock.process.loading import load_app
 from tests.history import Call, journal_of
 
-LEDGER = str(Path(__file__).parent / "ledger.py")
+LEDGER = str(Path(__file__).parent / "savepoint_app.py")
 OPENED: list[Call] = [
     ("Account", "a", "create", {"balance": 10}),
     ("Account", "b", "create", {"balance": 0}),
@@ -67,7 +67,7 @@ def test_calls_are_a_tree_with_what_they_returned(
         ["Account/a.add(-4)", False],
     ]
     assert found["root"]["calls"][1]["value"] == "6"
-    assert "ledger.py:" in found["root"]["where"]
+    assert "savepoint_app.py:" in found["root"]["where"]
     assert found["root"]["took_us"] >= found["root"]["calls"][0]["took_us"]
     a = entity(found, "a")
     assert (a["before"], a["after"], a["written"]) == ({"balance": 10}, {"balance": 6}, True)

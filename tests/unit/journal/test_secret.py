@@ -15,7 +15,7 @@ from penstock.runtime.local.runtime import LocalRuntime
 from tests.history import Call, journal_of
 from tests.unit.journal.random_app import app
 
-LOTTERY = str(Path(__file__).parent / "lottery.py")
+LOTTERY = str(Path(__file__).parent / "random_app.py")
 CALLS: list[list[Call]] = [
     [("Ticket", None, "create", {}), ("Ticket", "a", "create", {})],
     [("Ticket", "a", "draw", [])],

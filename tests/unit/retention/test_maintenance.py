@@ -36,7 +36,7 @@ from penstock.sql.view import View
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app
 
-SPEC = str(Path(__file__).parent / "gallery.py")
+SPEC = str(TOP / "tests" / "unit" / "sql" / "gallery_app.py")
 NOW_US = 1_900_000_000_000_000
 
 
