@@ -23,7 +23,6 @@ from penstock.cli.settings import (
     default_data,
 )
 from penstock.errors import ConfigError
-from penstock.gateway.telemetry.view_epoch import view_epoch
 from penstock.journal.delta import app_of
 from penstock.process import presence
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
@@ -31,6 +30,7 @@ from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER
 from penstock.process.status import Standing, standing_in
 from penstock.retention.maintenance import Done, last_report
+from penstock.sql.view_client import view_epoch
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
 

@@ -14,12 +14,12 @@ import psutil
 
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
-from penstock.gateway.telemetry.view_epoch import view_epoch
 from penstock.process import presence
 from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.presence import Presence
 from penstock.process.reports import ReportReader, StoredReport
 from penstock.process.status import standing_in
+from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
 """Reports that one answer holds."""
