@@ -21,7 +21,7 @@ from benchmarks.harness.measure import Driver, Start, measure
 from benchmarks.harness.options import Options
 from benchmarks.harness.progress import watching
 from benchmarks.harness.summary import figures_of, table_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     DIRECTORY,
     ConfigOption,
     CoresOption,

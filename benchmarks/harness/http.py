@@ -27,7 +27,7 @@ from benchmarks.harness.answers import succeeded
 from benchmarks.harness.load import Answer, Load, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.settings import DIRECTORY
+from penstock.cli.options import DIRECTORY
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind

@@ -6,7 +6,7 @@ An application and its tests, and clients, need little; running an application n
 
 import sys
 
-from penstock.cli.missing import MISSING
+from penstock.cli.missing_extra import MISSING
 
 
 def main() -> None:

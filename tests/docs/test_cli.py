@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import failure
+from penstock.cli import error_output
 from penstock.cli.main import execute
 from penstock.errors import BY_CODE, ConfigError
 from penstock.process import presence
@@ -80,7 +80,7 @@ def test_help_lists_every_command(penstock: Run) -> None:
 
 def test_every_error_code_has_advice() -> None:
     """No error leaves a person without a next step, and no advice is for an error that is gone."""
-    assert BY_CODE.keys() == failure.ADVICE.keys()
+    assert BY_CODE.keys() == error_output.ADVICE.keys()
 
 
 def test_user_error_exits_with_2_and_one_message(penstock: Run) -> None:

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.cli.curl import curl_of
-from penstock.cli.dev import Restarting
+from penstock.cli.dev import SourceRestarter
 from penstock.cli.foreground import Foreground
 from penstock.cli.main import execute
-from penstock.cli.processes import Given, children_of
-from penstock.cli.sources import Sources
+from penstock.cli.processes import ChildOptions, children_of
+from penstock.cli.source_files import SourceFiles
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError
 from penstock.journal.api import CHANGES, PartKind
@@ -71,7 +71,7 @@ app = App("edited", Item, call)
 """
 
 
-def small_children(given: Given, settings: Config) -> Sequence[Child]:
+def small_children(given: ChildOptions, settings: Config) -> Sequence[Child]:
     """Return children that do nothing but to be there, unless a file says that they may not."""
     commands = {
         child.role: [sys.executable, "-c", textwrap.dedent(PRESENT), str(settings.data), child.role]
@@ -83,7 +83,7 @@ def small_children(given: Given, settings: Config) -> Sequence[Child]:
 def foreground(app: str, data: Path, output: StringIO, **gateway: str | int) -> Foreground:
     settings = Config(data, gateway=replace(GatewayConfig(port=0), **gateway))  # type: ignore[arg-type]
     console = Console(file=output, width=200)
-    return Foreground(load_app(app), Given(app, None, []), settings, console, small_children)
+    return Foreground(load_app(app), ChildOptions(app, None, []), settings, console, small_children)
 
 
 def then_stop(act: Callable[[Supervisor], bool]) -> Callable[[Supervisor], None]:
@@ -149,7 +149,7 @@ def test_killed_child_comes_back(tmp_path: Path) -> None:
 def test_children_are_told_what_the_supervisor_was_told(tmp_path: Path) -> None:
     """Each process is started with the same application, directory and settings, port included."""
     settings = Config(tmp_path, gateway=GatewayConfig(port=8_123, processes=2))
-    given = Given(SHOP, tmp_path / "a.toml", ["cores=2"], development=True)
+    given = ChildOptions(SHOP, tmp_path / "a.toml", ["cores=2"], development=True)
     children = children_of(given, settings)
     assert [one.role for one in children] == ["driver", "view", "gateway", "gateway"]
     for child in children:
@@ -243,7 +243,7 @@ def test_changed_source_is_noticed_when_it_rests(tmp_path: Path) -> None:
     """A change is reported once, when two looks in a row have seen the same."""
     path = tmp_path / "edited.py"
     write_app(path, "0")
-    sources = Sources(locate(str(path)))
+    sources = SourceFiles(locate(str(path)))
     assert not sources.changed()
     write_app(path, "10")
     assert not sources.changed()
@@ -260,7 +260,7 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
     path, output = tmp_path / "edited.py", StringIO()
     write_app(path, "0")
     shown = foreground(str(path), tmp_path / "data", output)
-    restarting = Restarting(shown, Sources(locate(str(path))))
+    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
     steps: list[list[int]] = []
 
     def look(supervisor: Supervisor) -> None:
@@ -294,7 +294,7 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
     state = app.entities["Item"].encode({"item_id": "i1", "stock": 1})
     row = {"epoch": 0, "entity": "Item", "key": "i1", "state": state}
     shown = foreground(str(path), data, output)
-    restarting = Restarting(shown, Sources(locate(str(path))))
+    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
     steps: list[list[int]] = []
 
     def look(supervisor: Supervisor) -> None:
@@ -325,7 +325,7 @@ def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) ->
     write_app(path, "0")
     refused.touch()
     shown = foreground(str(path), tmp_path / "data", output)
-    restarting = Restarting(shown, Sources(locate(str(path))))
+    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
 
     def look(supervisor: Supervisor) -> None:
         restarting.look(supervisor)

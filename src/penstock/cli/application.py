@@ -6,7 +6,7 @@ whose class is declared differently from how they are stored.
 
 from pathlib import Path
 
-from penstock.cli.settings import config_of, default_data
+from penstock.cli.options import config_of, default_data
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.loading import load_app

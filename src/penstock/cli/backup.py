@@ -13,8 +13,8 @@ from rich.table import Table
 
 from penstock.base.ids import Epoch
 from penstock.cli.application import application_of
-from penstock.cli.bar import Bar
-from penstock.cli.settings import ConfigOption, DataOption, JsonOption
+from penstock.cli.options import ConfigOption, DataOption, JsonOption
+from penstock.cli.progress import Bar
 from penstock.errors import ConfigError
 from penstock.history.backup import Backup, Backups, Made
 from penstock.process.fault import Fault

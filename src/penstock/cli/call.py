@@ -12,8 +12,8 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
 from penstock.cli.application import application_of
-from penstock.cli.failure import REPLY_IS_ERROR, show
-from penstock.cli.settings import AppArgument, ConfigOption, DataOption
+from penstock.cli.error_output import REPLY_IS_ERROR, show
+from penstock.cli.options import AppArgument, ConfigOption, DataOption
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,
     SetOption,
 )
-from penstock.cli.sql import ASKED, ROWS_SHOWN, Shape, history_opened
+from penstock.cli.sql import ASKED, ROWS_SHOWN, OutputFormat, history_opened
 from penstock.errors import ConfigError
 from penstock.journal.delta import app_of
 from penstock.process.config import Config
@@ -50,7 +50,9 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
     last: Annotated[
         int | None, typer.Option("--to", metavar="N", help="Last epoch; default the newest.")
     ] = None,
-    shape: Annotated[Shape, typer.Option("--format", help="How to print it.")] = Shape.TABLE,
+    shape: Annotated[
+        OutputFormat, typer.Option("--format", help="How to print it.")
+    ] = OutputFormat.TABLE,
     data: DataOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -58,7 +60,7 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
     """Print the changes of a class; see `HELP`."""
     _, settings = application_of(app, data=data, file=config, assignments=assignments)
     answer = _answer(entity, app, settings, (first, last))
-    if shape is Shape.TABLE:
+    if shape is OutputFormat.TABLE:
         _print_table(answer)
         return
     sys.stdout.buffer.write(encode(answer, ASKED[shape]))

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from penstock.cli.missing import MISSING
+from penstock.cli.missing_extra import MISSING
 from penstock.errors import ConfigError
 
 CHECKOUT: Final = Path(__file__).parents[3]

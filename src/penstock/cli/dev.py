@@ -7,10 +7,8 @@ difference is shown, and what can be done.
 
 from typing import Final
 
-from penstock.cli.cautions import check
 from penstock.cli.foreground import ROLE, Foreground
-from penstock.cli.run import foreground_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     CoresOption,
@@ -18,7 +16,9 @@ from penstock.cli.settings import (
     PortOption,
     SetOption,
 )
-from penstock.cli.sources import Sources
+from penstock.cli.run import foreground_of
+from penstock.cli.source_files import SourceFiles
+from penstock.cli.source_warnings import check
 from penstock.cli.supervisor import Supervisor
 from penstock.errors import ConfigError
 from penstock.process import logs
@@ -58,13 +58,13 @@ def dev(
         development=True,
     )
     logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
-    foreground.run(Restarting(foreground, Sources(locate(app))).look)
+    foreground.run(SourceRestarter(foreground, SourceFiles(locate(app))).look)
 
 
-class Restarting:
+class SourceRestarter:
     """What is done again and again while a developer's application runs."""
 
-    def __init__(self, foreground: Foreground, sources: Sources) -> None:
+    def __init__(self, foreground: Foreground, sources: SourceFiles) -> None:
         """Watch sources for what runs in the foreground."""
         self._foreground = foreground
         self._sources = sources

@@ -6,8 +6,7 @@ from typing import Final, Protocol
 from rich.console import Console
 
 from penstock.cli.application import application_of
-from penstock.cli.live_line import shown
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     CoresOption,
@@ -16,6 +15,7 @@ from penstock.cli.settings import (
     SetOption,
     SupervisedOption,
 )
+from penstock.cli.status_line import shown
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.settings import AppArgument
+from penstock.cli.options import AppArgument
 from penstock.dataflow.analysis.analyze import compile_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid

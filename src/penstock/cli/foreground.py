@@ -13,10 +13,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.cautions import cautions_of
 from penstock.cli.curl import curl_of
-from penstock.cli.live_line import shown
-from penstock.cli.processes import Given, children_of
+from penstock.cli.processes import ChildOptions, children_of
+from penstock.cli.source_warnings import cautions_of
+from penstock.cli.status_line import shown
 from penstock.cli.stop import Stop
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
@@ -54,10 +54,10 @@ class Foreground:
     """
 
     app: App
-    given: Given
+    given: ChildOptions
     settings: Config
     console: Console
-    children: Callable[[Given, Config], Sequence[Child]] = children_of
+    children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until this one is asked to stop; calls `look` again and again.

@@ -6,14 +6,14 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.application import application_of
-from penstock.cli.bar import Bar
-from penstock.cli.restore import show
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
 )
+from penstock.cli.progress import Bar
+from penstock.cli.restore import show
 from penstock.history import restore
 from penstock.process.fault import Fault
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,

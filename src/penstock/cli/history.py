@@ -12,13 +12,13 @@ from rich.table import Table
 
 from penstock.base.ids import entity_key
 from penstock.cli.application import application_of
-from penstock.cli.replay import FromOption, ToOption
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
 )
+from penstock.cli.replay import FromOption, ToOption
 from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
 from penstock.history.reader import Past

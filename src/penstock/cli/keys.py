@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.settings import AppArgument, ConfigOption, DataOption, config_of, default_data
+from penstock.cli.options import AppArgument, ConfigOption, DataOption, config_of, default_data
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
 from penstock.gateway.auth.principal import Scope, check_scope, parse_scope

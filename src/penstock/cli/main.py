@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli import failure
+from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
 from penstock.history.hook import take_process
@@ -71,13 +71,13 @@ def execute(arguments: list[str]) -> int:
     except PenstockError as error:
         if debug:
             raise
-        failure.show(error)
-        return failure.exit_code_of(error)
+        error_output.show(error)
+        return error_output.exit_code_of(error)
     except KeyboardInterrupt:
-        return failure.INTERRUPTED
+        return error_output.INTERRUPTED
     except Exception as error:
         if debug:
             raise
-        failure.show_unexpected(error)
-        return failure.OTHER_ERROR
+        error_output.show_unexpected(error)
+        return error_output.OTHER_ERROR
     return 0

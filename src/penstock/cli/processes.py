@@ -20,7 +20,7 @@ _SLACK_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ChildOptions:
     """What a command line said, to be said again to each child.
 
     Attributes:
@@ -36,7 +36,7 @@ class Given:
     development: bool = False
 
 
-def children_of(given: Given, settings: Config) -> list[Child]:
+def children_of(given: ChildOptions, settings: Config) -> list[Child]:
     """Return the processes of an application in the order in which they start."""
     data, settings_of_gateways = settings.data, settings.gateway
     reports = ReportReader(data)
@@ -57,7 +57,7 @@ def children_of(given: Given, settings: Config) -> list[Child]:
 
 def _child(
     role: str,
-    given: Given,
+    given: ChildOptions,
     settings: Config,
     *,
     flags: Sequence[str] = (),

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from penstock.base.ids import Epoch
 from penstock.cli.application import application_of
-from penstock.cli.failure import OTHER_ERROR
-from penstock.cli.settings import (
+from penstock.cli.error_output import OTHER_ERROR
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from penstock.cli.bar import Bar
-from penstock.cli.settings import JsonOption, config_of
+from penstock.cli.options import JsonOption, config_of
+from penstock.cli.progress import Bar
 from penstock.errors import ConfigError
 from penstock.history.branch import DROPPED, Branch
 from penstock.history.restore import Aim, restore

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from penstock.cli.application import application_of
 from penstock.cli.foreground import ROLE, Foreground
-from penstock.cli.processes import Given
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     CoresOption,
@@ -19,6 +18,7 @@ from penstock.cli.settings import (
     PortOption,
     SetOption,
 )
+from penstock.cli.processes import ChildOptions
 from penstock.process import logs
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
@@ -85,5 +85,5 @@ def foreground_of(
         app, data=data, file=config, assignments=assignments, **chosen
     )
     told = [f"{name}={value}" for name, value in chosen.items() if value is not None]
-    given = Given(app, config, [*(assignments or ()), *told], development)
+    given = ChildOptions(app, config, [*(assignments or ()), *told], development)
     return Foreground(application, given, settings, Console(stderr=True))

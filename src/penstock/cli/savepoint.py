@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import ConfigOption, DataOption, JsonOption
+from penstock.cli.options import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
 from penstock.history.reader import Past
 from penstock.retention import savepoints

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,

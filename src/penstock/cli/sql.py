@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     ConfigOption,
     DataOption,
     SetOption,
@@ -64,7 +64,7 @@ ROWS_SHOWN: Final = 1_000
 _LOOK_S: Final = 0.05
 
 
-class Shape(StrEnum):
+class OutputFormat(StrEnum):
     """How an answer is printed."""
 
     TABLE = "table"
@@ -75,11 +75,11 @@ class Shape(StrEnum):
 
 
 ASKED: Final = {
-    Shape.TABLE: Format.ARROW,
-    Shape.CSV: Format.CSV,
-    Shape.JSON: Format.JSON,
-    Shape.LINES: Format.LINES,
-    Shape.ARROW: Format.ARROW,
+    OutputFormat.TABLE: Format.ARROW,
+    OutputFormat.CSV: Format.CSV,
+    OutputFormat.JSON: Format.JSON,
+    OutputFormat.LINES: Format.LINES,
+    OutputFormat.ARROW: Format.ARROW,
 }
 
 
@@ -95,7 +95,9 @@ def sql(  # noqa: PLR0913 -- one parameter for each flag
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="With --url: the API key.")
     ] = None,
-    shape: Annotated[Shape, typer.Option("--format", help="How to print it.")] = Shape.TABLE,
+    shape: Annotated[
+        OutputFormat, typer.Option("--format", help="How to print it.")
+    ] = OutputFormat.TABLE,
     min_epoch: Annotated[
         int | None, typer.Option("--min-epoch", metavar="N", help="Of this epoch or a later one.")
     ] = None,
@@ -231,12 +233,12 @@ def _show_progress(view: View) -> None:
             progress.update(task, completed=view.epoch - first)
 
 
-def _print(told: EncodedAnswer, shape: Shape, messages: Console) -> None:
-    if shape is Shape.TABLE:
+def _print(told: EncodedAnswer, shape: OutputFormat, messages: Console) -> None:
+    if shape is OutputFormat.TABLE:
         _print_table(told)
         return
     sys.stdout.buffer.write(told.content)
-    if shape is Shape.JSON:
+    if shape is OutputFormat.JSON:
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
     messages.print(f"epoch {told.epoch}", highlight=False)

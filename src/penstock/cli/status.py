@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.settings import (
+from penstock.cli.options import (
     DIRECTORY,
     ConfigOption,
     DataOption,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, Self
 
-from penstock.cli.failure import INTERRUPTED
+from penstock.cli.error_output import INTERRUPTED
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 

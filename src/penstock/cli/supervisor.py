@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.cli.failure import USER_ERROR
+from penstock.cli.error_output import USER_ERROR
 from penstock.errors import ConfigError, OperationalError
 
 FAILURES_MAX: Final = 8

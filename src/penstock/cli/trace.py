@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,

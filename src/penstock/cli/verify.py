@@ -7,9 +7,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from penstock.cli.bar import Bar
-from penstock.cli.failure import OTHER_ERROR
-from penstock.cli.settings import (
+from penstock.cli.error_output import OTHER_ERROR
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,
@@ -17,6 +16,7 @@ from penstock.cli.settings import (
     config_of,
     default_data,
 )
+from penstock.cli.progress import Bar
 from penstock.history.verification.finding import Remedy
 from penstock.history.verification.verify import Verified, repair, verify
 from penstock.process.loading import load_app

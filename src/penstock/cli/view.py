@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.cli.application import application_of
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,

@@ -13,14 +13,14 @@ from rich.console import Console
 
 from penstock.base.ids import Epoch
 from penstock.cli.application import application_of
-from penstock.cli.differences import Asked, Told, json_of, show
-from penstock.cli.replay import FromOption, Rate, ToOption
-from penstock.cli.settings import (
+from penstock.cli.options import (
     AppArgument,
     ConfigOption,
     DataOption,
     JsonOption,
 )
+from penstock.cli.replay import FromOption, Rate, ToOption
+from penstock.cli.what_if_report import Asked, Told, json_of, show
 from penstock.errors import ConfigError
 from penstock.history.alternate_app import other_code
 from penstock.history.branch import new_directory

@@ -11,7 +11,7 @@ from penstock.process.loading import Location
 _Stamp = dict[Path, tuple[int, int]]
 
 
-class Sources:
+class SourceFiles:
     """Watches the Python files of an application: of its package, or beside its module."""
 
     def __init__(self, location: Location) -> None:
