@@ -1,7 +1,7 @@
-"""Where a gateway is, and what opens it: both checked before anything is sent.
+"""The URL of a gateway and the key to it: both are checked before anything is sent.
 
-Promises that a key appears in no message and no `repr`, and that neither it nor the URL can smuggle
-anything else into a request.
+The key appears in no message and no `repr`. Neither the key nor the URL can smuggle anything else
+into a request.
 """
 
 import re
@@ -20,8 +20,8 @@ class Address:
     """A gateway's URL and the key to it.
 
     Attributes:
-        url: Without a slash at its end.
-        key: An API key or a token; None where the gateway asks for none.
+        url: The URL without a slash at its end.
+        key: An API key or a token; None if the gateway needs neither.
     """
 
     url: str
@@ -31,15 +31,15 @@ class Address:
         """Check both.
 
         Raises:
-            ConfigError: The URL is none of a gateway, or the key cannot be sent.
+            ConfigError: The URL has a wrong form, or the key cannot be sent.
         """
         object.__setattr__(self, "url", _checked(self.url))
         if self.key is not None and not _KEY.fullmatch(self.key):
-            raise ConfigError("the key cannot be sent: it is printable ASCII without spaces")
+            raise ConfigError("the key cannot be sent: a key is printable ASCII without spaces")
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every question carries."""
+        """The headers of every request."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
 
 
@@ -52,9 +52,11 @@ def _checked(url: str) -> str:
     except ValueError as error:
         raise ConfigError(f"the URL of the gateway cannot be read: {error}") from error
     if parts.username is not None or parts.password is not None:
-        raise ConfigError("the URL of a gateway holds no user or password; give a key")
+        raise ConfigError("the URL of a gateway must not hold a user or password; give a key")
     if parts.scheme not in _SCHEMES or not parts.hostname or port == 0:
-        raise ConfigError(f"{url!r} is no URL of a gateway, as http://127.0.0.1:8000 is")
+        raise ConfigError(
+            f"{url!r} is not the URL of a gateway; an example is http://127.0.0.1:8000"
+        )
     if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise ConfigError(f"{url!r}: the URL of a gateway ends with its path")
+        raise ConfigError(f"{url!r}: the URL of a gateway must not have a query or a fragment")
     return url.rstrip("/")

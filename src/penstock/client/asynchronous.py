@@ -1,4 +1,4 @@
-"""`AsyncClient`: `Client` for an event loop; what talks to the gateway is awaited.
+"""`AsyncClient`: calls a running application over HTTP, from an event loop.
 
 ```python
 async with AsyncClient("http://127.0.0.1:8000", app) as client:
@@ -6,11 +6,14 @@ async with AsyncClient("http://127.0.0.1:8000", app) as client:
     assert await client.Item("i1").add(5) == "Item: i1 stock updated to: 5"
 ```
 
-What is said and understood is `conversation`'s; this carries it over `httpx.AsyncClient`.
+`protocol` decides which HTTP requests to send and how to read their responses; this module sends
+them through `httpx.AsyncClient`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
@@ -18,7 +21,7 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.lanes import AsyncLanes
+from penstock.client.concurrency import AsyncPlaces, map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Change, Query, Rows
@@ -43,16 +46,22 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Calls an application through its gateways; belongs to one event loop. See `Client`.
+    """Calls an application through its gateways. It belongs to one event loop.
 
-    `await client.Item("i1").add(5)` performs a call when it is awaited.
+    `await client.Item("i1").add(5)`, `await client.Item.create(…)` and
+    `await client.init_items(…)` perform a call and return its result or raise its error; each takes
+    `request_id=`, an id that the caller chooses. With the application given, arguments are checked
+    before they are sent, and results and errors have their types; without it, everything is plain
+    JSON.
+
+    Every call carries a request id, so it takes effect once, however often it had to be sent.
 
     Attributes:
-        call: Performs calls; reaches also what shares its name with a method of the client.
-        prepare: Writes calls down instead, as data for `send` and `bulk`.
+        call: Performs calls; reaches also names that a method of the client hides.
+        prepare: Returns calls as data for `send` and `bulk`, and sends nothing.
     """
 
-    def __init__(  # noqa: PLR0913 -- each is a setting that one names
+    def __init__(  # noqa: PLR0913 -- each is a setting that the caller names
         self,
         url: str,
         app: App | None = None,
@@ -67,17 +76,19 @@ class AsyncClient:
         """Check the settings; nothing is sent yet.
 
         Args:
-            url: Of a gateway, or of what stands before several.
+            url: The URL of a gateway, or of a load balancer in front of several.
             app: The application, for types and checks.
             key: An API key or a token, sent to this URL only.
-            timeout_s: For each operation in all, retries and pauses included.
-            retries: How often a question is sent again.
-            connections: Kept at most; also the calls of one `bulk` that are in flight.
-            verify: True trusts the system's authorities, a path those in a PEM file, False anybody.
-            fresh: Whether reads see whatever this client has written or seen.
+            timeout_s: The limit of each operation, with its retries and pauses.
+            retries: How often a request is sent again.
+            connections: The most connections that are kept, and the most calls of one `bulk` that
+                are in flight.
+            verify: True trusts the system's authorities, a path the authorities in a PEM file,
+                False every certificate.
+            fresh: Whether a read sees everything that this client has written or seen.
 
         Raises:
-            ConfigError: One of them cannot be used.
+            ConfigError: A setting cannot be used.
         """
         settings = Settings(
             timeout_s=timeout_s,
@@ -87,17 +98,17 @@ class AsyncClient:
             fresh=fresh,
         )
         self._address = Address(url, key)
-        self._connections = connections
-        self._conversation = settings.conversation(app)
+        self._workers = connections
+        self._protocol = settings.protocol(app)
         options = settings.options(self._address)
-        self._lanes = AsyncLanes(lambda: httpx.AsyncClient(**options), connections)
+        self._pool = _AsyncConnectionPool(lambda: httpx.AsyncClient(**options), connections)
         self.call = AsyncCalling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
 
     @property
     def epoch(self) -> Epoch:
-        """The newest epoch that this client has heard of; -1 before the first."""
-        return self._conversation.epoch
+        """The newest epoch that a response has named; -1 before the first."""
+        return self._protocol.epoch
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -105,7 +116,7 @@ class AsyncClient:
         return getattr(self.call, name)
 
     def __repr__(self) -> str:
-        return repr_of("AsyncClient", self._address, self._conversation.app)
+        return repr_of("AsyncClient", self._address, self._protocol.app)
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,25 +125,27 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the connections."""
-        await self._lanes.close()
+        """Close the connections."""
+        await self._pool.close()
 
     async def send(self, call: Call[T], *, delay_s: float = 0.0) -> "AsyncPending[T]":
-        """Have a prepared call performed once, `delay_s` from now; return when that is durable.
+        """Append a prepared call, to be performed once, `delay_s` from now.
+
+        When this returns, the request is durable.
 
         Raises:
-            RequestError: There is no such thing to call, or the arguments do not fit.
+            RequestError: The application has no such class or method, or the arguments do not fit.
             RequestConflict: The request id was used with another body.
-            OperationalError: The gateway could not take it.
+            OperationalError: The gateway could not take the request.
         """
-        return self._pending(await self._run(self._conversation.send(call, delay_s)))
+        return self._pending(await self._run(self._protocol.send(call, delay_s)))
 
     @overload
     def pending(self, request_id: str, returns: type[T]) -> "AsyncPending[T]": ...
     @overload
     def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]": ...
     def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]":
-        """Return a handle on a request that was sent before; `returns` is its result's type."""
+        """Return a handle on a request that was sent before; `returns` is the type of its result."""
         return self._pending(SentRequest(RequestId(request_id), returns))
 
     @overload
@@ -144,63 +157,63 @@ class AsyncClient:
         self, calls: Iterable[Call[T]], *, raise_errors: bool
     ) -> list[T | PenstockError]: ...
     async def bulk(self, calls: Iterable[Call[Any]], *, raise_errors: bool = True) -> list[Any]:
-        """Perform many prepared calls at once and return their results in order.
+        """Perform many prepared calls concurrently and return their results in the calls' order.
 
-        They run beside each other, in any order, each a transaction of its own; all have been
-        tried when this returns.
+        The calls run in any order, each as a transaction; all have been tried when this returns.
 
         Args:
-            calls: What `client.prepare` wrote down.
-            raise_errors: Whether the first error is raised; otherwise errors stand among the
-                results, in their places.
+            calls: Calls that `client.prepare` returned.
+            raise_errors: Whether the first error is raised. Otherwise an error takes the place of
+                its call's result.
+
+        Returns:
+            One result for each call.
 
         Raises:
-            PenstockError: The first call that failed, in order, failed with it.
+            PenstockError: The error of the first call, in order, that failed.
         """
-        outcomes: dict[int, Outcome] = {}
-        waiting = enumerate(calls)
-
-        async def work() -> None:
-            for index, call in waiting:  # shared: each call is taken by one worker
-                outcomes[index] = await self._outcome(call)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._connections):
-                group.create_task(work())
-        return results_of([outcomes[one] for one in sorted(outcomes)], raise_errors=raise_errors)
+        outcomes = await map_in_tasks(self._outcome, calls, self._workers)
+        return results_of(outcomes, raise_errors=raise_errors)
 
     async def get(self, entity: str, key: object) -> dict[str, Any]:
-        """Return an entity's attributes, its key among them, as of the newest epoch.
+        """Return the attributes of an entity with its key, as of the newest epoch.
 
         Raises:
-            NoSuchEntity: It does not exist.
-            RequestError: There is no such class, or no such key.
+            NoSuchEntity: The entity does not exist.
+            RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return await self._run(self._conversation.get(entity, key))
+        return await self._run(self._protocol.get(entity, key))
 
     async def changes(
         self, entity: str, from_epoch: int, to_epoch: int | None = None
     ) -> list[Change]:
-        """Return what epochs made of the entities of a class, in their order, both included.
+        """Return the changes of all entities of a class, in the order of their epochs.
 
-        Without `to_epoch` up to the newest.
+        Args:
+            entity: The name of the class.
+            from_epoch: The first epoch.
+            to_epoch: The last epoch, which is included; None: the newest.
+
+        Returns:
+            One change for each entity and epoch that changed it.
 
         Raises:
-            RequestError: There is no such class.
-            PenstockError: The epochs are not held, or could not be read.
+            RequestError: The application has no such class.
+            PenstockError: The journal does not hold these epochs, or could not be read.
         """
-        return await self._run(self._conversation.changes(entity, from_epoch, to_epoch))
+        return await self._run(self._protocol.changes(entity, from_epoch, to_epoch))
 
     async def trace(self, request_id: str) -> dict[str, Any]:
-        """Return what a request did: its calls, what it read and changed, its place in the order.
+        """Return how a request ran: its calls, its reads and changes, its place in the order.
 
-        The request is run again for that, which takes seconds; docs/HISTORY.md says what is told.
+        The gateway runs the request again for that, which takes seconds; docs/HISTORY.md describes
+        the fields.
 
         Raises:
-            PenstockError: There is no such request, or too many ask at once.
+            PenstockError: No request has this id, or too many traces are being made.
         """
-        return await self._run(self._conversation.trace(request_id))
+        return await self._run(self._protocol.trace(request_id))
 
     async def history(
         self,
@@ -211,17 +224,24 @@ class AsyncClient:
         from_epoch: int | None = None,
         to_epoch: int | None = None,
     ) -> dict[str, Any]:
-        """Return the newest changes of an entity, each with the request behind it.
+        """Return the newest changes of an entity, each with the request that made it.
 
-        Of those that the epochs from `from_epoch` to `to_epoch` made, both included; of all held
-        ones without.
+        Args:
+            entity: The name of the class.
+            key: The entity's key.
+            last: The most changes to return.
+            from_epoch: The first epoch to look at; None: the oldest that is held.
+            to_epoch: The last epoch to look at, which is included; None: the newest.
+
+        Returns:
+            The fields that docs/HISTORY.md describes.
 
         Raises:
-            NoSuchEntity: Nothing has changed such an entity.
-            RequestError: There is no such class, or no such key.
+            NoSuchEntity: No epoch that is held changed such an entity.
+            RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return await self._run(self._conversation.history(entity, key, last, from_epoch, to_epoch))
+        return await self._run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
 
     async def rows(
         self,
@@ -231,18 +251,21 @@ class AsyncClient:
         rows_max: int | None = None,
         as_of: int | datetime | None = None,
     ) -> Rows:
-        """Return what a SELECT finds, of one epoch, as plain values.
+        """Return the rows of a SELECT over one epoch, as plain values.
 
         Args:
             query: The SELECT.
-            parameters: For its `?` by position, or its `$name` by name.
-            rows_max: Refuse an answer with more rows.
-            as_of: Of this epoch, or of the newest at this instant; None: the newest.
+            parameters: The values for its `?` by position, or for its `$name` by name.
+            rows_max: A result with more rows is refused.
+            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
+
+        Returns:
+            The rows, their columns and their epoch.
 
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._conversation.rows(Query(query, parameters, rows_max, as_of)))
+        return await self._run(self._protocol.rows(Query(query, parameters, rows_max, as_of)))
 
     async def sql(
         self,
@@ -252,21 +275,28 @@ class AsyncClient:
         rows_max: int | None = None,
         as_of: int | datetime | None = None,
     ) -> "pa.Table":
-        """Return what a SELECT finds as an Arrow table; its metadata has `penstock.epoch`.
+        """Return the rows of a SELECT over one epoch, as an Arrow table.
 
-        Takes what `rows` takes.
+        Args:
+            query: The SELECT.
+            parameters: The values for its `?` by position, or for its `$name` by name.
+            rows_max: A result with more rows is refused.
+            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
+
+        Returns:
+            The table; the metadata of its schema has the epoch as `penstock.epoch`.
 
         Raises:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._conversation.table(Query(query, parameters, rows_max, as_of)))
+        return await self._run(self._protocol.table(Query(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> "AsyncPending[Any]":
-        return AsyncPending(sent, self._conversation, self._run)
+        return AsyncPending(sent, self._protocol, self._run)
 
     async def _perform(self, call: Call[Any]) -> Any:
-        return await self._run(self._conversation.call(call))
+        return await self._run(self._protocol.call(call))
 
     async def _outcome(self, call: Call[Any]) -> Outcome:
         try:
@@ -274,31 +304,31 @@ class AsyncClient:
         except PenstockError as error:
             return None, error
 
-    async def _run(self, talk: Operation[T]) -> T:
-        """Carry out a talk's steps to its end."""
-        got: HttpResponse | TransportFailure | None = None
+    async def _run(self, operation: Operation[T]) -> T:
+        """Carry out an operation's steps to its end."""
+        received: HttpResponse | TransportFailure | None = None
         while True:
             try:
-                step = talk.send(got)
+                step = operation.send(received)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             match step:
                 case Send():
-                    got = await self._sent(step)
+                    received = await self._exchange(step)
                 case Pause(seconds=seconds):
                     await asyncio.sleep(seconds)
-                    got = None
+                    received = None
 
-    async def _sent(self, step: Send) -> HttpResponse | TransportFailure:
-        asked = step.question
+    async def _exchange(self, step: Send) -> HttpResponse | TransportFailure:
+        request = step.request
         try:
-            async with self._lanes.lane(step.timeout_s) as http:
-                response = await http.request(
-                    asked.verb,
+            async with self._pool.connection(step.timeout_s) as connection:
+                response = await connection.request(
+                    request.verb,
                     f"{self._address.url}{step.path}",
-                    content=asked.content,
-                    headers=asked.headers,
+                    content=request.content,
+                    headers=request.headers,
                     timeout=timeout_of(step),
                 )
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -310,39 +340,86 @@ class AsyncPending(Generic[T]):
     """A request that is durable and will be performed, once.
 
     Attributes:
-        request_id: By which any client finds it again.
+        request_id: The id by which any client finds the request again.
     """
 
     def __init__(
         self,
         sent: SentRequest,
-        conversation: GatewayProtocol,
+        protocol: GatewayProtocol,
         run: Callable[[Operation[Any]], Awaitable[Any]],
     ) -> None:
         self.request_id = sent.request_id
         self._sent = sent
-        self._conversation = conversation
+        self._protocol = protocol
         self._run = run
 
     def __repr__(self) -> str:
         return f"AsyncPending({self.request_id!r})"
 
     async def done(self) -> bool:
-        """Say whether it has been performed, whatever came of it.
+        """Say whether the request has been performed, with success or not.
 
         Raises:
-            RequestError: Nothing of that id is known.
+            RequestError: The gateway knows no request with this id.
             OperationalError: The gateway could not answer.
         """
-        return bool(await self._run(self._conversation.is_answered(self._sent)))
+        return bool(await self._run(self._protocol.is_answered(self._sent)))
 
     async def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the result, for the client's `timeout_s` where none is given.
+        """Wait for the result, for `timeout_s` seconds; None: the client's `timeout_s`.
 
         Raises:
-            TimedOut: It is not there yet; ask again.
-            RequestError: Nothing of that id is known.
+            TimedOut: The result is not there yet; ask again.
+            RequestError: The gateway knows no request with this id.
             PenstockError: The transaction was undone, or the gateway could not answer.
         """
-        result: T = await self._run(self._conversation.reply(self._sent, timeout_s))
+        result: T = await self._run(self._protocol.reply(self._sent, timeout_s))
         return result
+
+
+class _AsyncConnectionPool:
+    """httpx clients with one connection each; the most recently used is taken first.
+
+    One httpx client with many connections searches all of them for each request: with 64
+    connections that search costs ten times the request. Here the cost does not grow with the
+    number of connections, and few connections stay warm.
+    """
+
+    def __init__(self, make: Callable[[], httpx.AsyncClient], count: int) -> None:
+        """Make a connection with `make` when no idle one is left, at most `count`."""
+        self._make = make
+        self._places = AsyncPlaces(count)
+        self._idle: deque[httpx.AsyncClient] = deque()
+        self._made: list[httpx.AsyncClient] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self, timeout_s: float) -> AsyncIterator[httpx.AsyncClient]:
+        """Take a connection, and give it back when the block ends.
+
+        Raises:
+            PoolTimeout: No connection became free within `timeout_s` seconds.
+            RuntimeError: The client was closed.
+        """
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        await self._places.acquire(timeout_s)
+        try:
+            try:
+                client = self._idle.pop()
+            except IndexError:
+                client = self._make()
+                self._made.append(client)
+            try:
+                yield client
+            finally:
+                self._idle.append(client)
+        finally:
+            self._places.release()
+
+    async def close(self) -> None:
+        """Close all connections and give out no more."""
+        self._closed = True
+        for client in self._made:
+            await client.aclose()

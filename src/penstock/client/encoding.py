@@ -1,8 +1,8 @@
-"""Calls as HTTP questions, and answers as values and errors.
+"""Calls as HTTP requests, and HTTP responses as values and errors.
 
 With an application, arguments and results travel as MessagePack and keep their types; without one,
-as JSON. Promises that what is wrong with a call is said before anything is sent, and that an answer
-which cannot be understood is an error, never a wrong value.
+they travel as JSON. A wrong call is refused before anything is sent. A response that cannot be
+understood is an error, never a wrong value.
 """
 
 import re
@@ -31,19 +31,29 @@ from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure, decode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
-_TOLD_MAX: Final = 200
+_SHOWN_MAX: Final = 200
 
 
 def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> HttpRequest:
-    """Return the question that `POST /call` or `POST /send` asks.
+    """Return the request to `POST /call` or `POST /send`.
+
+    Args:
+        app: The application, if the client knows it.
+        call: The call.
+        request_id: The id of the request.
+        place: `call` or `send`.
+
+    Returns:
+        The request, which carries the id.
 
     Raises:
-        RequestError: There is no such thing to call, the arguments do not fit, or the request id
-            cannot be one.
+        RequestError: The application has no such class or method, the arguments do not fit, or the request
+            id has a wrong form.
     """
     if not _REQUEST_ID.fullmatch(request_id):
         raise RequestError(
-            f"{request_id!r} is no request id: 1 to 1024 printable ASCII characters, no spaces, no ~"
+            f"{request_id!r} is not a request id: 1 to 1024 printable ASCII characters, without "
+            "spaces and ~"
         )
     kind = JSON if app is None else MSGPACK
     key, content = _plain(call) if app is None else _typed(app, call)
@@ -51,7 +61,7 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
     if call.entity:
         if key == DERIVED_KEY and call.method in CREATIONS:
             raise RequestError(
-                f"{call.entity}: {DERIVED_KEY!r} has a key derived, and cannot be one"
+                f"{call.entity}: {DERIVED_KEY!r} cannot be a key; it stands for a derived key"
             )
         segments = [place, call.entity, DERIVED_KEY if key is None else key, call.method]
     headers = {"Content-Type": kind, "Accept": kind, IDEMPOTENCY_KEY: request_id}
@@ -62,7 +72,7 @@ def key_text(app: App | None, entity: str, key: object) -> str:
     """Return the text of an entity's key.
 
     Raises:
-        RequestError: There is no such class, or it cannot have such a key.
+        RequestError: The application has no such class, or the class cannot have such a key.
     """
     try:
         if app is None:
@@ -74,12 +84,12 @@ def key_text(app: App | None, entity: str, key: object) -> str:
 
 
 def path_of(*segments: str) -> str:
-    """Return a path; what segments hold of slashes, dots and the like is escaped."""
-    return "".join(f"/{_segment(one)}" for one in segments)
+    """Return a path; slashes, dots and the like inside segments are escaped."""
+    return "".join(f"/{_segment(segment)}" for segment in segments)
 
 
 def _segment(text: str) -> str:
-    if text in (".", ".."):  # which would otherwise be steps along the path
+    if text in (".", ".."):  # else they would be steps along the path
         return text.replace(".", "%2E")
     try:
         return quote(text, safe="")
@@ -95,7 +105,7 @@ def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
 
 
 def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
-    """Return the key's text and the arguments as JSON, checked by nobody here."""
+    """Return the key's text and the arguments as JSON; the gateway checks them."""
     label = f"{call.entity}.{call.method}" if call.entity else call.method
     if call.positional and call.named:
         raise RequestError(
@@ -113,54 +123,55 @@ def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
     return key, content
 
 
-def value_of(answer: HttpResponse, returns: Any = Any) -> Any:
-    """Return the value that an answer holds, as `returns` says.
+def value_of(response: HttpResponse, returns: Any = Any) -> Any:
+    """Return the value that a response holds, as the type `returns`.
 
     Raises:
-        PenstockError: It tells of an error.
+        PenstockError: The response describes an error.
     """
-    if answer.status != 200:
-        raise error_of(answer)
-    decode = msgspec.msgpack.decode if is_msgpack(answer) else msgspec.json.decode
+    if response.status != 200:
+        raise error_of(response)
+    decode = msgspec.msgpack.decode if is_msgpack(response) else msgspec.json.decode
     try:
-        return decode(answer.content, type=returns, dec_hook=decode_reference)
+        return decode(response.content, type=returns, dec_hook=decode_reference)
     except msgspec.ValidationError as error:
-        raise Unencodable(f"the result is not what was declared: {error}") from error
+        raise Unencodable(f"the result differs from its declared type: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OperationalError(f"the answer cannot be read: {error}; {_shown(answer)}") from error
+        raise OperationalError(
+            f"the response cannot be read: {error}; {_shown(response)}"
+        ) from error
 
 
-def error_of(answer: HttpResponse) -> PenstockError:
-    """Return the error that an answer tells of, with the class of its code."""
+def error_of(response: HttpResponse) -> PenstockError:
+    """Return the error that a response describes, as the class of its code."""
     try:
-        if is_msgpack(answer):
-            told = decode_failure(answer.content)
-            return raised_by(told.code, told.kind, told.message)
+        if is_msgpack(response):
+            failure = decode_failure(response.content)
+            return raised_by(failure.code, failure.kind, failure.message)
+        body = decode_error(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _foreign(answer, f"this is no answer of a gateway: {_shown(answer)}")
-    body = decode_error(answer.content)
+        body = None
     if body is None:
-        return _foreign(answer, f"this is no answer of a gateway: {_shown(answer)}")
-    if (
-        body.code in BY_CODE or EPOCH.lower() in answer.headers
-    ):  # a reply; a code may be the application's
+        return _foreign(response, f"this is not a response of a gateway: {_shown(response)}")
+    from_gateway = EPOCH.lower() in response.headers  # its code may be the application's
+    if body.code in BY_CODE or from_gateway:
         return raised_by(body.code, body.kind, body.message)
-    return _foreign(answer, f"{body.message} [{body.code}]")
+    return _foreign(response, f"{body.message} [{body.code}]")
 
 
-def is_msgpack(answer: HttpResponse) -> bool:
-    """Say whether an answer is MessagePack."""
-    return media_type_of(answer.headers.get("content-type", "")) == MSGPACK
+def is_msgpack(response: HttpResponse) -> bool:
+    """Say whether a response is MessagePack."""
+    return media_type_of(response.headers.get("content-type", "")) == MSGPACK
 
 
-def _foreign(answer: HttpResponse, message: str) -> PenstockError:
-    """Return an error for what the tree has no code for: HTTP's own, or another server's."""
-    return OperationalError(message) if answer.status >= 500 else RequestError(message)
+def _foreign(response: HttpResponse, message: str) -> PenstockError:
+    """Return an error for a code that Penstock does not have: a proxy's or another server's."""
+    return OperationalError(message) if response.status >= 500 else RequestError(message)
 
 
-def _shown(answer: HttpResponse) -> str:
-    """Show the beginning of an answer that is not understood, and where it points to."""
-    place = answer.headers.get("location", "")
+def _shown(response: HttpResponse) -> str:
+    """Show the beginning of a response that is not understood, and its redirect."""
+    place = response.headers.get("location", "")
     where = f", which points to {place}" if place else ""
-    begin = answer.content[:_TOLD_MAX].decode(errors="replace")
-    return f"status {answer.status}{where}, {begin!r}"
+    begin = response.content[:_SHOWN_MAX].decode(errors="replace")
+    return f"status {response.status}{where}, {begin!r}"

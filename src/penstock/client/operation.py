@@ -1,11 +1,11 @@
-"""Asking a gateway until it answers: the decisions, without any I/O.
+"""Operations of a client as generators: when to send, to pause, to retry; without any I/O.
 
-A `Operation` is a generator: it yields what to do next (`Send` a question, `Pause`), is given what came
-of it (an `HttpResponse`, or how it was `TransportFailure`), and ends with a result or an error. Every operation of a
-client is one, written once; `Client` and `AsyncClient` only carry steps out.
+An `Operation` yields the next step (`Send` a request, or `Pause`), receives its outcome (an
+`HttpResponse` or a `TransportFailure`), and ends with a result or an error. Each operation is
+written once; `Client` and `AsyncClient` carry out its steps.
 
-Promises that a question is sent again only where that is safe: it reads, or it carries a request
-id, which has it take effect once however often it is sent.
+A request is sent again only if that is safe: it reads, or it carries a request id, so that it
+takes effect once however often it is sent.
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from penstock.errors import OperationalError, TimedOut, Unreachable
 
 LONG_POLL_S: Final = 25.0
-"""Longest wait asked of a server in one question: proxies cut connections that are silent."""
+"""The longest wait that a request asks of a server: proxies cut connections that are silent."""
 
 _RETRIED: Final = frozenset({429, 502, 503, 504})
 _PAUSE_MIN_S: Final = 0.1
@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One HTTP request.
+    """An HTTP request.
 
     Attributes:
         verb: The HTTP method.
-        path: Below the gateway's URL, with its query string.
-        headers: Without credentials, which the carrier adds.
+        path: The path below the gateway's URL, with its query string.
+        headers: The headers without credentials, which the transport adds.
         content: The body.
-        request_id: Of the request that it appends or asks about; empty where it only reads.
-        wait: The query field that says how many seconds the server may wait; empty for none.
+        request_id: The id of the Penstock request that it appends; empty if it only reads.
+        wait: The query field for the seconds that the server may wait; else empty.
     """
 
     verb: str
@@ -50,7 +50,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One HTTP response; header names are lower case."""
+    """An HTTP response; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -58,34 +58,34 @@ class HttpResponse:
 
 
 class FailureCause(Enum):
-    """How a question was lost."""
+    """Why a request has no response."""
 
     REFUSED = "could not connect"
     BROKEN = "the connection broke"
-    LATE = "no answer came in time"
+    LATE = "no response came in time"
     UNTRUSTED = "the certificate is not trusted"
 
 
 @dataclass(frozen=True, slots=True)
 class TransportFailure:
-    """No answer came; `what` is what the system said."""
+    """A request without a response; `message` is the system's."""
 
-    how: FailureCause
-    what: str = ""
+    cause: FailureCause
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a question to a path and wait for its answer, for so many seconds."""
+    """Send a request to `path` and wait at most `timeout_s` seconds for its response."""
 
-    question: HttpRequest
+    request: HttpRequest
     path: str
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so many seconds."""
+    """Wait for `seconds`."""
 
     seconds: float
 
@@ -98,9 +98,9 @@ class RetryPolicy:
     """How long and how often to try.
 
     Attributes:
-        timeout_s: For an operation in all, pauses included.
-        retries: How often a question is sent again.
-        clock: Seconds that never go back.
+        timeout_s: The limit of an operation, with its pauses.
+        retries: How often a request is sent again.
+        clock: Returns seconds that never go back.
     """
 
     def __init__(
@@ -116,101 +116,108 @@ class RetryPolicy:
         self.clock = clock
         self._jitter = jitter
 
-    def pause_s(self, attempt: int, answer: HttpResponse | TransportFailure) -> float:
-        """Return how long to pause: doubling, at random so that clients do not come together.
+    def pause_s(self, attempt: int, received: HttpResponse | TransportFailure) -> float:
+        """Return the seconds to pause before the next attempt.
 
-        What a server names in `Retry-After` is the least.
+        They double with each attempt, partly at random so that clients do not come together, and
+        are at least those of `Retry-After`.
         """
         usual = min(_PAUSE_MAX_S, _PAUSE_MIN_S * 2.0 ** min(attempt, 10))
-        least = retry_after_s(answer) if isinstance(answer, HttpResponse) else 0.0
+        least = retry_after_s(received) if isinstance(received, HttpResponse) else 0.0
         return max(least, usual / 2) + self._jitter.random() * usual / 2
 
 
 def send_with_retries(
-    question: HttpRequest,
-    patience: RetryPolicy,
+    request: HttpRequest,
+    policy: RetryPolicy,
     deadline_s: float,
     error_of: Callable[[HttpResponse], Exception],
 ) -> Operation[HttpResponse]:
-    """Ask until there is an answer that asking again would not change.
+    """Send a request until its response is final: sending it again would not change it.
 
     Args:
-        question: What to send.
-        patience: How often to try.
-        deadline_s: When to give up, by `patience.clock`.
-        error_of: Turns an answer into the error that it tells of.
+        request: The request.
+        policy: How often to try.
+        deadline_s: The time by `policy.clock` at which to give up.
+        error_of: Returns the error that a response describes.
+
+    Returns:
+        The final response.
 
     Raises:
-        TimedOut: None came in time; names the request id.
-        Unreachable: No connection, or it broke each time.
-        OperationalError: The server said so each time: overloaded, stopping, out of order.
+        TimedOut: No response came in time; the message names the request id.
+        Unreachable: There was no connection, or it broke at each attempt.
+        OperationalError: The server refused each attempt: overloaded, stopping, out of order.
     """
-    began_s = patience.clock()
-    attempt, taken = 0, False
+    began_s = policy.clock()
+    attempt, arrived = 0, False
     while True:
-        left_s = deadline_s - patience.clock()
+        left_s = deadline_s - policy.clock()
         if left_s <= 0:
-            raise _late(question, deadline_s - began_s)
-        got = yield Send(question, _path(question, left_s), left_s)
-        assert got is not None, "a question comes back answered or lost"
-        if isinstance(got, HttpResponse) and got.status not in _RETRIED:
-            return got
-        taken = taken or may_have_arrived(got)
-        pause_s = patience.pause_s(attempt, got)
-        hopeless = isinstance(got, TransportFailure) and got.how is FailureCause.UNTRUSTED
-        over = deadline_s - patience.clock() <= pause_s
-        if attempt >= patience.retries or over or hopeless:
-            if isinstance(got, HttpResponse) and got.status != 504:
-                raise error_of(got)
-            if isinstance(got, HttpResponse) or got.how is FailureCause.LATE:
-                raise _late(question, deadline_s - began_s)
-            raise _unreachable(question, got, attempt + 1, taken=taken)
+            raise _late(request, deadline_s - began_s)
+        received = yield Send(request, _path(request, left_s), left_s)
+        assert received is not None, "a sent request has a response or a failure"
+        if isinstance(received, HttpResponse) and received.status not in _RETRIED:
+            return received
+        arrived = arrived or may_have_arrived(received)
+        pause_s = policy.pause_s(attempt, received)
+        hopeless = (
+            isinstance(received, TransportFailure) and received.cause is FailureCause.UNTRUSTED
+        )
+        over = deadline_s - policy.clock() <= pause_s
+        if attempt >= policy.retries or over or hopeless:
+            if isinstance(received, HttpResponse) and received.status != 504:
+                raise error_of(received)
+            if isinstance(received, HttpResponse) or received.cause is FailureCause.LATE:
+                raise _late(request, deadline_s - began_s)
+            raise _unreachable(request, received, attempt + 1, arrived=arrived)
         yield Pause(pause_s)
         attempt += 1
 
 
-def may_have_arrived(got: HttpResponse | TransportFailure) -> bool:
-    """Say whether a question may have reached a gateway."""
-    return isinstance(got, HttpResponse) or got.how not in (
+def may_have_arrived(received: HttpResponse | TransportFailure) -> bool:
+    """Say whether a request may have reached a gateway."""
+    return isinstance(received, HttpResponse) or received.cause not in (
         FailureCause.REFUSED,
         FailureCause.UNTRUSTED,
     )
 
 
-def retry_after_s(answer: HttpResponse) -> float:
-    """Return the seconds of `Retry-After`; 0 where there is none, or a date."""
+def retry_after_s(response: HttpResponse) -> float:
+    """Return the seconds of `Retry-After`; 0 if the header is missing or holds a date."""
     try:
-        seconds = float(answer.headers.get("retry-after", "0"))
+        seconds = float(response.headers.get("retry-after", "0"))
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-def _path(question: HttpRequest, left_s: float) -> str:
-    """Return the path, with how long the server may wait."""
-    if not question.wait:
-        return question.path
-    sign = "&" if "?" in question.path else "?"
-    return f"{question.path}{sign}{question.wait}={left_s:.3f}"
+def _path(request: HttpRequest, left_s: float) -> str:
+    """Return the path, with the seconds that the server may wait."""
+    if not request.wait:
+        return request.path
+    sign = "&" if "?" in request.path else "?"
+    return f"{request.path}{sign}{request.wait}={left_s:.3f}"
 
 
 def _unreachable(
-    question: HttpRequest, lost: TransportFailure, attempts: int, *, taken: bool
+    request: HttpRequest, failure: TransportFailure, attempts: int, *, arrived: bool
 ) -> Unreachable:
     tried = "" if attempts == 1 else f", {attempts} times"
-    told = f": {lost.what}" if lost.what else ""
-    return Unreachable(f"{lost.how.value}{tried}{told}{_again(question) if taken else ''}")
+    message = f": {failure.message}" if failure.message else ""
+    hint = _retry_hint(request) if arrived else ""
+    return Unreachable(f"{failure.cause.value}{tried}{message}{hint}")
 
 
-def _late(question: HttpRequest, timeout_s: float) -> OperationalError:
-    return TimedOut(f"no answer within {timeout_s:g} s{_again(question)}")
+def _late(request: HttpRequest, timeout_s: float) -> OperationalError:
+    return TimedOut(f"no response within {timeout_s:g} s{_retry_hint(request)}")
 
 
-def _again(question: HttpRequest) -> str:
-    """Say how to ask again, where a request may have taken effect."""
-    if not question.request_id:
+def _retry_hint(request: HttpRequest) -> str:
+    """Tell the caller of a request that may have taken effect how to get its result."""
+    if not request.request_id:
         return ""
     return (
-        f"; the request may have been taken and takes effect once: call again with "
-        f"request_id={question.request_id!r} to have its answer"
+        "; the request may have been accepted, and takes effect once: call again with "
+        f"request_id={request.request_id!r} to get its result"
     )

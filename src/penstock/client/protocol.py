@@ -1,7 +1,7 @@
-"""Everything that a client says and understands, as talks; see `talk`.
+"""The gateway's protocol: each operation of a client as requests and responses; see `operation`.
 
-A `GatewayProtocol` belongs to one client and may be used from many threads: what changes in it is the
-newest epoch that it has seen, which makes reads see whatever this client has written.
+A `GatewayProtocol` belongs to one client and may be used from many threads. Its only changing state
+is the newest epoch that a response has named, so that reads see everything this client has written.
 """
 
 import threading
@@ -53,7 +53,7 @@ _EPOCH_DIGITS_MAX: Final = 18
 _LOOK_MIN_S: Final = 0.05
 _LOOK_MAX_S: Final = 1.0
 _SLACK_S: Final = 1.0
-"""What the way there and back may add to a wait that the server is asked for."""
+"""The seconds that the network may add to a wait that the server is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ class SentRequest:
 
 
 class GatewayProtocol:
-    """What one client says.
+    """The operations of one client.
 
     Attributes:
-        app: The application, where the client knows it.
-        patience: How long and how often it tries.
-        epoch: The newest epoch that an answer has named.
+        app: The application, if the client knows it.
+        policy: How long and how often it tries.
+        epoch: The newest epoch that a response has named.
     """
 
-    def __init__(self, app: App | None, patience: RetryPolicy, *, fresh: bool) -> None:
-        """`fresh` makes reads wait for the newest epoch seen."""
+    def __init__(self, app: App | None, policy: RetryPolicy, *, fresh: bool) -> None:
+        """`fresh` makes reads wait for the newest epoch that a response has named."""
         self.app = app
-        self.patience = patience
+        self.policy = policy
         self.epoch = BEFORE_FIRST
         self._fresh = fresh
         self._lock = threading.Lock()
@@ -85,142 +85,152 @@ class GatewayProtocol:
         """Perform a call and end with its result.
 
         Raises:
-            RequestError: It cannot be sent; nothing was.
-            PenstockError: The transaction was undone, or see `talk.ask`.
+            RequestError: The call cannot be sent; nothing was sent.
+            PenstockError: The transaction was undone, or see `send_with_retries`.
         """
-        question = request_of(self.app, call, _id_of(call), "call")
+        request = request_of(self.app, call, _id_of(call), "call")
         returns = returns_of(self.app, call)
-        answer = yield from self._ask(replace(question, wait="timeout"))
-        return value_of(answer, returns)
+        response = yield from self._ask(replace(request, wait="timeout"))
+        return value_of(response, returns)
 
     def send(self, call: Call[Any], delay_s: float) -> Operation[SentRequest]:
-        """Have a call performed later, exactly once; end as soon as that is durable.
+        """Append a call, to be performed once after `delay_s`; end when the request is durable.
 
         Raises:
-            RequestError: It cannot be sent; nothing was.
-            OperationalError: See `talk.ask`.
+            RequestError: The call cannot be sent; nothing was sent.
+            OperationalError: See `send_with_retries`.
         """
         if not delay_s >= 0:
-            raise RequestError(f"a delay is 0 seconds or more, not {delay_s!r}")
-        question = request_of(self.app, call, _id_of(call), "send")
+            raise RequestError(f"delay_s must be 0 or more, not {delay_s!r}")
+        request = request_of(self.app, call, _id_of(call), "send")
         returns = returns_of(self.app, call)
         if delay_s:
-            question = replace(question, path=f"{question.path}?delay={delay_s:.6f}")
-        answer = yield from self._ask(question)
-        if answer.status != 202:
-            raise error_of(answer)
-        return SentRequest(RequestId(question.request_id), returns)
+            request = replace(request, path=f"{request.path}?delay={delay_s:.6f}")
+        response = yield from self._ask(request)
+        if response.status != 202:
+            raise error_of(response)
+        return SentRequest(RequestId(request.request_id), returns)
 
     def reply(self, sent: SentRequest, timeout_s: float | None) -> Operation[Any]:
         """Wait for the result of a request that was sent.
 
         Raises:
-            TimedOut: It is not there yet.
-            RequestError: Nothing of that id is known.
-            PenstockError: The transaction was undone, or see `talk.ask`.
+            TimedOut: The result is not there yet.
+            RequestError: The gateway knows no request with this id.
+            PenstockError: The transaction was undone, or see `send_with_retries`.
         """
-        clock = self.patience.clock
-        limit_s = self.patience.timeout_s if timeout_s is None else timeout_s
+        clock = self.policy.clock
+        limit_s = self.policy.timeout_s if timeout_s is None else timeout_s
         deadline_s = clock() + limit_s
         look_s = _LOOK_MIN_S
         while True:
             left_s = max(deadline_s - clock(), 0.0)
-            standing = yield from self._standing(sent, min(left_s, LONG_POLL_S), left_s)
-            if isinstance(standing, HttpResponse):
-                return value_of(standing, sent.returns)
+            status = yield from self._status(sent, min(left_s, LONG_POLL_S), left_s)
+            if isinstance(status, HttpResponse):
+                return value_of(status, sent.returns)
             if clock() + look_s >= deadline_s:
                 raise TimedOut(
-                    f"request {sent.request_id} is {standing} after {limit_s:g} s; it takes effect "
-                    "once, and its result can be asked for again"
+                    f"request {sent.request_id} is {status} after {limit_s:g} s; it takes effect "
+                    "once; ask for its result again"
                 )
-            yield Pause(look_s)  # the server may answer at once where a request is not due yet
+            yield Pause(look_s)  # the server may response at once if the request is not due yet
             look_s = min(2 * look_s, _LOOK_MAX_S)
 
     def is_answered(self, sent: SentRequest) -> Operation[bool]:
         """Say whether a request has been performed.
 
         Raises:
-            RequestError: Nothing of that id is known.
-            OperationalError: See `talk.ask`.
+            RequestError: The gateway knows no request with this id.
+            OperationalError: See `send_with_retries`.
         """
-        standing = yield from self._standing(sent, 0.0, self.patience.timeout_s)
-        return isinstance(standing, HttpResponse)
+        status = yield from self._status(sent, 0.0, self.policy.timeout_s)
+        return isinstance(status, HttpResponse)
 
     def get(self, entity: str, key: object) -> Operation[dict[str, Any]]:
-        """Read an entity's attributes, its key among them.
+        """Read the attributes of an entity with its key.
 
         Raises:
-            NoSuchEntity: It does not exist.
-            RequestError: There is no such class, or no such key.
-            OperationalError: See `talk.ask`.
+            NoSuchEntity: The entity does not exist.
+            RequestError: The application has no such class, or the class cannot have such a key.
+            OperationalError: See `send_with_retries`.
         """
         path = path_of("entities", entity, key_text(self.app, entity, key))
         headers = {"Accept": JSON, **self._seen()}
-        answer = yield from self._ask(HttpRequest("GET", path, headers, wait="timeout"))
-        return self._attributes(entity, answer)
+        response = yield from self._ask(HttpRequest("GET", path, headers, wait="timeout"))
+        return self._attributes(entity, response)
 
     def changes(self, entity: str, first: int, last: int | None) -> Operation[list[Change]]:
-        """Ask what the epochs from `first` to `last` made of the entities of a class.
+        """Read the changes of a class's entities in the epochs `first` to `last`.
 
         Raises:
-            RequestError: There is no such class.
-            PenstockError: The epochs are not held, or see `talk.ask`.
+            RequestError: The application has no such class.
+            PenstockError: The journal does not hold these epochs, or see `send_with_retries`.
         """
         path = f"{path_of('entities', entity, 'changes')}?from={first}"
         headers = {"Accept": NDJSON, **self._seen()}
-        asked = path if last is None else f"{path}&to={last}"
-        answer = yield from self._ask(HttpRequest("GET", asked, headers))
-        if answer.status != 200:
-            raise error_of(answer)
-        return changes_of(answer)
+        path = path if last is None else f"{path}&to={last}"
+        response = yield from self._ask(HttpRequest("GET", path, headers))
+        if response.status != 200:
+            raise error_of(response)
+        return changes_of(response)
 
     def trace(self, request_id: str) -> Operation[dict[str, Any]]:
-        """Ask what a request did.
+        """Read how a request ran.
 
         Raises:
-            PenstockError: There is no such request, or see `talk.ask`.
+            PenstockError: No request has this id, or see `send_with_retries`.
         """
-        return (yield from self._past(path_of("requests", request_id, "trace")))
+        return (yield from self._object(path_of("requests", request_id, "trace")))
 
     def history(
         self, entity: str, key: object, last: int, first: int | None, end: int | None
     ) -> Operation[dict[str, Any]]:
-        """Ask for the newest changes of an entity, of those in the epochs from `first` to `end`.
+        """Read the newest changes of an entity.
+
+        Args:
+            entity: The name of the class.
+            key: The entity's key.
+            last: The most changes.
+            first: The first epoch; None: the oldest that is held.
+            end: The last epoch, which is included; None: the newest.
+
+        Returns:
+            An operation that ends with the gateway's JSON object.
 
         Raises:
-            NoSuchEntity: Nothing has changed such an entity.
-            PenstockError: There is no such class, or see `talk.ask`.
+            NoSuchEntity: No epoch that is held changed such an entity.
+            PenstockError: The application has no such class, or see `send_with_retries`.
         """
         path = path_of("entities", entity, key_text(self.app, entity, key), "history")
         bounds = {"last": last, "from": first, "to": end}
-        asked = "&".join(f"{name}={one}" for name, one in bounds.items() if one is not None)
-        return (yield from self._past(f"{path}?{asked}"))
+        fields = "&".join(f"{name}={bound}" for name, bound in bounds.items() if bound is not None)
+        return (yield from self._object(f"{path}?{fields}"))
 
-    def _past(self, path: str) -> Operation[dict[str, Any]]:
-        answer = yield from self._ask(HttpRequest("GET", path, {"Accept": JSON}))
-        if answer.status != 200:
-            raise error_of(answer)
-        return object_of(answer)
+    def _object(self, path: str) -> Operation[dict[str, Any]]:
+        response = yield from self._ask(HttpRequest("GET", path, {"Accept": JSON}))
+        if response.status != 200:
+            raise error_of(response)
+        return object_of(response)
 
     def rows(self, query: Query) -> Operation[Rows]:
-        """Ask a SQL query and end with plain rows.
+        """Send a SQL query and end with plain rows.
 
         Raises:
-            PenstockError: The query is refused, or see `talk.ask`.
+            PenstockError: The query is refused, or see `send_with_retries`.
         """
-        answer = yield from self._sql(query, JSON)
-        return rows_of(answer)
+        response = yield from self._sql(query, JSON)
+        return rows_of(response)
 
     def table(self, query: Query) -> Operation["pa.Table"]:
-        """Ask a SQL query and end with an Arrow table, whose schema's metadata names the epoch.
+        """Send a SQL query and end with an Arrow table; its schema's metadata names the epoch.
 
         Raises:
             ConfigError: pyarrow is not installed.
-            PenstockError: The query is refused, or see `talk.ask`.
+            PenstockError: The query is refused, or see `send_with_retries`.
         """
         require_arrow()
-        answer = yield from self._sql(query, ARROW)
-        return table_of(answer, _epoch_of(answer))
+        response = yield from self._sql(query, ARROW)
+        return table_of(response, _epoch_of(response))
 
     def _sql(self, query: Query, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)
@@ -229,65 +239,65 @@ class GatewayProtocol:
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the query's parameters cannot be sent: {error}") from error
         headers = {"Content-Type": JSON, "Accept": accept}
-        answer = yield from self._ask(HttpRequest("POST", "/sql", headers, content))
-        if answer.status != 200:
-            raise error_of(answer)
-        return answer
+        response = yield from self._ask(HttpRequest("POST", "/sql", headers, content))
+        if response.status != 200:
+            raise error_of(response)
+        return response
 
     def _seen(self) -> dict[str, str]:
-        """Return what makes a read wait for the newest epoch seen."""
+        """Return the header that makes a read wait for the newest epoch that was named."""
         return {MIN_EPOCH: str(self.epoch)} if self._fresh and self.epoch >= 0 else {}
 
-    def _standing(
+    def _status(
         self, sent: SentRequest, wait_s: float, limit_s: float
     ) -> Operation[HttpResponse | str]:
-        """Return the answer that a request has had, or what it is: pending or scheduled."""
+        """Return the reply of a request, or its status: pending or scheduled."""
         query = f"?wait={wait_s:.3f}" if wait_s else ""
         accept = JSON if self.app is None else MSGPACK
-        question = HttpRequest(
+        request = HttpRequest(
             "GET", f"{path_of('requests', sent.request_id)}{query}", {"Accept": accept}
         )
-        answer = yield from self._ask(question, limit_s + _SLACK_S)
-        if answer.status != 200 or is_msgpack(answer):
-            return answer
-        told: dict[str, msgspec.Raw] = value_of(answer, dict[str, msgspec.Raw])
-        status: str = msgspec.json.decode(told["status"], type=str)
+        response = yield from self._ask(request, limit_s + _SLACK_S)
+        if response.status != 200 or is_msgpack(response):
+            return response
+        fields: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
+        status: str = msgspec.json.decode(fields["status"], type=str)
         if status != "answered":
             return status
-        if "error" in told:
-            return HttpResponse(400, answer.headers, b'{"error":%b}' % bytes(told["error"]))
-        return HttpResponse(200, answer.headers, bytes(told["value"]))
+        if "error" in fields:
+            return HttpResponse(400, response.headers, b'{"error":%b}' % bytes(fields["error"]))
+        return HttpResponse(200, response.headers, bytes(fields["value"]))
 
-    def _attributes(self, entity: str, answer: HttpResponse) -> dict[str, Any]:
-        """Give each attribute of an entity its type, where the application is known."""
+    def _attributes(self, entity: str, response: HttpResponse) -> dict[str, Any]:
+        """Return an entity's attributes, with their types if the application is known."""
         if self.app is None:
-            return dict(value_of(answer, dict[str, Any]))
-        kind = self.app.entities[entity]
-        types = {kind.key_name: kind.key_annotation, **kind.attributes}
-        found: dict[str, msgspec.Raw] = value_of(answer, dict[str, msgspec.Raw])
+            return dict(value_of(response, dict[str, Any]))
+        entity_type = self.app.entities[entity]
+        types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
+        attributes: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
         try:
             return {
                 name: msgspec.json.decode(raw, type=types.get(name, Any), dec_hook=decode_reference)
-                for name, raw in found.items()
+                for name, raw in attributes.items()
             }
         except msgspec.ValidationError as error:
-            raise Unencodable(f"{entity} is not what was declared: {error}") from error
+            raise Unencodable(f"{entity} differs from its declaration: {error}") from error
 
-    def _ask(self, question: HttpRequest, limit_s: float | None = None) -> Operation[HttpResponse]:
-        wanted_s = self.patience.timeout_s if limit_s is None else limit_s
-        deadline_s = self.patience.clock() + wanted_s
-        answer = yield from send_with_retries(question, self.patience, deadline_s, error_of)
-        epoch = _epoch_of(answer)
+    def _ask(self, request: HttpRequest, limit_s: float | None = None) -> Operation[HttpResponse]:
+        limit_s = self.policy.timeout_s if limit_s is None else limit_s
+        deadline_s = self.policy.clock() + limit_s
+        response = yield from send_with_retries(request, self.policy, deadline_s, error_of)
+        epoch = _epoch_of(response)
         with self._lock:
             self.epoch = max(self.epoch, epoch)
-        return answer
+        return response
 
 
 def _id_of(call: Call[Any]) -> str:
     return uuid.uuid4().hex if call.request_id is None else call.request_id
 
 
-def _epoch_of(answer: HttpResponse) -> Epoch:
-    text = answer.headers.get(EPOCH.lower(), "")
+def _epoch_of(response: HttpResponse) -> Epoch:
+    text = response.headers.get(EPOCH.lower(), "")
     good = text.isdecimal() and len(text) <= _EPOCH_DIGITS_MAX
     return Epoch(int(text)) if good else BEFORE_FIRST

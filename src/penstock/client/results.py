@@ -1,4 +1,4 @@
-"""What SQL answers: rows as plain values, or an Arrow table, and of which epoch they are."""
+"""Results of reads: rows as plain values or as an Arrow table, changes, and their epochs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EPOCH_KEY: Final = b"penstock.epoch"
-"""Under which the metadata of an Arrow table's schema names its epoch, in decimal digits."""
+"""The key in the metadata of an Arrow schema; its value is the epoch in decimal digits."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of an answer; `type` is the view's name for it."""
+    """A column of a result; `type` is the SQL view's name of its type."""
 
     name: str
     type: str
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Rows of an answer, in order, all of one epoch.
+    """Rows of a result, in order, all of one epoch.
 
     Attributes:
-        epoch: The committed epoch that was read.
+        epoch: The committed epoch that the query read.
         columns: Names and types.
-        rows: One tuple for each, of plain JSON values.
+        rows: A tuple of plain JSON values for each row.
     """
 
     epoch: Epoch
@@ -45,21 +45,22 @@ class Rows(msgspec.Struct, frozen=True):
         return iter(self.rows)
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Return each row by the names of its columns."""
+        """Return each row as a dictionary from column names to values."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What an epoch made of an entity.
+    """The change of an entity in one epoch.
 
     Attributes:
         epoch: The epoch.
-        time: When it was committed.
+        time: The time of its commit.
         key: The entity's key.
         kind: `create`, `update` or `delete`.
-        before: Its attributes, the key among them, as plain JSON values; None where it was not.
-        after: The same, after the epoch.
+        before: The attributes with the key before the epoch, as plain JSON values; None if the
+            entity did not exist.
+        after: The same after the epoch.
     """
 
     epoch: Epoch
@@ -78,10 +79,10 @@ class Query:
     """The body of `POST /sql`.
 
     Attributes:
-        query: One SELECT.
-        parameters: For its `?` by position, or its `$name` by name.
-        rows_max: Refuse an answer with more rows; None leaves it to the server.
-        as_of: The epoch or the instant that is asked for; None: the present.
+        query: The SELECT.
+        parameters: The values for its `?` by position, or for its `$name` by name.
+        rows_max: A result with more rows is refused; None: the server's limit.
+        as_of: The epoch or the instant to query; None: the newest.
     """
 
     query: str
@@ -90,60 +91,60 @@ class Query:
     as_of: int | datetime | None = None
 
     def body(self, min_epoch: Epoch) -> dict[str, Any]:
-        """Return it as JSON has it; the answer shall have seen an epoch, where that is 0 or more."""
-        told: dict[str, Any] = {"query": self.query, "parameters": self.parameters}
+        """Return the JSON object; the view first waits for `min_epoch`, if that is 0 or more."""
+        body: dict[str, Any] = {"query": self.query, "parameters": self.parameters}
         if self.rows_max is not None:
-            told["rows_max"] = self.rows_max
+            body["rows_max"] = self.rows_max
         if min_epoch >= 0:
-            told["min_epoch"] = min_epoch
+            body["min_epoch"] = min_epoch
         match self.as_of:
             case None:
                 pass
             case datetime():
-                told["as_of"] = {"timestamp": self.as_of.isoformat()}
+                body["as_of"] = {"timestamp": self.as_of.isoformat()}
             case _:
-                told["as_of"] = {"epoch": self.as_of}
-        return told
+                body["as_of"] = {"epoch": self.as_of}
+        return body
 
 
-def rows_of(answer: HttpResponse) -> Rows:
-    """Return the rows of an answer.
+def rows_of(response: HttpResponse) -> Rows:
+    """Return the rows of a response.
 
     Raises:
-        OperationalError: It is none.
+        OperationalError: The response cannot be read.
     """
     try:
-        return msgspec.json.decode(answer.content, type=Rows)
+        return msgspec.json.decode(response.content, type=Rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise OperationalError(f"the answer to a query cannot be read: {error}") from error
+        raise OperationalError(f"the result of the query cannot be read: {error}") from error
 
 
-def changes_of(answer: HttpResponse) -> list[Change]:
-    """Return the changes of an answer.
+def changes_of(response: HttpResponse) -> list[Change]:
+    """Return the changes of a response.
 
     Raises:
-        OperationalError: It is none.
+        OperationalError: The response cannot be read.
     """
     try:
-        return _decode_changes(answer.content)
+        return _decode_changes(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationalError(f"the feed of changes cannot be read: {error}") from error
 
 
-def object_of(answer: HttpResponse) -> dict[str, Any]:
-    """Return the object that an answer is.
+def object_of(response: HttpResponse) -> dict[str, Any]:
+    """Return the JSON object of a response.
 
     Raises:
-        OperationalError: It is none.
+        OperationalError: The response cannot be read.
     """
     try:
-        return msgspec.json.decode(answer.content, type=dict[str, Any])
+        return msgspec.json.decode(response.content, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise OperationalError(f"the answer cannot be read: {error}") from error
+        raise OperationalError(f"the response cannot be read: {error}") from error
 
 
 def require_arrow() -> None:
-    """Make sure that tables can be read, before anything is asked.
+    """Check that Arrow tables can be read, before a query is sent.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -152,23 +153,23 @@ def require_arrow() -> None:
         import pyarrow.ipc  # noqa: F401, PLC0415 -- 100 MB that only tables need
     except ImportError as error:
         raise ConfigError(
-            "sql() answers an Arrow table and needs pyarrow, which is not installed; "
-            "rows() answers plain values and needs nothing"
+            "sql() returns an Arrow table and needs pyarrow, which is not installed; "
+            "install pyarrow, or call rows(), which returns plain values"
         ) from error
 
 
-def table_of(answer: HttpResponse, epoch: Epoch) -> "pa.Table":
-    """Return the Arrow table of an answer; its schema's metadata names the epoch.
+def table_of(response: HttpResponse, epoch: Epoch) -> "pa.Table":
+    """Return the Arrow table of a response; its schema's metadata names the epoch.
 
     Raises:
-        OperationalError: It is none.
+        OperationalError: The response cannot be read.
     """
     import pyarrow as pa  # noqa: PLC0415 -- see `require_arrow`
     import pyarrow.ipc  # noqa: PLC0415
 
     try:
-        table = pyarrow.ipc.open_stream(answer.content).read_all()
+        table = pyarrow.ipc.open_stream(response.content).read_all()
     except pa.ArrowInvalid as error:
-        raise OperationalError(f"the answer to a query cannot be read: {error}") from error
+        raise OperationalError(f"the result of the query cannot be read: {error}") from error
     named = {**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()}
     return table.replace_schema_metadata(named)

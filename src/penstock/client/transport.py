@@ -1,4 +1,4 @@
-"""Settings of a client, checked, and what both carriers share: how httpx loses a question."""
+"""The settings of a client, and the parts of HTTP that both clients share."""
 
 import random
 import ssl
@@ -23,22 +23,14 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 
 Verify = bool | str | Path | ssl.SSLContext
-"""True trusts the system's authorities, a path those in a PEM file, False anybody."""
+"""True trusts the system's authorities, a path the authorities in a PEM file, False everything."""
 
 CONNECT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a client behaves.
-
-    Attributes:
-        timeout_s: For each operation in all, retries and pauses included.
-        retries: How often a question is sent again.
-        connections: Kept at most; calls of one `bulk` that are in flight.
-        verify: Whose TLS certificates are trusted.
-        fresh: Whether reads see whatever this client has written.
-    """
+    """The settings of a client; `AsyncClient` describes them."""
 
     timeout_s: float
     retries: int
@@ -50,7 +42,7 @@ class Settings:
         """Check the numbers.
 
         Raises:
-            ConfigError: One cannot be used.
+            ConfigError: A number cannot be used.
         """
         if not 0 < self.timeout_s < float("inf"):
             raise ConfigError(f"timeout_s = {self.timeout_s}: must be more than 0")
@@ -60,7 +52,7 @@ class Settings:
             raise ConfigError(f"connections = {self.connections}: must be at least 1")
 
     def options(self, address: Address) -> Mapping[str, Any]:
-        """Return what the httpx client of each lane is built with.
+        """Return the arguments of each connection's httpx client.
 
         Raises:
             ConfigError: The file of authorities cannot be used.
@@ -69,42 +61,42 @@ class Settings:
             "headers": {"User-Agent": "penstock", **address.headers},
             "verify": _trust(self.verify),
             "limits": httpx.Limits(max_connections=1),
-            "follow_redirects": False,  # a key goes to the gateway that was named, nowhere else
+            "follow_redirects": False,  # the key goes to the given gateway and nowhere else
         }
 
-    def conversation(self, app: App | None) -> GatewayProtocol:
-        """Return what a client with these settings says."""
+    def protocol(self, app: App | None) -> GatewayProtocol:
+        """Return the operations of a client with these settings."""
         jitter = random.Random()
-        patience = RetryPolicy(self.timeout_s, self.retries, clock=time.monotonic, jitter=jitter)
-        return GatewayProtocol(app, patience, fresh=self.fresh)
+        policy = RetryPolicy(self.timeout_s, self.retries, clock=time.monotonic, jitter=jitter)
+        return GatewayProtocol(app, policy, fresh=self.fresh)
 
 
 def timeout_of(step: Send) -> httpx.Timeout:
-    """Return how long httpx may take over each part of a question."""
+    """Return httpx's limits for each part of a request."""
     return httpx.Timeout(step.timeout_s, connect=min(step.timeout_s, CONNECT_S))
 
 
 def response_of(response: httpx.Response) -> HttpResponse:
-    """Return a response that was read whole."""
+    """Return a response, which httpx has read to its end."""
     return HttpResponse(response.status_code, response.headers, response.content)
 
 
 def failure_of(error: httpx.TransportError | httpx.DecodingError) -> TransportFailure:
-    """Say how a question was lost."""
+    """Return why a request has no response."""
     match error:
         case httpx.ConnectError() if _distrusts(error):
-            how = FailureCause.UNTRUSTED
+            cause = FailureCause.UNTRUSTED
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-            how = FailureCause.REFUSED
+            cause = FailureCause.REFUSED
         case httpx.TimeoutException():
-            how = FailureCause.LATE
+            cause = FailureCause.LATE
         case _:
-            how = FailureCause.BROKEN
-    return TransportFailure(how, str(error))
+            cause = FailureCause.BROKEN
+    return TransportFailure(cause, str(error))
 
 
 def _distrusts(error: BaseException | None) -> bool:
-    """Say whether a certificate is behind an error; trying again would not change that."""
+    """Say whether a certificate caused an error; another attempt would not change that."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -119,7 +111,7 @@ def _trust(verify: Verify) -> ssl.SSLContext:
         return httpx.create_ssl_context(verify)
     try:
         return ssl.create_default_context(cafile=verify)
-    except OSError as error:  # of which ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is one, too
         raise ConfigError(f"verify = {verify}: {error}") from error
 
 
@@ -130,7 +122,7 @@ def results_of(outcomes: list[Outcome], *, raise_errors: bool) -> list[Any]:
     """Return values and errors in order, or raise the first error.
 
     Raises:
-        PenstockError: What the first call that failed failed with.
+        PenstockError: The error of the first call that failed.
     """
     if raise_errors:
         for _, error in outcomes:
@@ -139,7 +131,7 @@ def results_of(outcomes: list[Outcome], *, raise_errors: bool) -> list[Any]:
     return [value if error is None else error for value, error in outcomes]
 
 
-def repr_of(kind: str, address: Address, app: App | None) -> str:
+def repr_of(class_name: str, address: Address, app: App | None) -> str:
     """Return a client's `repr`, which shows no key."""
     about = "" if app is None else f", app={app.name!r}"
-    return f"{kind}({address.url!r}{about})"
+    return f"{class_name}({address.url!r}{about})"

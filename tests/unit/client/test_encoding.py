@@ -13,6 +13,8 @@ from penstock import App, Entity, key
 from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
+from penstock.client.results import EPOCH_KEY, rows_of, table_of
+from penstock.client.operation import HttpResponse, HttpRequest
 from penstock.client.encoding import (
     error_of,
     key_text,
@@ -20,8 +22,6 @@ from penstock.client.encoding import (
     request_of,
     value_of,
 )
-from penstock.client.operation import HttpRequest, HttpResponse
-from penstock.client.results import EPOCH_KEY, rows_of, table_of
 from penstock.errors import (
     BY_CODE,
     Aborted,
@@ -178,7 +178,7 @@ def test_result_has_its_declared_type() -> None:
 def test_result_of_another_type_is_an_error() -> None:
     """A result that is not what was declared is no result."""
     answer = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(3))
-    with pytest.raises(Unencodable, match="not what was declared"):
+    with pytest.raises(Unencodable, match="differs from its declared type"):
         value_of(answer, set[bytes])
 
 
@@ -188,7 +188,7 @@ def test_garbage_is_an_error(content: bytes) -> None:
     for kind in (JSON, MSGPACK):
         with pytest.raises(PenstockError):
             value_of(HttpResponse(200, {"content-type": kind}, content), dict[str, int])
-        with pytest.raises(OperationalError, match="no answer of a gateway"):
+        with pytest.raises(OperationalError, match="not a response of a gateway"):
             raise error_of(HttpResponse(502, {"content-type": kind}, content))
 
 

@@ -20,6 +20,17 @@ from penstock.client.operation import (
 )
 from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Query
+from penstock.client.protocol import GatewayProtocol, SentRequest
+from penstock.client.operation import (
+    HttpResponse,
+    FailureCause,
+    TransportFailure,
+    RetryPolicy,
+    Pause,
+    Send,
+    Operation,
+)
+from penstock.client.encoding import MSGPACK
 from penstock.errors import (
     Aborted,
     NoSuchEntity,
@@ -51,10 +62,10 @@ class Play:
         self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8
     ) -> None:
         self.now_s = 100.0
-        patience = RetryPolicy(
+        policy = RetryPolicy(
             timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1)
         )
-        self.conversation = GatewayProtocol(None, patience, fresh=True)
+        self.protocol = GatewayProtocol(None, policy, fresh=True)
         self.sent: list[Send] = []
         self.pauses_s: list[float] = []
         self._script: Iterator[HttpResponse | TransportFailure] = iter(script)
@@ -70,7 +81,7 @@ class Play:
                 case Send():
                     self.sent.append(step)
                     got = next(self._script)
-                    if isinstance(got, TransportFailure) and got.how is FailureCause.LATE:
+                    if isinstance(got, TransportFailure) and got.cause is FailureCause.LATE:
                         self.now_s += step.timeout_s
                 case Pause(seconds=seconds):
                     self.pauses_s.append(seconds)
@@ -78,7 +89,7 @@ class Play:
                     got = None
 
     def call(self) -> Any:
-        return self.run(self.conversation.call(ADD))
+        return self.run(self.protocol.call(ADD))
 
 
 def test_answer_ends_the_talk() -> None:
@@ -86,7 +97,7 @@ def test_answer_ends_the_talk() -> None:
     play = Play(OK)
     assert play.call() == 6
     assert len(play.sent) == 1
-    assert play.conversation.epoch == 7
+    assert play.protocol.epoch == 7
 
 
 @pytest.mark.parametrize(
@@ -98,8 +109,8 @@ def test_trouble_is_tried_again_under_the_same_id(trouble: HttpResponse | Transp
     """Whatever passes is waited out, and each time the same request is sent."""
     play = Play(trouble, trouble, OK)
     assert play.call() == 6
-    assert {step.question.headers["Idempotency-Key"] for step in play.sent} == {"r1"}
-    assert {step.question.content for step in play.sent} == {b"[5]"}
+    assert {step.request.headers["Idempotency-Key"] for step in play.sent} == {"r1"}
+    assert {step.request.content for step in play.sent} == {b"[5]"}
     assert len(play.sent) == 3
 
 
@@ -154,7 +165,7 @@ def test_late_answer_names_the_request() -> None:
 
 
 def test_time_out_of_a_gateway_is_a_time_out() -> None:
-    """When the gateway's patience ends first each time, the error is the same."""
+    """When the gateway's policy ends first each time, the error is the same."""
     play = Play(*[failure(504, "timed-out")] * 2, retries=1)
     with pytest.raises(TimedOut, match="request_id='r1'"):
         play.call()
@@ -174,7 +185,7 @@ def test_unreachable_says_whether_something_may_have_happened() -> None:
     """A request id is worth naming only where the request may have been taken."""
     with pytest.raises(Unreachable, match=r"^could not connect, 2 times: Connection refused$"):
         Play(REFUSED, REFUSED, retries=1).call()
-    with pytest.raises(Unreachable, match=r"could not connect.*may have been taken.*'r1'"):
+    with pytest.raises(Unreachable, match=r"could not connect.*may have been accepted.*'r1'"):
         Play(BROKEN, REFUSED, retries=1).call()
 
 
@@ -197,20 +208,20 @@ def test_calls_get_ids_of_their_own() -> None:
     """Two calls without an id are two requests."""
     play = Play(OK, OK)
     for _ in range(2):
-        play.run(play.conversation.call(Call("Item", "i1", "add", (5,))))
-    assert len({step.question.request_id for step in play.sent}) == 2
+        play.run(play.protocol.call(Call("Item", "i1", "add", (5,))))
+    assert len({step.request.request_id for step in play.sent}) == 2
 
 
 def test_send_ends_when_the_request_is_durable() -> None:
     """Only 202 says that a request was taken; a delay goes along."""
     told = HttpResponse(202, {}, b'{"request_id":"r1"}')
     play = Play(told)
-    sent = play.run(play.conversation.send(ADD, 1.5))
+    sent = play.run(play.protocol.send(ADD, 1.5))
     assert sent.request_id == "r1"
     assert play.sent[0].path == "/send/Item/i1/add?delay=1.500000"
     play = Play(HttpResponse(500, {}, b"<html>"))
-    with pytest.raises(OperationalError, match="no answer of a gateway"):
-        play.run(play.conversation.send(ADD, 0))
+    with pytest.raises(OperationalError, match="not a response of a gateway"):
+        play.run(play.protocol.send(ADD, 0))
 
 
 @pytest.mark.parametrize("delay_s", [-1.0, float("nan")])
@@ -218,7 +229,7 @@ def test_impossible_delay_is_refused(delay_s: float) -> None:
     """A delay lies in the future."""
     play = Play()
     with pytest.raises(RequestError, match="delay"):
-        play.run(play.conversation.send(ADD, delay_s))
+        play.run(play.protocol.send(ADD, delay_s))
 
 
 def standing(status: str, more: str = "") -> HttpResponse:
@@ -232,7 +243,7 @@ def standing(status: str, more: str = "") -> HttpResponse:
 def test_result_is_waited_for_through_every_standing() -> None:
     """A request is asked about, scheduled or pending, until it is answered."""
     play = Play(standing("scheduled"), standing("pending"), standing("answered", ',"value":[6]'))
-    assert play.run(play.conversation.reply(SentRequest(RequestId("r/1")), None)) == [6]
+    assert play.run(play.protocol.reply(SentRequest(RequestId("r/1")), None)) == [6]
     assert play.sent[0].path == "/requests/r%2F1?wait=25.000"
 
 
@@ -241,7 +252,7 @@ def test_failure_is_the_result_of_a_request_that_failed() -> None:
     failed = standing("answered", ',"error":{"code":"aborted","kind":"OutOfStock","message":"i1"}')
     play = Play(failed)
     with pytest.raises(Aborted, match="OutOfStock: i1") as caught:
-        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
+        play.run(play.protocol.reply(SentRequest(RequestId("r1")), None))
     assert caught.value.kind == "OutOfStock"
     recorded = HttpResponse(
         404,
@@ -250,14 +261,14 @@ def test_failure_is_the_result_of_a_request_that_failed() -> None:
     )
     play = Play(recorded)
     with pytest.raises(NoSuchEntity, match=r"^gone$"):
-        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
+        play.run(play.protocol.reply(SentRequest(RequestId("r1")), None))
 
 
 def test_result_that_does_not_come_is_a_time_out() -> None:
     """Who waits in vain hears how the request stands, not earlier than he said."""
     play = Play(*[standing("scheduled")] * 20)
     with pytest.raises(TimedOut, match="request r1 is scheduled after 3 s"):
-        play.run(play.conversation.reply(SentRequest(RequestId("r1")), 3))
+        play.run(play.protocol.reply(SentRequest(RequestId("r1")), 3))
     assert 101 < play.now_s <= 103
 
 
@@ -265,7 +276,7 @@ def test_unknown_request_is_an_error() -> None:
     """An id that no gateway knows is not waited for."""
     play = Play(failure(404, "request"))
     with pytest.raises(RequestError):
-        play.run(play.conversation.reply(SentRequest(RequestId("r1")), None))
+        play.run(play.protocol.reply(SentRequest(RequestId("r1")), None))
 
 
 def test_reads_ask_for_what_was_seen() -> None:
@@ -276,12 +287,12 @@ def test_reads_ask_for_what_was_seen() -> None:
     )
     play = Play(shown, OK, shown, rows)
     for talk in (
-        play.conversation.get("Item", "i1"),
-        play.conversation.call(ADD),
-        play.conversation.get("Item", "i1"),
-        play.conversation.rows(Query("SELECT 1 AS n", [])),
+        play.protocol.get("Item", "i1"),
+        play.protocol.call(ADD),
+        play.protocol.get("Item", "i1"),
+        play.protocol.rows(Query("SELECT 1 AS n", [])),
     ):
         play.run(talk)
-    assert "Penstock-Min-Epoch" not in play.sent[0].question.headers
-    assert play.sent[2].question.headers["Penstock-Min-Epoch"] == "7"
-    assert msgspec.json.decode(play.sent[3].question.content)["min_epoch"] == 7
+    assert "Penstock-Min-Epoch" not in play.sent[0].request.headers
+    assert play.sent[2].request.headers["Penstock-Min-Epoch"] == "7"
+    assert msgspec.json.decode(play.sent[3].request.content)["min_epoch"] == 7

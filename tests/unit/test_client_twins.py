@@ -1,0 +1,13 @@
+"""`Client` and `AsyncClient` have one source."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TWINS = Path(__file__).parents[2] / "scripts" / "twins"
+
+
+def test_synchronous_client_is_generated_from_the_asynchronous_one() -> None:
+    """`scripts/twins` would write the synchronous client as it is; otherwise run it."""
+    done = subprocess.run([sys.executable, TWINS, "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
