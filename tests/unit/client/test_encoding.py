@@ -13,8 +13,6 @@ from penstock import App, Entity, key
 from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import Epoch
 from penstock.client.address import Address
-from penstock.client.results import EPOCH_KEY, rows_of, table_of
-from penstock.client.operation import HttpResponse, HttpRequest
 from penstock.client.encoding import (
     error_of,
     key_text,
@@ -22,6 +20,8 @@ from penstock.client.encoding import (
     request_of,
     value_of,
 )
+from penstock.client.operation import HttpRequest, HttpResponse
+from penstock.client.results import EPOCH_KEY, rows_of, table_of
 from penstock.errors import (
     BY_CODE,
     Aborted,

@@ -31,6 +31,17 @@ from penstock.client.operation import (
     Operation,
 )
 from penstock.client.encoding import MSGPACK
+from penstock.client.operation import (
+    FailureCause,
+    HttpResponse,
+    Operation,
+    Pause,
+    RetryPolicy,
+    Send,
+    TransportFailure,
+)
+from penstock.client.protocol import GatewayProtocol, SentRequest
+from penstock.client.results import Query
 from penstock.errors import (
     Aborted,
     NoSuchEntity,
@@ -62,9 +73,7 @@ class Play:
         self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8
     ) -> None:
         self.now_s = 100.0
-        policy = RetryPolicy(
-            timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1)
-        )
+        policy = RetryPolicy(timeout_s, retries, clock=lambda: self.now_s, jitter=random.Random(1))
         self.protocol = GatewayProtocol(None, policy, fresh=True)
         self.sent: list[Send] = []
         self.pauses_s: list[float] = []
