@@ -11,9 +11,7 @@ them through `httpx.AsyncClient`.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
@@ -21,7 +19,8 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.concurrency import AsyncPlaces, map_in_tasks
+from penstock.client.asynchronous_pool import AsyncConnectionPool
+from penstock.client.concurrency import map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Change, Query, Rows
@@ -101,7 +100,7 @@ class AsyncClient:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
-        self._pool = _AsyncConnectionPool(lambda: httpx.AsyncClient(**options), connections)
+        self._pool = AsyncConnectionPool(lambda: httpx.AsyncClient(**options), connections)
         self.call = AsyncCalling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
 
@@ -376,50 +375,3 @@ class AsyncPending(Generic[T]):
         """
         result: T = await self._run(self._protocol.reply(self._sent, timeout_s))
         return result
-
-
-class _AsyncConnectionPool:
-    """httpx clients with one connection each; the most recently used is taken first.
-
-    One httpx client with many connections searches all of them for each request: with 64
-    connections that search costs ten times the request. Here the cost does not grow with the
-    number of connections, and few connections stay warm.
-    """
-
-    def __init__(self, make: Callable[[], httpx.AsyncClient], count: int) -> None:
-        """Make a connection with `make` when no idle one is left, at most `count`."""
-        self._make = make
-        self._places = AsyncPlaces(count)
-        self._idle: deque[httpx.AsyncClient] = deque()
-        self._made: list[httpx.AsyncClient] = []
-        self._closed = False
-
-    @asynccontextmanager
-    async def connection(self, timeout_s: float) -> AsyncIterator[httpx.AsyncClient]:
-        """Take a connection, and give it back when the block ends.
-
-        Raises:
-            PoolTimeout: No connection became free within `timeout_s` seconds.
-            RuntimeError: The client was closed.
-        """
-        if self._closed:
-            raise RuntimeError("this client is closed")
-        await self._places.acquire(timeout_s)
-        try:
-            try:
-                client = self._idle.pop()
-            except IndexError:
-                client = self._make()
-                self._made.append(client)
-            try:
-                yield client
-            finally:
-                self._idle.append(client)
-        finally:
-            self._places.release()
-
-    async def close(self) -> None:
-        """Close all connections and give out no more."""
-        self._closed = True
-        for client in self._made:
-            await client.aclose()

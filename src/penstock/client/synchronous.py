@@ -12,9 +12,7 @@ them through `httpx.Client`.
 """
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
@@ -22,10 +20,11 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.concurrency import Places, map_in_threads
+from penstock.client.concurrency import map_in_threads
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Change, Query, Rows
+from penstock.client.synchronous_pool import ConnectionPool
 from penstock.client.transport import (
     Outcome,
     Settings,
@@ -102,7 +101,7 @@ class Client:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
-        self._pool = _ConnectionPool(lambda: httpx.Client(**options), connections)
+        self._pool = ConnectionPool(lambda: httpx.Client(**options), connections)
         self.call = Calling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
 
@@ -371,50 +370,3 @@ class Pending(Generic[T]):
         """
         result: T = self._run(self._protocol.reply(self._sent, timeout_s))
         return result
-
-
-class _ConnectionPool:
-    """httpx clients with one connection each; the most recently used is taken first.
-
-    One httpx client with many connections searches all of them for each request: with 64
-    connections that search costs ten times the request. Here the cost does not grow with the
-    number of connections, and few connections stay warm.
-    """
-
-    def __init__(self, make: Callable[[], httpx.Client], count: int) -> None:
-        """Make a connection with `make` when no idle one is left, at most `count`."""
-        self._make = make
-        self._places = Places(count)
-        self._idle: deque[httpx.Client] = deque()
-        self._made: list[httpx.Client] = []
-        self._closed = False
-
-    @contextmanager
-    def connection(self, timeout_s: float) -> Iterator[httpx.Client]:
-        """Take a connection, and give it back when the block ends.
-
-        Raises:
-            PoolTimeout: No connection became free within `timeout_s` seconds.
-            RuntimeError: The client was closed.
-        """
-        if self._closed:
-            raise RuntimeError("this client is closed")
-        self._places.acquire(timeout_s)
-        try:
-            try:
-                client = self._idle.pop()
-            except IndexError:
-                client = self._make()
-                self._made.append(client)
-            try:
-                yield client
-            finally:
-                self._idle.append(client)
-        finally:
-            self._places.release()
-
-    def close(self) -> None:
-        """Close all connections and give out no more."""
-        self._closed = True
-        for client in self._made:
-            client.close()
