@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TWINS = Path(__file__).parents[2] / "scripts" / "twins"
+TWINS = Path(__file__).parents[3] / "scripts" / "twins"
 
 
 def test_synchronous_client_is_generated_from_the_asynchronous_one() -> None:
