@@ -20,28 +20,6 @@ from penstock.client.operation import (
 )
 from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import Query
-from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.operation import (
-    HttpResponse,
-    FailureCause,
-    TransportFailure,
-    RetryPolicy,
-    Pause,
-    Send,
-    Operation,
-)
-from penstock.client.encoding import MSGPACK
-from penstock.client.operation import (
-    FailureCause,
-    HttpResponse,
-    Operation,
-    Pause,
-    RetryPolicy,
-    Send,
-    TransportFailure,
-)
-from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.results import Query
 from penstock.errors import (
     Aborted,
     NoSuchEntity,
