@@ -27,11 +27,11 @@ from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.process.loading import load_app
-from penstock.snapshots.rewind import rewound
 from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
-from penstock.sql.history import history_of
-from penstock.sql.question import Question
+from penstock.snapshots.state_as_of import state_as_of
+from penstock.sql.as_of_query import as_of_queries
+from penstock.sql.query import Query
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
 CLASSES = ("Item", "User", "Order")
@@ -130,17 +130,19 @@ def rewinding(app: App, journal: DeltaJournal, data: Path, epoch: Epoch) -> dict
     """Measure what the rewinding of each class takes by itself."""
     snapshots = Snapshots(data / FOLDER, journal.identity)
     return {
-        f"rewind_{name}_ms": timed(lambda name=name: rewound(app, journal, name, epoch, snapshots))
+        f"rewind_{name}_ms": timed(
+            lambda name=name: state_as_of(app, journal, name, epoch, snapshots)
+        )
         for name in CLASSES
     }
 
 
 def asking(app: App, journal: DeltaJournal, data: Path, epoch: Epoch) -> dict[str, float]:
     """Measure questions."""
-    history = history_of(data, app, journal, ViewConfig())
+    history = as_of_queries(data, app, journal, ViewConfig())
 
     def ask(query: str) -> None:
-        question = Question(query)
+        question = Query(query)
         past = question.past()
         assert past is not None
         assert history.ask(past, question, time.monotonic() + 600).table.num_rows

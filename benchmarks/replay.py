@@ -22,10 +22,10 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.workload import Workload, workload_of
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
 from penstock.engine.execute import Executor, Limits
-from penstock.history.edits import Read, changes_of, leaving_out
-from penstock.history.reader import Past
+from penstock.history.edits import ParsedEdits, drop_edits, resolve_edits
+from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
-from penstock.history.what_if import Alternative, what_if
+from penstock.history.what_if import Scenario, what_if
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
@@ -50,7 +50,7 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as directory:
         first = write_journal(Path(directory), work, records, loading, chosen.epoch)
-        with Past(Path(directory), work.app) as past:
+        with HistoryReader(Path(directory), work.app) as past:
             span = past.span(first, None)
             found = replay(past, work.app, work.spec, Limits(), span, lambda *_: None)
             rates = what_if_rates(past, work.app, span, Path(directory) / "scratch")
@@ -73,10 +73,12 @@ def main() -> None:
     )
 
 
-def what_if_rates(past: Past, app: App, span: tuple[Epoch, Epoch], scratch: Path) -> dict[str, int]:
+def what_if_rates(
+    past: HistoryReader, app: App, span: tuple[Epoch, Epoch], scratch: Path
+) -> dict[str, int]:
     """Leave out the first request of a span, and return how many others ran a second."""
-    edits = Read(leaving_out([past.epoch(span[0]).rows[0].request_id]), [])
-    alternative = Alternative(app, app, changes_of(edits, past, app, span))
+    edits = ParsedEdits(drop_edits([past.epoch(span[0]).rows[0].request_id]), [])
+    alternative = Scenario(app, app, resolve_edits(edits, past, app, span))
     rates: dict[str, int] = {}
     for name, kept in (("what_if_per_s", None), ("kept_per_s", scratch)):
         found = what_if(past, alternative, Limits(), span, lambda *_: None, kept)

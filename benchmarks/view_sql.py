@@ -22,7 +22,7 @@ from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.process.loading import load_app
-from penstock.sql.question import Question
+from penstock.sql.query import Query
 from penstock.sql.view import View
 
 APP = load_app(str(Path(__file__).parent.parent / "examples" / "shop"))
@@ -121,7 +121,7 @@ def quantiles(view: View, query: str, seconds: float, *parameters: object) -> st
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.perf_counter()
-        view.ask(Question(query, list(parameters)))
+        view.ask(Query(query, list(parameters)))
         took.append((time.perf_counter() - began) * 1_000)
         time.sleep(0.05)
     p50, p99 = np.quantile(took, [0.5, 0.99])

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Row
-from penstock.history.edits import Read, changes_of, leaving_out
-from penstock.history.reader import Past
-from penstock.history.scratch import shift_of
-from penstock.history.what_if import Alternative, WhatIf, what_if
+from penstock.history.edits import ParsedEdits, drop_edits, resolve_edits
+from penstock.history.reader import HistoryReader
+from penstock.history.scratch_journal import epoch_shift
+from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.log.api import Record
 from penstock.process.loading import load_app
 from penstock.runtime.local.runtime import LocalRuntime
@@ -32,23 +32,23 @@ EPOCHS = st.lists(st.lists(CALLS, min_size=1, max_size=6), min_size=1, max_size=
 Outcomes = dict[RequestId, tuple[str | None, bytes]]
 
 
-def run(past: Past, without: list[str], first: Epoch, scratch: Path) -> WhatIf:
+def run(past: HistoryReader, without: list[str], first: Epoch, scratch: Path) -> WhatIf:
     span = past.span(first, None)
-    changes = changes_of(Read(leaving_out(without), []), past, APP, span)
-    alternative = Alternative(APP, APP, changes)
+    changes = resolve_edits(ParsedEdits(drop_edits(without), []), past, APP, span)
+    alternative = Scenario(APP, APP, changes)
     return what_if(past, alternative, Limits(), span, lambda *_: None, scratch)
 
 
-def recorded_in(past: Past, first: int) -> Outcomes:
+def recorded_in(past: HistoryReader, first: int) -> Outcomes:
     rows = rows_of(past, Epoch(first))
     return {one.request_id: (one.error, one.reply) for one in rows}
 
 
-def rows_of(past: Past, first: Epoch = Epoch(0)) -> list[Row]:
+def rows_of(past: HistoryReader, first: Epoch = Epoch(0)) -> list[Row]:
     return [row for epoch in past.epochs(first, past.last) for row in epoch.rows]
 
 
-def last_state(past: Past) -> dict[EntityKey, bytes]:
+def last_state(past: HistoryReader) -> dict[EntityKey, bytes]:
     return past.state_before(Epoch(past.last + 1))
 
 
@@ -67,15 +67,15 @@ def test_what_if_without_requests_is_the_log_without_them(
     with tempfile.TemporaryDirectory() as folder:
         original, scratch = Path(folder) / "data", Path(folder) / "scratch"
         journal_of(SHOP, original, epochs)
-        with Past(original, APP) as past:
+        with HistoryReader(original, APP) as past:
             found = run(past, without, first, scratch)
             oracle = LocalRuntime(APP)
             kept = [row for row in rows_of(past) if row.request_id not in without]
             taken = oracle.replay(Record(one.lsn, *one[1:2], one.body, one.time_us) for one in kept)
             expected = {one.request_id: (one.error, one.data) for one in taken}
             recorded, state = recorded_in(past, first), last_state(past)
-        with Past(scratch, APP) as other:
-            assert recorded_in(other, first - shift_of(first)).items() <= expected.items()
+        with HistoryReader(scratch, APP) as other:
+            assert recorded_in(other, first - epoch_shift(first)).items() <= expected.items()
             assert last_state(other) == oracle.state
     differing = [one for one in recorded.keys() & expected.keys() if recorded[one] != expected[one]]
     assert found.replies.differing.count == len(differing)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
-from penstock.sql.question import Question
+from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
 
@@ -15,4 +15,4 @@ if __name__ == "__main__":
     Written(journal).painters({1: "Ada"})
     with closing(View(Path(sys.argv[1]), app, journal, ViewConfig(memory_mb=64))) as view:
         view.start(spare=True)
-        view.ask(Question("SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"))
+        view.ask(Query("SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"))

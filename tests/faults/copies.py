@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.history.reader import Past
+from penstock.history.reader import HistoryReader
 from penstock.history.verification.verify import verify
 from penstock.log.api import Entry
 from penstock.process.config import Config
@@ -78,7 +78,7 @@ class Place:
 
 
 def digest_at(data: Path, epoch: int) -> str:
-    with Past(data, load_app(SHOP)) as past:
+    with HistoryReader(data, load_app(SHOP)) as past:
         return digest_of_mapping(past.state_before(Epoch(epoch + 1)))
 
 

@@ -19,7 +19,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql import change_batch as fold
-from penstock.sql.question import Question
+from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Painter, Written, app
@@ -37,7 +37,7 @@ def following(data: Path, journal: DeltaJournal | MemoryJournal, app: App = app)
 
 
 def painters(view: View) -> list[tuple[object, ...]]:
-    table = view.ask(Question("SELECT number, name FROM Painter ORDER BY number")).table
+    table = view.ask(Query("SELECT number, name FROM Painter ORDER BY number")).table
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
@@ -58,7 +58,7 @@ def test_view_goes_on_where_it_was(tmp_path: Path) -> None:
         assert (view.epoch, view.rebuilding) == (1, False)
         view.start()
         assert painters(view) == [(1, "Ada"), (2, "Bob")]
-        assert view.ask(Question("FROM requests")).table.num_rows == 1
+        assert view.ask(Query("FROM requests")).table.num_rows == 1
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "noise", "empty", "log"])
@@ -130,7 +130,7 @@ def test_other_classes_make_it_anew(tmp_path: Path) -> None:
     with following(tmp_path, journal, App("gallery", Painter, Stranger)) as view:
         assert view.rebuilding or view.epoch == 0
         assert painters(view) == [(1, "Ada")]
-        assert view.ask(Question("FROM Stranger")).table.num_rows == 0
+        assert view.ask(Query("FROM Stranger")).table.num_rows == 0
 
 
 def test_second_view_is_refused(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_lagging_view_folds_in_bounded_steps(
     written = Written(journal)
     for number in range(35):
         written.painters({number: "Ada", 0: str(number)})
-    steps = [one.epoch for one in fold.folds(journal, Epoch(-1), Epoch(34))]
+    steps = [one.epoch for one in fold.journal_batches(journal, Epoch(-1), Epoch(34))]
     assert steps == [5, 10, 15, 20, 25, 30, 34]
     with following(tmp_path, journal) as view:
         assert len(painters(view)) == 35
@@ -180,8 +180,8 @@ def test_killed_view_loses_nothing(tmp_path: Path) -> None:
             process.stdout.close()
         with following(tmp_path, journal) as view:
             assert painters(view) == [(one, f"3-{min(one, 19)}") for one in range(200)]
-            assert view.ask(Question("FROM requests")).table.num_rows == 80
-            assert view.ask(Question("FROM epochs")).table.num_rows == 160
+            assert view.ask(Query("FROM requests")).table.num_rows == 80
+            assert view.ask(Query("FROM epochs")).table.num_rows == 160
 
 
 def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_file_holds_an_epoch_or_not(tmp_path: Path) -> None:
         assert painters(view) == [(1, "Ada")]
         written.changes(("Painter", "2", None), ("Painter", "1", b"\xc1"))
         with pytest.raises(ViewUnavailable, match=r"epoch 0, and 1 is asked for .*no shape"):
-            view.ask(Question("SELECT 1", timeout_ms=1_500))
-        assert view.ask(Question("SELECT name FROM Painter", min_epoch=0)).epoch == 0
+            view.ask(Query("SELECT 1", timeout_ms=1_500))
+        assert view.ask(Query("SELECT name FROM Painter", min_epoch=0)).epoch == 0
     with duckdb.connect(view_file(tmp_path)) as file:
         assert file.sql("SELECT epoch FROM penstock.view").fetchall() == [(0,)]

@@ -16,8 +16,8 @@ from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, ViewConfig
 from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
-from penstock.sql.history import history_of
-from penstock.sql.question import Question
+from penstock.sql.as_of_query import as_of_queries
+from penstock.sql.query import Query
 from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_shown_values import deep
 from tests.unit.sql.test_view_tables import FILLED
@@ -52,8 +52,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def in_sql(data: Path, epoch: int) -> pa.Table:
     with closing(DeltaJournal(data / "journal", app.name)) as journal:
-        history = history_of(data, app, journal, ViewConfig(memory_mb=256))
-        question = Question(f"FROM Painting AS OF EPOCH {epoch}")
+        history = as_of_queries(data, app, journal, ViewConfig(memory_mb=256))
+        question = Query(f"FROM Painting AS OF EPOCH {epoch}")
         past = question.past()
         assert past is not None
         return history.ask(past, question, monotonic() + 30).table

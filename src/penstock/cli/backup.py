@@ -16,7 +16,7 @@ from penstock.cli.application import application_of
 from penstock.cli.options import ConfigOption, DataOption, JsonOption
 from penstock.cli.progress import Bar
 from penstock.errors import ConfigError
-from penstock.history.backup import Backup, Backups, Made
+from penstock.history.backup import Backup, Backups, CreatedBackup
 from penstock.process.fault import Fault
 
 HELP: Final = """Back up an application, while it runs, into a directory of backups.
@@ -117,7 +117,7 @@ def _line(one: Backup) -> Line:
     return Line(truth.app, truth.first, truth.epoch, one.made_us, len(one.files), one.size)
 
 
-def _made_line(made: Made) -> Line:
+def _made_line(made: CreatedBackup) -> Line:
     return msgspec.structs.replace(
         _line(made.backup),
         copied_files=len(made.copied),

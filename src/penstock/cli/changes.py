@@ -21,8 +21,8 @@ from penstock.errors import ConfigError
 from penstock.journal.delta import app_of
 from penstock.process.config import Config
 from penstock.snapshots.text import json_text
-from penstock.sql.format import encode, rows_of
-from penstock.sql.question import Answer, Question
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.result_format import encode_result, json_rows
 
 HELP: Final = """Show what epochs made of the entities of a class.
 
@@ -63,25 +63,25 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
     if shape is OutputFormat.TABLE:
         _print_table(answer)
         return
-    sys.stdout.buffer.write(encode(answer, ASKED[shape]))
+    sys.stdout.buffer.write(encode_result(answer, ASKED[shape]))
     sys.stdout.buffer.flush()
 
 
 def _answer(
     entity: str, app: str, settings: Config, given: tuple[int | None, int | None]
-) -> Answer:
+) -> QueryResult:
     if app_of(settings.data / "journal") is None:
         raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
     with history_opened(app, settings) as history:
-        held = history.held()
+        held = history.held_epochs()
         bounds = [own if one is None else one for one, own in zip(given, held, strict=True)]
-        question = Question(_QUERY, [entity, *bounds])
+        question = Query(_QUERY, [entity, *bounds])
         past = question.past()
         assert past is not None, "changes are of the past"
         return history.ask(past, question, time.monotonic() + settings.view.time_ms / 1_000)
 
 
-def _print_table(answer: Answer) -> None:
+def _print_table(answer: QueryResult) -> None:
     """Show each change by the attributes that differ."""
     found = answer.table
     count = f"{found.num_rows:,} change{'s' if found.num_rows != 1 else ''}"
@@ -91,7 +91,7 @@ def _print_table(answer: Answer) -> None:
     table = Table(caption=caption, min_width=len(caption))
     for name in ("epoch", "time", "key", "kind", "change"):
         table.add_column(name, no_wrap=name == "time", overflow="fold")
-    for epoch, when, key, kind, before, after in rows_of(found.slice(0, ROWS_SHOWN)):
+    for epoch, when, key, kind, before, after in json_rows(found.slice(0, ROWS_SHOWN)):
         time_text = when.isoformat(sep=" ", timespec="milliseconds")
         cells = (str(epoch), time_text, _text(key), kind, _difference(before or {}, after or {}))
         table.add_row(*map(Text, cells))

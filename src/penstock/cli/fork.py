@@ -49,7 +49,7 @@ def fork(
 ) -> None:
     """Fork an application; see `HELP`."""
     application, settings = application_of(app, data=data, file=config)
-    aim = None if at is None else restore.aim_of(at)
+    aim = None if at is None else restore.parse_restore_point(at)
     reached = Fault(settings.fault).reached
     with Bar("fork") as bar:
         branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)

@@ -21,8 +21,8 @@ from penstock.cli.options import (
 from penstock.cli.replay import FromOption, ToOption
 from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
-from penstock.history.reader import Past
-from penstock.history.trace import history, json_of_history
+from penstock.history.reader import HistoryReader
+from penstock.history.trace import entity_history_json, history
 
 HELP: Final = """Show the changes of one entity, newest last, with the request behind each.
 
@@ -57,10 +57,10 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
     name = entity_key(entity, key)
     # What handlers print is no part of the answer.
-    with Past(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
+    with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
         changes = history(past, application, name, span, most, settings.limits)
-    found = json_of_history(name, changes)
+    found = entity_history_json(name, changes)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
     else:

@@ -8,7 +8,7 @@ import typer
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
-from penstock.history.hook import take_process
+from penstock.history.audit_hook import refuse_other_threads
 from penstock.process.data_directory import keep_private
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
@@ -52,7 +52,7 @@ def options(
 
 def main() -> None:
     """Run the command that the process was started with, and exit."""
-    take_process()
+    refuse_other_threads()
     sys.exit(execute(sys.argv[1:]))
 
 

@@ -21,10 +21,10 @@ from penstock.cli.options import (
     JsonOption,
 )
 from penstock.engine.replay import reply_of
-from penstock.history.debugger import break_at
+from penstock.history.debugger import debug_request
 from penstock.history.nondeterminism import MEANING
-from penstock.history.reader import Past
-from penstock.history.replay import Divergence, Replayed, replay
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import Divergence, ReplayResult, replay
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
@@ -67,9 +67,9 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
     application, settings = application_of(app, data=data, file=config)
-    with Past(settings.data, application, "replay") as past:
+    with HistoryReader(settings.data, application, "replay") as past:
         if stop_in is not None:
-            outcome = break_at(past, application, stop_in, settings.limits)
+            outcome = debug_request(past, application, stop_in, settings.limits)
             value = msgspec.json.encode(reply_of(outcome.error, outcome.reply)).decode()
             sys.stdout.write(f"reply: {value}\n")
             return
@@ -118,7 +118,7 @@ class Rate:
         self._bar.update(self._task, completed=done, epoch=epoch, text=text)
 
 
-def show(found: Replayed, console: Console) -> None:
+def show(found: ReplayResult, console: Console) -> None:
     """Print what a replay found, for a person."""
     rate = found.requests / found.spent_s if found.spent_s else 0.0
     console.print(
@@ -164,7 +164,7 @@ def text_of(value: Any) -> str:
         return repr(value)
 
 
-def json_of(found: Replayed) -> dict[str, Any]:
+def json_of(found: ReplayResult) -> dict[str, Any]:
     """Return what a replay found as plain data."""
     plain = asdict(found)
     if found.divergence is not None:

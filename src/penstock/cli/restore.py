@@ -12,8 +12,8 @@ from penstock.cli.options import JsonOption, config_of
 from penstock.cli.progress import Bar
 from penstock.errors import ConfigError
 from penstock.history.branch import DROPPED, Branch
-from penstock.history.restore import Aim, restore
-from penstock.journal.as_of import instant_of
+from penstock.history.restore import RestorePoint, restore
+from penstock.journal.as_of import parse_timestamp
 from penstock.process.fault import Fault
 
 HELP: Final = """Restore a backup into a new data directory.
@@ -56,7 +56,7 @@ def again(
     given = [one for one in (epoch, moment, name) if one is not None]
     if len(given) > 1:
         raise ConfigError("give one of --to-epoch, --to-time and --to")
-    aim: Aim = instant_of(moment) if moment is not None else next(iter(given), None)
+    aim: RestorePoint = parse_timestamp(moment) if moment is not None else next(iter(given), None)
     reached = Fault(config_of(target).fault).reached
     with Bar("restore") as bar:
         show(restore(directory, target, aim, reached, bar.at), "restored", "APP", as_json=as_json)

@@ -13,7 +13,7 @@ from rich.table import Table
 from penstock.cli.application import application_of
 from penstock.cli.options import ConfigOption, DataOption, JsonOption
 from penstock.errors import ConfigError
-from penstock.history.reader import Past
+from penstock.history.reader import HistoryReader
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 
@@ -62,7 +62,7 @@ def savepoint(  # noqa: PLR0913 -- one parameter for each flag
     if listed:
         _show(savepoints.every(folder), as_json=as_json)
         return
-    with Past(folder, application) as past:
+    with HistoryReader(folder, application) as past:
         _, epoch = past.span(None, None)
         made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)
         savepoints.create(folder, made)

@@ -31,9 +31,9 @@ from penstock.process.config import Config
 from penstock.process.loading import load_app
 from penstock.process.stores import open_journal
 from penstock.snapshots.text import json_text
-from penstock.sql.format import Format, encode, rows_of
-from penstock.sql.history import History, history_of
-from penstock.sql.question import Answer, AsOf, Question
+from penstock.sql.as_of_query import AsOfQueries, as_of_queries
+from penstock.sql.query import AsOf, Query, QueryResult
+from penstock.sql.result_format import ResultFormat, encode_result, json_rows
 from penstock.sql.view import View
 from penstock.sql.view_client import EncodedAnswer, socket_of, view_client
 from penstock.sql.view_client import query as query_view
@@ -75,11 +75,11 @@ class OutputFormat(StrEnum):
 
 
 ASKED: Final = {
-    OutputFormat.TABLE: Format.ARROW,
-    OutputFormat.CSV: Format.CSV,
-    OutputFormat.JSON: Format.JSON,
-    OutputFormat.LINES: Format.LINES,
-    OutputFormat.ARROW: Format.ARROW,
+    OutputFormat.TABLE: ResultFormat.ARROW,
+    OutputFormat.CSV: ResultFormat.CSV,
+    OutputFormat.JSON: ResultFormat.JSON,
+    OutputFormat.LINES: ResultFormat.LINES,
+    OutputFormat.ARROW: ResultFormat.ARROW,
 }
 
 
@@ -116,7 +116,7 @@ def sql(  # noqa: PLR0913 -- one parameter for each flag
 ) -> None:
     """Ask a query and print the answer; see `HELP`."""
     moment = None if as_of is None else _as_of(as_of)
-    question = Question(query, parameters_of(parameters or []), min_epoch, moment)
+    question = Query(query, parameters_of(parameters or []), min_epoch, moment)
     messages = Console(stderr=True)
     if url is not None:
         with httpx.Client(base_url=url) as client:
@@ -163,7 +163,7 @@ def _settings(
 
 
 def _told_here(
-    question: Question, asked: Format, settings: Config, app: str | None
+    question: Query, asked: ResultFormat, settings: Config, app: str | None
 ) -> EncodedAnswer:
     """Ask the view of a data directory; open it here if none runs.
 
@@ -182,10 +182,10 @@ def _told_here(
     if answer is None:
         with _opened(app, settings) as view:
             answer = view.ask(question)
-    return EncodedAnswer(str(answer.epoch), encode(answer, asked))
+    return EncodedAnswer(str(answer.epoch), encode_result(answer, asked))
 
 
-def _answer_of_past(question: Question, app: str, settings: Config) -> Answer | None:
+def _answer_of_past(question: Query, app: str, settings: Config) -> QueryResult | None:
     """Answer a question of the past from the journal; None where it is one of the present."""
     past = question.past()
     if past is None:
@@ -196,11 +196,11 @@ def _answer_of_past(question: Question, app: str, settings: Config) -> Answer | 
 
 
 @contextmanager
-def history_opened(app: str, settings: Config) -> Iterator[History]:
+def history_opened(app: str, settings: Config) -> Iterator[AsOfQueries]:
     """Open the history of a data directory, which has a journal; nothing is written there."""
     application = load_app(app)
     with closing(open_journal(settings.data, application)) as journal:
-        yield history_of(settings.data, application, journal, settings.view)
+        yield as_of_queries(settings.data, application, journal, settings.view)
 
 
 @contextmanager
@@ -255,7 +255,7 @@ def _print_table(told: EncodedAnswer) -> None:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         numeric = numeric or pa.types.is_decimal(field.type)
         table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows_of(found.slice(0, ROWS_SHOWN)):
+    for row in json_rows(found.slice(0, ROWS_SHOWN)):
         table.add_row(*("" if one is None else _cell(one) for one in row))
     Console().print(table, markup=False)
 

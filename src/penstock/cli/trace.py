@@ -19,8 +19,8 @@ from penstock.cli.options import (
     DataOption,
     JsonOption,
 )
-from penstock.history.reader import Past
-from penstock.history.trace import json_of_trace, trace
+from penstock.history.reader import HistoryReader
+from penstock.history.trace import trace, trace_json
 
 HELP: Final = """Show what one request did: its calls, what it read and changed, its reply.
 
@@ -55,8 +55,8 @@ def trace_request(
     """Run a request again and show what it did; see `HELP`."""
     application, settings = application_of(app, data=data, file=config)
     # What handlers print is no part of the answer.
-    with Past(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
-        found = json_of_trace(trace(past, application, settings.data, request_id, settings.limits))
+    with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
+        found = trace_json(trace(past, application, settings.data, request_id, settings.limits))
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
     else:

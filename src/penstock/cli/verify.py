@@ -18,9 +18,9 @@ from penstock.cli.options import (
 )
 from penstock.cli.progress import Bar
 from penstock.history.verification.finding import Remedy
-from penstock.history.verification.verify import Verified, repair, verify
+from penstock.history.verification.verify import VerificationReport, repair, verify
 from penstock.process.loading import load_app
-from penstock.sql.examine import check_view
+from penstock.sql.verification import check_view
 
 HELP: Final = """Check every checksum and invariant of a data directory.
 
@@ -71,13 +71,13 @@ def again(
         raise typer.Exit(OTHER_ERROR)
 
 
-def _json_of(found: Verified, removed: list[str]) -> dict[str, Any]:
+def _json_of(found: VerificationReport, removed: list[str]) -> dict[str, Any]:
     """Return what was found as plain data; keys are stable."""
     plain: dict[str, Any] = msgspec.to_builtins(found)
     return plain | {"problems": len(found.problems), "removed": removed}
 
 
-def _show(found: Verified, removed: list[str]) -> None:
+def _show(found: VerificationReport, removed: list[str]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{found.data}: epochs {found.first} to {found.epoch}")
     for one in found.findings:

@@ -22,20 +22,20 @@ from penstock.cli.options import (
 from penstock.cli.replay import FromOption, Rate, ToOption
 from penstock.cli.what_if_report import Asked, Told, json_of, show
 from penstock.errors import ConfigError
-from penstock.history.alternate_app import other_code
+from penstock.history.alternate_app import alternate_app
 from penstock.history.branch import new_directory
-from penstock.history.edits import Read, changes_of, leaving_out, read_edits
-from penstock.history.reader import Past
-from penstock.history.scratch import shift_of
-from penstock.history.what_if import Alternative, what_if
+from penstock.history.edits import ParsedEdits, drop_edits, read_edits, resolve_edits
+from penstock.history.reader import HistoryReader
+from penstock.history.scratch_journal import epoch_shift
+from penstock.history.what_if import Scenario, what_if
 from penstock.journal.api import ignored
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.stores import open_journal
-from penstock.sql.as_of import Statement
-from penstock.sql.history import history_of
-from penstock.sql.question import Answer, Question
-from penstock.sql.result_diff import about_entities, difference_of
+from penstock.sql.as_of_clause import AsOfStatement
+from penstock.sql.as_of_query import as_of_queries
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.result_diff import diff_results, entity_query
 
 HELP: Final = """Run the journal's requests again as they might have been, and show what would differ.
 
@@ -94,35 +94,35 @@ def again(  # noqa: PLR0913 -- one parameter for each flag
     application, settings = application_of(app, data=data, file=config)
     edits = _edits(without or [], edit)
     with ExitStack() as stack:
-        other = application if new_app is None else stack.enter_context(other_code(new_app, app))
-        past = stack.enter_context(Past(settings.data, application, "what-if"))
+        other = application if new_app is None else stack.enter_context(alternate_app(new_app, app))
+        past = stack.enter_context(HistoryReader(settings.data, application, "what-if"))
         span = past.span(first, last)
-        alternative = Alternative(application, other, changes_of(edits, past, other, span))
-        statements = [about_entities(one, application) for one in queries or []]
+        alternative = Scenario(application, other, resolve_edits(edits, past, other, span))
+        statements = [entity_query(one, application) for one in queries or []]
         before = _answers(statements, application, settings.data, settings, span[1])
         scratch = _scratch(stack, keep, settings.data, wanted=bool(statements))
         with Rate(span) as rate:
             found = what_if(past, alternative, settings.limits, span, rate.at, scratch)
-        here = Epoch(span[1] - shift_of(span[0]))
+        here = Epoch(span[1] - epoch_shift(span[0]))
         after = [] if scratch is None else _answers(statements, other, scratch, settings, here)
         answers = [
-            Asked(one.query, difference_of(*both))
+            Asked(one.query, diff_results(*both))
             for one, *both in zip(statements, before, after, strict=True)
         ]
-    told = Told(found, answers, keep, shift_of(span[0]))
+    told = Told(found, answers, keep, epoch_shift(span[0]))
     if as_json:
         sys.stdout.write(f"{json_of(told)}\n")
     else:
         show(told, Console(soft_wrap=True, highlight=False))
 
 
-def _edits(without: list[str], file: str | None) -> Read:
+def _edits(without: list[str], file: str | None) -> ParsedEdits:
     """Return what is to be otherwise.
 
     Raises:
         ConfigError: The file cannot be read.
     """
-    read = Read(leaving_out(without), [])
+    read = ParsedEdits(drop_edits(without), [])
     if file is None:
         return read
     try:
@@ -130,7 +130,7 @@ def _edits(without: list[str], file: str | None) -> Read:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     found = read_edits(text)
-    return Read([*read.edits, *found.edits], found.complaints)
+    return ParsedEdits([*read.edits, *found.edits], found.complaints)
 
 
 def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:
@@ -149,17 +149,17 @@ def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -
 
 
 def _answers(
-    statements: list[Statement], app: App, data: Path, settings: Config, epoch: Epoch
-) -> list[Answer]:
+    statements: list[AsOfStatement], app: App, data: Path, settings: Config, epoch: Epoch
+) -> list[QueryResult]:
     """Ask all queries of a data directory, as of an epoch."""
     if not statements:
         return []
     with closing(open_journal(data, app)) as journal:
-        history = history_of(data, app, journal, settings.view)
+        history = as_of_queries(data, app, journal, settings.view)
         return [
             history.ask(
                 replace(one, moment=epoch),
-                Question(one.query),
+                Query(one.query),
                 time.monotonic() + settings.view.time_ms / 1_000,
             )
             for one in statements

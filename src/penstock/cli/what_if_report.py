@@ -16,10 +16,10 @@ from penstock.engine.what_if import (
     Found,
     ReplyDifference,
 )
-from penstock.history.rerun import plain_of
+from penstock.history.rerun import outside_calls_json
 from penstock.history.what_if import WhatIf
 from penstock.snapshots.text import json_text
-from penstock.sql.result_diff import AnswerDifference, Row, pairs_of
+from penstock.sql.result_diff import ResultDiff, Row, pair_rows
 
 _NOTHING: Final = "-"
 _TEXT_MAX: Final = 400
@@ -30,7 +30,7 @@ class Asked:
     """A query, and how its answers differ."""
 
     query: str
-    difference: AnswerDifference
+    difference: ResultDiff
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def show(told: Told, console: Console) -> None:
         console.print(
             f"{_requests(found.skipped)} had exceeded a limit; taken as recorded", style="yellow"
         )
-    show_outside(plain_of(found.refused), console)
+    show_outside(outside_calls_json(found.refused), console)
     replies = found.replies
     _show_replies("replies that differ", replies.differing, console)
     _show_replies("requests left out", replies.left_out, console)
@@ -132,7 +132,7 @@ def _show_answers(asked: Asked, console: Console) -> None:
         console.print(f"  columns were {', '.join(former)}", markup=False)
         console.print(f"  columns are  {', '.join(latter)}", markup=False)
     table = Table("recorded", "what-if", title=f"rows that differ; {found.same:,} are the same")
-    for left, right in pairs_of(found)[:SHOWN_MAX]:
+    for left, right in pair_rows(found)[:SHOWN_MAX]:
         table.add_row(_row_text(former, left), _row_text(latter, right))
     _print(table, found.count, console)
 
@@ -163,7 +163,7 @@ def json_of(told: Told) -> str:
         "requests": found.requests,
         "skipped": found.skipped,
         "spent_s": found.spent_s,
-        "outside": plain_of(found.refused),
+        "outside": outside_calls_json(found.refused),
         "replies": _plain_replies(replies.differing),
         "left_out": _plain_replies(replies.left_out),
         "inserted": _plain_replies(replies.inserted),

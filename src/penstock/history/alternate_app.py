@@ -19,7 +19,7 @@ _OURS: Final = "penstock"
 
 
 @contextmanager
-def other_code(spec: str, instead_of: str) -> Iterator[App]:
+def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
     """Lend another version of an application.
 
     Args:

@@ -26,7 +26,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
 from penstock.files import durable
 from penstock.history import copying
-from penstock.history.backup_set import LOG, File, Truth, gather, identity_of
+from penstock.history.backup_set import LOG, BackupSet, FileEntry, collect, identity_of
 from penstock.history.copying import storing
 from penstock.journal.api import Reached, ignored
 from penstock.journal.parquet import checksum_of
@@ -41,11 +41,11 @@ _MANIFESTS: Final = "backups"
 _FILES: Final = "files"
 _LOCK: Final = "backup.lock"
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """For progress: bytes done, of how many."""
 
 
-def untold(_done: int, _all: int) -> None:
+def ignore_progress(_done: int, _all: int) -> None:
     """Take no notice of progress."""
 
 
@@ -58,12 +58,12 @@ class Backup(msgspec.Struct, frozen=True):
         made_us: What was acknowledged before is in it; microseconds since the Unix epoch.
     """
 
-    truth: Truth
-    log: File
+    truth: BackupSet
+    log: FileEntry
     made_us: int
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[FileEntry]:
         """All of its files."""
         return [*self.truth.files, self.log]
 
@@ -73,11 +73,11 @@ class Backup(msgspec.Struct, frozen=True):
         return sum(one.size for one in self.files)
 
 
-class Made(NamedTuple):
+class CreatedBackup(NamedTuple):
     """A backup that was made, and the files that had to be copied for it."""
 
     backup: Backup
-    copied: list[File]
+    copied: list[FileEntry]
 
 
 class _Sealed(msgspec.Struct, frozen=True):
@@ -102,11 +102,13 @@ class Backups:
         """Return the manifests that cannot be read, so that nobody knows which files they need."""
         return [path for path, backup in self._read().items() if backup is None]
 
-    def path_of(self, file: File) -> Path:
+    def path_of(self, file: FileEntry) -> Path:
         """Return where the content of a file is."""
         return self._files / file.checksum
 
-    def make(self, data: Path, app: str, reached: Reached = ignored, told: Told = untold) -> Made:
+    def make(
+        self, data: Path, app: str, reached: Reached = ignored, told: Progress = ignore_progress
+    ) -> CreatedBackup:
         """Back up an application, which may run meanwhile, at its newest epoch.
 
         Raises:
@@ -146,10 +148,10 @@ class Backups:
                 self._remove_unlisted()
         return [one for _, one in sound[count:]]
 
-    def _copied(self, data: Path, app: str, reached: Reached, told: Told) -> Made:
-        copied: list[File] = []
+    def _copied(self, data: Path, app: str, reached: Reached, told: Progress) -> CreatedBackup:
+        copied: list[FileEntry] = []
 
-        def take(truth: Truth) -> None:
+        def take(truth: BackupSet) -> None:
             sizes = sum(one.size for one in truth.files)
             done = 0
             for one in truth.files:
@@ -167,17 +169,17 @@ class Backups:
             return logs.copy(data / LOG, temporary)
 
         try:
-            truth = gather(data, app, take, take_log)
+            truth = collect(data, app, take, take_log)
             made_us = time.time_ns() // 1_000
             reached("backup-log-copied")
-            log = File(LOG, *copying.digest_of(temporary))
+            log = FileEntry(LOG, *copying.digest_of(temporary))
             temporary.replace(self.path_of(log))
         finally:
             temporary.unlink(missing_ok=True)
         copied.append(log)
-        return Made(Backup(truth, log, made_us), copied)
+        return CreatedBackup(Backup(truth, log, made_us), copied)
 
-    def _has(self, file: File) -> bool:
+    def _has(self, file: FileEntry) -> bool:
         try:
             return self.path_of(file).stat().st_size == file.size
         except FileNotFoundError:

@@ -4,7 +4,7 @@ These are the journal (without its checkpoints), the log, snapshots (the journal
 what they were made from; their Delta tables are made from their manifests), savepoints, and the API
 keys. All but the log are small or immutable, and known by their checksums.
 
-Promises that what `gather` hands over is consistent at one epoch, while the application writes,
+Promises that what `collect` hands over is consistent at one epoch, while the application writes,
 compacts and takes snapshots: a file that has vanished or changed since it was listed makes it look
 again, and only what is not there twice is missing. Leaves to `taken` what becomes of each file.
 """
@@ -32,7 +32,7 @@ KEYS: Final = "keys.json"
 _ATTEMPTS: Final = 5
 
 
-class File(msgspec.Struct, frozen=True):
+class FileEntry(msgspec.Struct, frozen=True):
     """A file as it must be.
 
     Attributes:
@@ -53,7 +53,7 @@ class File(msgspec.Struct, frozen=True):
             raise ValueError(f"{self.checksum} is no checksum")
 
 
-class Truth(msgspec.Struct, frozen=True):
+class BackupSet(msgspec.Struct, frozen=True):
     """What an application is, at one epoch.
 
     Attributes:
@@ -70,20 +70,20 @@ class Truth(msgspec.Struct, frozen=True):
     epoch: Epoch
     first_us: int
     epoch_us: int
-    files: list[File]
+    files: list[FileEntry]
 
 
-class Unlike(Exception):
+class FileMismatch(Exception):
     """A file is not there, or not as it was listed; the message says how it is."""
 
-    def __init__(self, file: File, how: str) -> None:
+    def __init__(self, file: FileEntry, how: str) -> None:
         super().__init__(how)
         self.file = file
 
 
-def gather(
-    data: Path, app: str, taken: Callable[[Truth], None], log: Callable[[], Extent]
-) -> Truth:
+def collect(
+    data: Path, app: str, taken: Callable[[BackupSet], None], log: Callable[[], Extent]
+) -> BackupSet:
     """Hand over an application's truth, then its log; return what it was.
 
     Whoever calls this holds the journal (`holds.holding`), so that nothing is forgotten meanwhile.
@@ -91,7 +91,7 @@ def gather(
     Args:
         data: The data directory.
         app: The application's name.
-        taken: Takes the files, all over again where one has moved; raises `Unlike` for that.
+        taken: Takes the files, all over again where one has moved; raises `FileMismatch` for that.
         log: Copies the log and says what the copy holds.
 
     Raises:
@@ -100,13 +100,13 @@ def gather(
         Diverged: The log ends before what the journal has read of it, or begins after that.
         OperationalError: A disk is full or fails.
     """
-    met: set[File] = set()
+    met: set[FileEntry] = set()
     former: Lsn | None = None
     while True:
         truth, reached = survey(data, app)
         try:
             taken(truth)
-        except Unlike as error:
+        except FileMismatch as error:
             if error.file in met:
                 raise Corrupt(
                     f"{data / error.file.path} {error}; put the file back from a backup (penstock "
@@ -126,11 +126,11 @@ def gather(
         former = reached
 
 
-def survey(data: Path, app: str) -> tuple[Truth, Lsn]:
+def survey(data: Path, app: str) -> tuple[BackupSet, Lsn]:
     """Return what an application is now, and how far its newest epoch has read the log.
 
     Raises:
-        ConfigError, Corrupt, OperationalError: As for `gather`.
+        ConfigError, Corrupt, OperationalError: As for `collect`.
     """
     missing = ""
     for _ in range(_ATTEMPTS):
@@ -143,9 +143,9 @@ def survey(data: Path, app: str) -> tuple[Truth, Lsn]:
     raise Corrupt(f"{missing} is missing; put the file back from a backup")
 
 
-def _surveyed(data: Path, app: str) -> tuple[Truth, Lsn]:
+def _surveyed(data: Path, app: str) -> tuple[BackupSet, Lsn]:
     if app_of(data / JOURNAL) is None:
-        raise nothing_there(data)
+        raise no_history(data)
     journal = DeltaJournal(data / JOURNAL, app)
     try:
         # Snapshots first: each is of an epoch that the journal has when it is looked at afterwards.
@@ -155,7 +155,7 @@ def _surveyed(data: Path, app: str) -> tuple[Truth, Lsn]:
         journal.close()
     files += _journal(data, newest.epoch)
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
-    truth = Truth(app, journal.identity, *ends, files)
+    truth = BackupSet(app, journal.identity, *ends, files)
     return truth, newest.positions.get(LogPartition(0), Lsn(0))
 
 
@@ -167,13 +167,13 @@ def identity_of(data: Path, app: str) -> str:
         Corrupt: It is damaged.
     """
     if app_of(data / JOURNAL) is None:
-        raise nothing_there(data)
+        raise no_history(data)
     journal = DeltaJournal(data / JOURNAL, app)
     journal.close()
     return journal.identity
 
 
-def nothing_there(data: Path) -> ConfigError:
+def no_history(data: Path) -> ConfigError:
     """Return the error of a directory in which nothing was ever committed."""
     return ConfigError(
         f"there is no history in {data}: no epoch was ever committed there; name the directory of "
@@ -184,21 +184,21 @@ def nothing_there(data: Path) -> ConfigError:
 def _ends(journal: DeltaJournal, data: Path) -> tuple[Commit, Commit]:
     newest = journal.last()
     if newest is None:
-        raise nothing_there(data)
+        raise no_history(data)
     oldest = journal.first()
     return next(iter(journal.commits(Epoch(oldest - 1), oldest))), newest
 
 
-def _journal(data: Path, upto: Epoch) -> Iterator[File]:
+def _journal(data: Path, upto: Epoch) -> Iterator[FileEntry]:
     inventory = Inventory(data / JOURNAL)
     found = inventory.head()
     for unit in inventory.units(upto):
         found += inventory.files(unit)
     for one in found:
-        yield File(f"{JOURNAL}/{one.path}", one.size, one.checksum)
+        yield FileEntry(f"{JOURNAL}/{one.path}", one.size, one.checksum)
 
 
-def _snapshots(data: Path, journal: str) -> Iterator[File]:
+def _snapshots(data: Path, journal: str) -> Iterator[FileEntry]:
     """Yield the files of the journal's snapshots; those that are damaged are of no use."""
     snapshots = Snapshots(data / snapshot.FOLDER, journal)
     listed: set[str] = set()
@@ -207,16 +207,16 @@ def _snapshots(data: Path, journal: str) -> Iterator[File]:
         for one in manifest.files:
             if one.path not in listed:
                 listed.add(one.path)
-                yield File(f"{snapshot.FOLDER}/{one.path}", one.size, one.checksum)
+                yield FileEntry(f"{snapshot.FOLDER}/{one.path}", one.size, one.checksum)
 
 
-def _small(data: Path) -> Iterator[File]:
+def _small(data: Path) -> Iterator[FileEntry]:
     for path in savepoints.paths(data):
         yield _as_it_is(data, str(path.relative_to(data)))
     if (data / KEYS).exists():
         yield _as_it_is(data, KEYS)
 
 
-def _as_it_is(data: Path, path: str) -> File:
+def _as_it_is(data: Path, path: str) -> FileEntry:
     content = (data / path).read_bytes()
-    return File(path, len(content), checksum_of(content))
+    return FileEntry(path, len(content), checksum_of(content))

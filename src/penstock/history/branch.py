@@ -58,7 +58,7 @@ class Branch(msgspec.Struct, frozen=True):
     dropped: int
 
 
-class Dropped(msgspec.Struct, frozen=True, omit_defaults=True):
+class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that a branch does not have; what only waited to be due has no position."""
 
     request_id: str
@@ -95,7 +95,7 @@ def new_directory(target: Path, reached: Reached, step: str) -> Iterator[Path]:
                 raise
 
 
-def branch_off(data: Path, app: str, epoch: Epoch | None) -> Branch:
+def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     """Make another application of a copy, in place.
 
     Args:
@@ -157,16 +157,18 @@ def _write_dropped(data: Path, journal: Journal, commit: Commit, processed: Lsn)
     return count
 
 
-def _after(data: Path, journal: Journal, commit: Commit, processed: Lsn) -> Iterator[Dropped]:
+def _after(
+    data: Path, journal: Journal, commit: Commit, processed: Lsn
+) -> Iterator[DroppedRequest]:
     newest = journal.last()
     assert newest is not None, "the commit is there"
     for _, rows in journal.rows(PartKind.TRANSACTIONS, commit.epoch, newest.epoch, _ROWS):
         order: list[dict[str, Any]] = rows.sort_by([("lsn", "ascending")]).to_pylist()
         for row in order:
             call = call_text(row["request"])
-            yield Dropped(row["request_id"], call, row["time_us"], row["lsn"])
+            yield DroppedRequest(row["request_id"], call, row["time_us"], row["lsn"])
     for one in logs.behind(data / LOG, processed, commit.time_us):
-        yield Dropped(one.request_id, call_text(one.body), one.time_us, one.lsn, one.due_us)
+        yield DroppedRequest(one.request_id, call_text(one.body), one.time_us, one.lsn, one.due_us)
 
 
 def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:

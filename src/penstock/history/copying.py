@@ -15,7 +15,7 @@ import xxhash
 
 from penstock.errors import OperationalError
 from penstock.files import durable
-from penstock.history.backup_set import File, Unlike
+from penstock.history.backup_set import FileEntry, FileMismatch
 
 _CHUNK: Final = 1 << 20
 
@@ -34,7 +34,7 @@ def storing(where: Path) -> Iterator[None]:
         raise OperationalError(f"cannot copy to {where}: {error.strerror or error}{at}") from error
 
 
-def copy(source: Path, target: Path, file: File) -> None:
+def copy(source: Path, target: Path, file: FileEntry) -> None:
     """Copy a file, and check what was read; what is there already is replaced.
 
     Raises:
@@ -59,7 +59,7 @@ def copy(source: Path, target: Path, file: File) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def link(source: Path, target: Path, file: File) -> None:
+def link(source: Path, target: Path, file: FileEntry) -> None:
     """Give a file that nobody ever changes a second name, where the file system can; else copy it.
 
     Raises:
@@ -69,7 +69,7 @@ def link(source: Path, target: Path, file: File) -> None:
         os.link(source, target)
     except FileNotFoundError as error:
         if not source.exists():
-            raise Unlike(file, "is missing") from error
+            raise FileMismatch(file, "is missing") from error
         raise
     except OSError:  # another file system, or one without links
         copy(source, target, file)
@@ -89,16 +89,16 @@ def digest_of(path: Path) -> tuple[int, str]:
     return size, hasher.hexdigest()
 
 
-def check(file: File, size: int, checksum: str) -> None:
+def check(file: FileEntry, size: int, checksum: str) -> None:
     """Compare what was read with what must be.
 
     Raises:
         Unlike: It differs.
     """
     if size != file.size:
-        raise Unlike(file, f"has {size} bytes instead of {file.size}")
+        raise FileMismatch(file, f"has {size} bytes instead of {file.size}")
     if checksum != file.checksum:
-        raise Unlike(file, f"does not have the checksum {file.checksum}")
+        raise FileMismatch(file, f"does not have the checksum {file.checksum}")
 
 
 def sync_tree(path: Path) -> None:
@@ -119,11 +119,11 @@ def remove_unfinished(folder: Path) -> None:
 
 
 @contextmanager
-def _opened(source: Path, file: File) -> Iterator[int]:
+def _opened(source: Path, file: FileEntry) -> Iterator[int]:
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise Unlike(file, "is missing") from error
+        raise FileMismatch(file, "is missing") from error
     try:
         yield descriptor
     finally:

@@ -11,14 +11,14 @@ from types import CodeType, FrameType
 from typing import Any
 
 from penstock.engine.execute import Limits, Outcome
-from penstock.history.reader import Past, place_in
+from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_request
 
 
-def break_at(past: Past, app: App, request_id: str, limits: Limits) -> Outcome:
+def debug_request(past: HistoryReader, app: App, request_id: str, limits: Limits) -> Outcome:
     """Replay up to a request, stop inside its handler, and return how it came out afterwards.
 
     Raises:
@@ -27,7 +27,7 @@ def break_at(past: Past, app: App, request_id: str, limits: Limits) -> Outcome:
     """
     epoch = past.find(request_id)
     recorded = past.epoch(epoch)
-    position = place_in(recorded, request_id)
+    position = position_of(recorded, request_id)
     row = recorded.rows[position]
     code = code_of(app, row.body)
     rerun = Rerun(app, past.state_before(epoch), limits, past.secret)

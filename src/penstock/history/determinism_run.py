@@ -19,8 +19,8 @@ import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits
-from penstock.history.hook import take_process
-from penstock.history.isolation import Isolation
+from penstock.history.audit_hook import refuse_other_threads
+from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
 
@@ -72,8 +72,8 @@ def main() -> None:
     executor = Executor(app, experiment.states.get, experiment.limits)
     executor.secret = experiment.secret
     results = []
-    take_process()
-    with Guard(executor, experiment.limits), Isolation(executor):
+    refuse_other_threads()
+    with Guard(executor, experiment.limits), Sandbox(executor):
         for _ in range(experiment.runs):
             outcome = executor.run(
                 RequestId(experiment.request_id), experiment.body, experiment.time_us

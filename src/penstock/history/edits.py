@@ -24,7 +24,7 @@ from penstock.base.ids import Epoch, RequestId
 from penstock.engine.replay import Row
 from penstock.engine.what_if import Changes, Inserted
 from penstock.errors import PenstockError, RequestError
-from penstock.history.reader import Past, place_in
+from penstock.history.reader import HistoryReader, position_of
 from penstock.model.application import App
 from penstock.model.request import decode_request
 
@@ -48,23 +48,23 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(getattr(self, name) is not UNSET for name in _CALL)
 
 
-class Placed(NamedTuple):
+class LocatedEdit(NamedTuple):
     """An edit, and where it stands: `line 3`, or `--without`."""
 
     where: str
     edit: Edit
 
 
-class Read(NamedTuple):
+class ParsedEdits(NamedTuple):
     """What was read: edits, and what is wrong with those that are none."""
 
-    edits: list[Placed]
+    edits: list[LocatedEdit]
     complaints: list[str]
 
 
-def read_edits(text: bytes) -> Read:
+def read_edits(text: bytes) -> ParsedEdits:
     """Read edits from JSON."""
-    found = Read([], [])
+    found = ParsedEdits([], [])
     for line, raw in _pieces(text, found.complaints):
         where = f"line {line}"
         try:
@@ -75,17 +75,17 @@ def read_edits(text: bytes) -> Read:
         wrong = [f"{where}: {one}" for one in _contradictions(edit)]
         found.complaints.extend(wrong)
         if not wrong:
-            found.edits.append(Placed(where, edit))
+            found.edits.append(LocatedEdit(where, edit))
     return found
 
 
-def leaving_out(request_ids: Sequence[str]) -> list[Placed]:
+def drop_edits(request_ids: Sequence[str]) -> list[LocatedEdit]:
     """Return the edits that leave requests out."""
-    return [Placed("--without", Edit(one, drop=True)) for one in dict.fromkeys(request_ids)]
+    return [LocatedEdit("--without", Edit(one, drop=True)) for one in dict.fromkeys(request_ids)]
 
 
-def changes_of(
-    read: Read, past: Past, app: App, span: tuple[Epoch, Epoch]
+def resolve_edits(
+    read: ParsedEdits, past: HistoryReader, app: App, span: tuple[Epoch, Epoch]
 ) -> Mapping[Epoch, Changes]:
     """Return what edits change in which epoch.
 
@@ -116,7 +116,7 @@ def changes_of(
 class _Resolving:
     """What becomes of edits, one by one."""
 
-    past: Past
+    past: HistoryReader
     app: App
     span: tuple[Epoch, Epoch]
     complaints: list[str] = field(default_factory=list)
@@ -126,7 +126,7 @@ class _Resolving:
     _inserted: dict[str, list[Inserted]] = field(default_factory=dict)
     _met: dict[str, str] = field(default_factory=dict)
 
-    def look_up(self, edits: Sequence[Placed]) -> None:
+    def look_up(self, edits: Sequence[LocatedEdit]) -> None:
         """Find the requests that edits name."""
         wanted = {one.edit.request_id for one in edits}
         wanted |= {one.edit.after for one in edits if one.edit.after is not None}
@@ -140,9 +140,9 @@ class _Resolving:
         for epoch, ids in by_epoch.items():
             recorded = self.past.epoch(epoch)
             for request_id in ids:
-                self._rows[request_id] = recorded.rows[place_in(recorded, request_id)]
+                self._rows[request_id] = recorded.rows[position_of(recorded, request_id)]
 
-    def take(self, placed: Placed) -> None:
+    def take(self, placed: LocatedEdit) -> None:
         """Do one edit."""
         where, edit = placed
         former = self._met.setdefault(edit.request_id, where)

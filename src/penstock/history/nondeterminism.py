@@ -86,7 +86,7 @@ class Verdict:
     lines: tuple[str, ...]
 
 
-def probe(
+def find_causes(
     spec: str,
     row: Row,
     states: Mapping[EntityKey, bytes | None],

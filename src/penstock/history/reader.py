@@ -21,9 +21,9 @@ from penstock.model.application import App
 from penstock.process.stores import open_journal
 from penstock.retention.leases import holding
 from penstock.snapshots.changes import all_folded
-from penstock.snapshots.rewind import oldest_state, states_at
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 
 _ORDER: Final = [("lsn", "ascending"), ("partition", "ascending")]
 _COLUMNS: Final = ("partition", *Row._fields)
@@ -34,7 +34,7 @@ _LOOKED_EPOCHS: Final = 2_000
 """Epochs in which requests are looked for at once."""
 
 
-class Past:
+class HistoryReader:
     """The journal of a data directory, read as history.
 
     Attributes:
@@ -124,7 +124,7 @@ class Past:
             Diverged: Neither snapshots nor the journal reach so far back.
             Corrupt: A part is damaged, or the only snapshot that could help.
         """
-        found = states_at(self._journal, Epoch(epoch - 1), self._snapshots)
+        found = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
         keys = pc.binary_join_element_wise(found["entity"], found["key"], "/")
         return dict(zip(keys.to_pylist(), found["state"].to_pylist(), strict=True))
 
@@ -231,7 +231,7 @@ class Past:
         return changes
 
 
-def place_in(recorded: Recorded, request_id: str) -> int:
+def position_of(recorded: Recorded, request_id: str) -> int:
     """Return the position of a request in its epoch, from 0."""
     return next(
         at for at, row in enumerate(recorded.rows) if row.request_id == RequestId(request_id)

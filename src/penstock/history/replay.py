@@ -24,15 +24,15 @@ from penstock.engine.replay import (
     misfit,
     reply_finding,
 )
-from penstock.history.nondeterminism import Cause, Verdict, probe, suspicious_lines
-from penstock.history.reader import Past
+from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
+from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun
 from penstock.model.application import App
 
 PROBED_MAX: Final = 3
 """Requests of one epoch that are run again to find out which is to blame."""
 
-Told = Callable[[Epoch, int], None]
+Progress = Callable[[Epoch, int], None]
 """Is told each epoch that is done, and how many requests were run until then."""
 
 
@@ -57,7 +57,7 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """What a replay found.
 
     Attributes:
@@ -77,8 +77,13 @@ class Replayed:
 
 
 def replay(
-    past: Past, app: App, spec: str, limits: Limits, span: tuple[Epoch, Epoch], told: Told
-) -> Replayed:
+    past: HistoryReader,
+    app: App,
+    spec: str,
+    limits: Limits,
+    span: tuple[Epoch, Epoch],
+    told: Progress,
+) -> ReplayResult:
     """Run the epochs of a span again, and stop at the first difference.
 
     Args:
@@ -120,7 +125,7 @@ def replay(
             told(reached, requests)
     finally:
         gc.unfreeze()
-    return Replayed(first, reached, requests, skipped, spent_s, divergence)
+    return ReplayResult(first, reached, requests, skipped, spent_s, divergence)
 
 
 def _certain(rerun: Rerun, recorded: Recorded, outcomes: list[Outcome | None]) -> Divergence | None:
@@ -164,7 +169,9 @@ def _explain(
         outcome = outcomes[position]
         if outcome is not None:
             states = _states_at(replayer, outcomes, position, outcome)
-            found = probe(spec, rows[position], states, outcome, limits, replayer.executor.secret)
+            found = find_causes(
+                spec, rows[position], states, outcome, limits, replayer.executor.secret
+            )
             if found != (Cause.CODE,):
                 blamed, causes = position, found
                 break

@@ -11,7 +11,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import Replayer, Row
 from penstock.engine.tracing import Traced, trace
-from penstock.history.isolation import Isolation, OutsideCall
+from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.request import Failure, encode_failure
 from penstock.process.guard import Guard
@@ -46,7 +46,7 @@ class Rerun:
         self.replayer.executor.secret = secret
         self._app = app
         self._limits = limits
-        self._isolation = Isolation(self.replayer.executor)
+        self._isolation = Sandbox(self.replayer.executor)
         self.refused: Mapping[RequestId, OutsideCall] = self._isolation.refused
 
     def run_all(self, rows: Sequence[Row]) -> list[Outcome | None]:
@@ -83,7 +83,7 @@ class Rerun:
         return Outcome(REFUSED, encode_failure(failure), outcome.reads, {})
 
 
-def plain_of(refused: Mapping[RequestId, OutsideCall]) -> list[dict[str, Any]]:
+def outside_calls_json(refused: Mapping[RequestId, OutsideCall]) -> list[dict[str, Any]]:
     """Return the calls that were refused as plain data; the first ones."""
     return [
         {"request_id": request_id, "what": call.what, "where": call.where}

@@ -1,6 +1,6 @@
 """Restoring: from a backup to an application in a new directory, and forking without a backup.
 
-Both end in `branch_off`. Promises that every byte of a backup is checked before it is used, and that
+Both end in `create_branch`. Promises that every byte of a backup is checked before it is used, and that
 the new directory is there whole or not at all. The original and its backups stay as they are.
 """
 
@@ -14,11 +14,11 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.history import copying
-from penstock.history.backup import Backup, Backups, Told, untold
-from penstock.history.backup_set import JOURNAL, LOG, Truth, Unlike, gather
-from penstock.history.branch import Branch, branch_off, new_directory
+from penstock.history.backup import Backup, Backups, Progress, ignore_progress
+from penstock.history.backup_set import JOURNAL, LOG, BackupSet, FileMismatch, collect
+from penstock.history.branch import Branch, create_branch, new_directory
 from penstock.journal.api import Reached, ignored
-from penstock.journal.as_of import Moment, epoch_of, moment_of
+from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
 from penstock.journal.delta import DeltaJournal
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
@@ -26,21 +26,25 @@ from penstock.retention import savepoints
 from penstock.retention.leases import holding
 
 _MICROSECOND: Final = 1_000_000
-Aim = Moment | str | None
+RestorePoint = PointInTime | str | None
 """An epoch, an instant, the name of a savepoint, or None for the newest of all."""
 
 
-def aim_of(text: str) -> Aim:
+def parse_restore_point(text: str) -> RestorePoint:
     """Return what a word aims at: a savepoint's name begins with a letter.
 
     Raises:
         QueryError: It is none of the three.
     """
-    return text if savepoints.is_name(text) else moment_of(text)
+    return text if savepoints.is_name(text) else parse_point_in_time(text)
 
 
 def restore(
-    directory: Path, target: Path, aim: Aim, reached: Reached = ignored, told: Told = untold
+    directory: Path,
+    target: Path,
+    aim: RestorePoint,
+    reached: Reached = ignored,
+    told: Progress = ignore_progress,
 ) -> Branch:
     """Make a new data directory from the backups in a directory.
 
@@ -61,7 +65,7 @@ def restore(
     with new_directory(target, reached, "restore-before-rename") as beside:
         _place(backups, backup, beside, reached, told)
         epoch = _epoch(beside, backup.truth.app, aim)
-        branch = branch_off(beside, backup.truth.app, epoch)
+        branch = create_branch(beside, backup.truth.app, epoch)
     reached("restore-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 
@@ -70,9 +74,9 @@ def fork(
     data: Path,
     app: str,
     target: Path,
-    aim: Aim,
+    aim: RestorePoint,
     reached: Reached = ignored,
-    told: Told = untold,
+    told: Progress = ignore_progress,
 ) -> Branch:
     """Make a copy of an application, which may run meanwhile, at an epoch.
 
@@ -90,7 +94,7 @@ def fork(
         new_directory(target, reached, "fork-before-rename") as beside,
     ):
 
-        def take(truth: Truth) -> None:
+        def take(truth: BackupSet) -> None:
             for done, one in enumerate(truth.files, start=1):
                 path = beside / one.path
                 if not _is_same(path, data / one.path):
@@ -105,9 +109,9 @@ def fork(
                 path.unlink()
             return logs.copy(data / LOG, beside / LOG)
 
-        gather(data, app, take, take_log)
+        collect(data, app, take, take_log)
         reached("fork-log-copied")
-        branch = branch_off(beside, app, _epoch(beside, app, aim))
+        branch = create_branch(beside, app, _epoch(beside, app, aim))
     reached("fork-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 
@@ -120,7 +124,9 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-def _place(backups: Backups, backup: Backup, beside: Path, reached: Reached, told: Told) -> None:
+def _place(
+    backups: Backups, backup: Backup, beside: Path, reached: Reached, told: Progress
+) -> None:
     """Put the files of a backup where they belong."""
     done = 0
     for one in backup.files:
@@ -128,7 +134,7 @@ def _place(backups: Backups, backup: Backup, beside: Path, reached: Reached, tol
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             copying.copy(backups.path_of(one), path, one)
-        except Unlike as error:
+        except FileMismatch as error:
             raise Corrupt(
                 f"{backups.path_of(one)}, which is {one.path} in the backup of epoch "
                 f"{backup.truth.epoch}, {error}; restore another backup (penstock backup --list)"
@@ -138,7 +144,7 @@ def _place(backups: Backups, backup: Backup, beside: Path, reached: Reached, tol
         told(done, backup.size)
 
 
-def _chosen(every: Sequence[Backup], aim: Aim, directory: Path) -> Backup:
+def _chosen(every: Sequence[Backup], aim: RestorePoint, directory: Path) -> Backup:
     for one in every:
         if _reaches(one, aim):
             return one
@@ -150,7 +156,7 @@ def _chosen(every: Sequence[Backup], aim: Aim, directory: Path) -> Backup:
     )
 
 
-def _reaches(one: Backup, aim: Aim) -> bool:
+def _reaches(one: Backup, aim: RestorePoint) -> bool:
     truth = one.truth
     match aim:
         case None:
@@ -164,7 +170,7 @@ def _reaches(one: Backup, aim: Aim) -> bool:
             return truth.first <= aim <= truth.epoch
 
 
-def _epoch(data: Path, app: str, aim: Aim) -> Epoch | None:
+def _epoch(data: Path, app: str, aim: RestorePoint) -> Epoch | None:
     """Return the epoch that is aimed at in a copy; None is the newest with all that waits."""
     if aim is None:
         return None
@@ -172,7 +178,7 @@ def _epoch(data: Path, app: str, aim: Aim) -> Epoch | None:
         return savepoints.find(data, aim).epoch
     journal = DeltaJournal(data / JOURNAL, app)
     try:
-        return epoch_of(journal, aim)
+        return epoch_as_of(journal, aim)
     finally:
         journal.close()
 
@@ -185,7 +191,7 @@ def _in_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _said(aim: Aim) -> str:
+def _said(aim: RestorePoint) -> str:
     match aim:
         case str():
             return f"a savepoint {aim}"

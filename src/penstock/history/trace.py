@@ -23,9 +23,9 @@ from penstock.engine.replay import (
 )
 from penstock.engine.tracing import Call, Traced
 from penstock.errors import NoSuchEntity
-from penstock.history.isolation import OutsideCall
-from penstock.history.reader import Past, place_in
-from penstock.history.rerun import Rerun, plain_of
+from penstock.history.reader import HistoryReader, position_of
+from penstock.history.rerun import Rerun, outside_calls_json
+from penstock.history.sandbox import OutsideCall
 from penstock.model.application import App
 from penstock.process.reports import ReportReader, StoredReport
 
@@ -36,7 +36,7 @@ _REPLAYED_MAX: Final = 3
 """Later epochs that are run again to find that out."""
 
 
-class Next(NamedTuple):
+class NextChange(NamedTuple):
     """The request that changed an entity next; `request_id` is None where only the epoch is known."""
 
     request_id: str | None
@@ -45,7 +45,7 @@ class Next(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TracedEntity:
     """An entity that a request read or wrote.
 
     Attributes:
@@ -59,7 +59,7 @@ class Touched:
     undone: bool
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-    next: Next | None
+    next: NextChange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class Trace:
     as_recorded: bool
     taken_as_recorded: bool
     root: Call | None
-    entities: tuple[Touched, ...]
+    entities: tuple[TracedEntity, ...]
     refused: Mapping[RequestId, OutsideCall]
 
 
-class Change(NamedTuple):
+class EntityChange(NamedTuple):
     """One change of an entity: the request behind it, and attributes by name."""
 
     epoch: Epoch
@@ -95,15 +95,15 @@ class Change(NamedTuple):
     after: dict[str, Any] | None
 
 
-class Changes(NamedTuple):
+class EntityHistory(NamedTuple):
     """Changes of an entity, in order; `more`: there are older ones; `refused` as in a trace."""
 
-    found: list[Change]
+    found: list[EntityChange]
     more: bool
     refused: Mapping[RequestId, OutsideCall]
 
 
-def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
+def trace(past: HistoryReader, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
     """Return what a request did.
 
     Raises:
@@ -113,7 +113,7 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
     """
     number = past.find(request_id)
     recorded = past.epoch(number)
-    position = place_in(recorded, request_id)
+    position = position_of(recorded, request_id)
     row = recorded.rows[position]
     rerun = Rerun(app, past.state_before(number), limits, past.secret)
     skipped = row.error in DECIDED
@@ -142,8 +142,13 @@ def trace(past: Past, app: App, data: Path, request_id: str, limits: Limits) -> 
 
 
 def history(
-    past: Past, app: App, key: EntityKey, span: tuple[Epoch, Epoch], most: int, limits: Limits
-) -> Changes:
+    past: HistoryReader,
+    app: App,
+    key: EntityKey,
+    span: tuple[Epoch, Epoch],
+    most: int,
+    limits: Limits,
+) -> EntityHistory:
     """Return the newest changes of an entity.
 
     Raises:
@@ -157,21 +162,21 @@ def history(
         raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
     chosen = epochs[-most:]
     rerun = Rerun(app, past.state_before(chosen[0]), limits, past.secret)
-    found: list[Change] = []
+    found: list[EntityChange] = []
     for recorded, outcomes in _again(past, rerun, Epoch(chosen[0] - 1), chosen):
         before = rerun.replayer.state.get(key)
         for row, outcome in zip(recorded.rows, outcomes, strict=True):
             if outcome is not None and key in outcome.writes:
                 after = outcome.writes[key]
                 states = attributes_of(app, key, before), attributes_of(app, key, after)
-                found.append(Change(recorded.epoch, recorded.time_us, row, *states))
+                found.append(EntityChange(recorded.epoch, recorded.time_us, row, *states))
                 before = after
     more = len(epochs) > len(chosen) or len(found) > most
-    return Changes(found[-most:], more, rerun.refused)
+    return EntityHistory(found[-most:], more, rerun.refused)
 
 
 def _again(
-    past: Past, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
+    past: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
 ) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
     """Run some epochs again, each over the state before it, as the journal has it."""
     for epoch in epochs:
@@ -194,9 +199,9 @@ class _Before:
         return self._written[key] if key in self._written else self._state.get(key)
 
 
-def _touched(app: App, before: _Before, traced: Traced) -> list[Touched]:
+def _touched(app: App, before: _Before, traced: Traced) -> list[TracedEntity]:
     """Return the entities that a request looked at, in that order."""
-    found: list[Touched] = []
+    found: list[TracedEntity] = []
     writes = traced.outcome.writes
     for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
         written = key in writes
@@ -206,18 +211,18 @@ def _touched(app: App, before: _Before, traced: Traced) -> list[Touched]:
         if undone and now == was:
             undone = False
         states = attributes_of(app, key, was), attributes_of(app, key, now)
-        found.append(Touched(key, written, undone, *states, None))
+        found.append(TracedEntity(key, written, undone, *states, None))
     return found
 
 
-def _with_next(one: Touched, following: Next | None) -> Touched:
-    return Touched(one.entity, one.written, one.undone, one.before, one.after, following)
+def _with_next(one: TracedEntity, following: NextChange | None) -> TracedEntity:
+    return TracedEntity(one.entity, one.written, one.undone, one.before, one.after, following)
 
 
 class _Following:
     """Finds the requests that changed entities next."""
 
-    def __init__(self, past: Past, rerun: Rerun) -> None:
+    def __init__(self, past: HistoryReader, rerun: Rerun) -> None:
         self._past = past
         self._rerun = rerun
 
@@ -227,7 +232,7 @@ class _Following:
         position: int,
         later: Sequence[Outcome | None],
         keys: Sequence[EntityKey],
-    ) -> dict[EntityKey, Next]:
+    ) -> dict[EntityKey, NextChange]:
         """Return the next writers, first in the rest of the epoch, then in those after it."""
         rows = recorded.rows[position + 1 :]
         found = _writers(recorded.epoch, rows, later, keys)
@@ -236,7 +241,7 @@ class _Following:
         upto = Epoch(min(self._past.last, epoch + AHEAD_EPOCHS))
         for key in keys:
             if key not in found and (epochs := self._past.changes_of(key, epoch, upto)):
-                found[key] = Next(None, None, epochs[0])
+                found[key] = NextChange(None, None, epochs[0])
                 ahead.setdefault(epochs[0], []).append(key)
         self._rerun.replayer.written.clear()
         chosen = sorted(ahead)[:_REPLAYED_MAX]
@@ -248,12 +253,12 @@ class _Following:
 
 def _writers(
     epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None], keys: Sequence[EntityKey]
-) -> dict[EntityKey, Next]:
-    wanted, found = set(keys), dict[EntityKey, Next]()
+) -> dict[EntityKey, NextChange]:
+    wanted, found = set(keys), dict[EntityKey, NextChange]()
     for row, outcome in zip(rows, outcomes, strict=True):
         written = () if outcome is None else outcome.writes
         for key in [one for one in written if one in wanted]:
-            found[key] = Next(row.request_id, call_text(row.body), epoch)
+            found[key] = NextChange(row.request_id, call_text(row.body), epoch)
             wanted.discard(key)
     return found
 
@@ -263,7 +268,7 @@ def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
     return next((one for one in reader.after(Epoch(epoch - 1)) if one.epoch == epoch), None)
 
 
-def json_of_trace(found: Trace) -> dict[str, Any]:
+def trace_json(found: Trace) -> dict[str, Any]:
     """Return a trace as plain data, as HTTP and `--json` tell it."""
     row, report = found.row, found.report
     return {
@@ -283,11 +288,11 @@ def json_of_trace(found: Trace) -> dict[str, Any]:
         "taken_as_recorded": found.taken_as_recorded,
         "root": None if found.root is None else _call_json(found.root),
         "entities": [_touched_json(one) for one in found.entities],
-        "outside": plain_of(found.refused),
+        "outside": outside_calls_json(found.refused),
     }
 
 
-def json_of_history(key: EntityKey, changes: Changes) -> dict[str, Any]:
+def entity_history_json(key: EntityKey, changes: EntityHistory) -> dict[str, Any]:
     """Return the changes of an entity as plain data."""
     entity, _, text = key.partition("/")
     return {
@@ -295,7 +300,7 @@ def json_of_history(key: EntityKey, changes: Changes) -> dict[str, Any]:
         "key": text,
         "changes": [_change_json(one) for one in changes.found],
         "more": changes.more,
-        "outside": plain_of(changes.refused),
+        "outside": outside_calls_json(changes.refused),
     }
 
 
@@ -319,7 +324,7 @@ def _call_json(call: Call) -> dict[str, Any]:
     }
 
 
-def _touched_json(one: Touched) -> dict[str, Any]:
+def _touched_json(one: TracedEntity) -> dict[str, Any]:
     entity, _, key = one.entity.partition("/")
     return {
         "entity": entity,
@@ -332,7 +337,7 @@ def _touched_json(one: Touched) -> dict[str, Any]:
     }
 
 
-def _change_json(one: Change) -> dict[str, Any]:
+def _change_json(one: EntityChange) -> dict[str, Any]:
     kind = "create" if one.before is None else "delete" if one.after is None else "update"
     names = list(dict.fromkeys([*(one.before or {}), *(one.after or {})]))
     before, after = one.before or {}, one.after or {}

@@ -26,17 +26,17 @@ from penstock.engine.what_if import (
     entities_of,
 )
 from penstock.errors import ClassChanged
-from penstock.history.isolation import OutsideCall
-from penstock.history.reader import Past
-from penstock.history.replay import Told
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import Progress
 from penstock.history.rerun import Rerun
-from penstock.history.scratch import Scratch
+from penstock.history.sandbox import OutsideCall
+from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
 from penstock.model.shape import differences
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class Scenario:
     """What shall be otherwise.
 
     Attributes:
@@ -78,11 +78,11 @@ class WhatIf:
 
 
 def what_if(
-    past: Past,
-    alternative: Alternative,
+    past: HistoryReader,
+    alternative: Scenario,
     limits: Limits,
     span: tuple[Epoch, Epoch],
-    told: Told,
+    told: Progress,
     scratch: Path | None = None,
 ) -> WhatIf:
     """Run a span of epochs with changes, and compare with the journal.
@@ -111,7 +111,7 @@ def what_if(
         with ExitStack() as stack:
             if scratch is not None:
                 begun_us = past.epoch(first).time_us
-                kept = Scratch(scratch, alternative.app, past.secret, first, state, begun_us)
+                kept = ScratchJournal(scratch, alternative.app, past.secret, first, state, begun_us)
                 run.scratch = stack.enter_context(kept)
             for recorded in past.epochs(first, last):
                 run.epoch(recorded)
@@ -128,10 +128,10 @@ def what_if(
 class _Run:
     """What comes together while epochs run."""
 
-    def __init__(self, rerun: Rerun, alternative: Alternative) -> None:
+    def __init__(self, rerun: Rerun, alternative: Scenario) -> None:
         self.rerun = rerun
         self._alternative = alternative
-        self.scratch: Scratch | None = None
+        self.scratch: ScratchJournal | None = None
         self.replies = Replies()
         self.drift = Drift()
         self.requests = self.skipped = 0

@@ -13,20 +13,20 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 
-Moment = int | datetime
+PointInTime = int | datetime
 """An epoch, or an instant; one without a zone is UTC."""
 
 _MICROSECOND: Final = 1_000_000
 
 
-def epoch_of(journal: Journal, moment: Moment) -> Epoch:
+def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
     """Return the epoch that a moment means.
 
     Raises:
         QueryError: It lies before or after what the journal holds; says what that is.
         Corrupt: A commit is damaged.
     """
-    first, last = held(journal)
+    first, last = held_epochs(journal)
     if isinstance(moment, datetime):
         return _epoch_at(journal, moment, first, last)
     if not first <= moment <= last:
@@ -34,7 +34,7 @@ def epoch_of(journal: Journal, moment: Moment) -> Epoch:
     return Epoch(moment)
 
 
-def held(journal: Journal) -> tuple[Epoch, Epoch]:
+def held_epochs(journal: Journal) -> tuple[Epoch, Epoch]:
     """Return the oldest and the newest epoch that a journal holds.
 
     Raises:
@@ -46,16 +46,16 @@ def held(journal: Journal) -> tuple[Epoch, Epoch]:
     return journal.first(), newest.epoch
 
 
-def moment_of(text: str) -> Moment:
-    """Return the moment that a word means: an epoch, or an instant as `instant_of` reads it.
+def parse_point_in_time(text: str) -> PointInTime:
+    """Return the moment that a word means: an epoch, or an instant as `parse_timestamp` reads it.
 
     Raises:
         QueryError: It is neither.
     """
-    return int(text) if text.isdecimal() else instant_of(text)
+    return int(text) if text.isdecimal() else parse_timestamp(text)
 
 
-def instant_of(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return the instant that ISO 8601 writes so; without a zone it is UTC.
 
     Raises:

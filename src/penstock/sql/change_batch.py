@@ -18,12 +18,12 @@ from penstock.snapshots.snapshot import Manifest, Snapshots
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 
-Changes = dict[str, bytes | None]
+EntityStates = dict[str, bytes | None]
 """Key's text to state, None where the entity was deleted."""
 
 
 @dataclass(slots=True)
-class Fold:
+class ChangeBatch:
     """What happened in the epochs up to one.
 
     Attributes:
@@ -35,7 +35,7 @@ class Fold:
     """
 
     epoch: Epoch
-    changes: dict[str, Changes] = field(default_factory=lambda: defaultdict(dict))
+    changes: dict[str, EntityStates] = field(default_factory=lambda: defaultdict(dict))
     transactions: list[pa.Table] = field(default_factory=list)
     epochs: list[tuple[int, int, int]] = field(default_factory=list)
     rows: int = 0
@@ -84,7 +84,7 @@ class Fold:
             )
 
 
-def loads(snapshots: Snapshots, manifest: Manifest) -> Iterator[Fold]:
+def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[ChangeBatch]:
     """Yield a snapshot in folds: all but the last lead nowhere, the last one to its epoch.
 
     Raises:
@@ -92,26 +92,26 @@ def loads(snapshots: Snapshots, manifest: Manifest) -> Iterator[Fold]:
     """
     for name, its in manifest.classes.items():
         for file in its.files:
-            fold = Fold(BEFORE_FIRST)
+            fold = ChangeBatch(BEFORE_FIRST)
             rows = snapshots.states(its, file)
             fold.changes[name].update(
                 zip(rows["key"].to_pylist(), rows["state"].to_pylist(), strict=True)
             )
             yield fold
-    yield Fold(manifest.epoch)
+    yield ChangeBatch(manifest.epoch)
 
 
-def folds(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[Fold]:
+def journal_batches(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
     """Yield the epochs of (after, upto] in folds.
 
     Raises:
         Corrupt: The journal is damaged.
     """
-    fold = Fold(after)
+    fold = ChangeBatch(after)
     for commit in journal.commits(after, upto):
         fold.take(journal, commit)
         if fold.full:
             yield fold
-            fold = Fold(fold.epoch)
+            fold = ChangeBatch(fold.epoch)
     if fold.epochs:
         yield fold

@@ -1,8 +1,8 @@
 """Connections to a DuckDB that keeps to itself: no file, network, extension or variable of Python.
 
 Promises that a database has no thread but those that call it, so that a process which has one can be
-forked; that after `shut` nothing outside can be reached, and after `fix_settings` no setting can be changed.
-Before `shut`, files may be attached.
+forked; that after `close_to_outside` nothing outside can be reached, and after `fix_settings` no setting can be changed.
+Before `close_to_outside`, files may be attached.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.snapshots.column import quoted
 
 
-def isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
+def open_isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
     """Open a database in memory; what wants more memory fails, because nothing spills.
 
     A file that it attaches is written to, but for its log, only by CHECKPOINT and in free blocks.
@@ -36,7 +36,7 @@ def isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
     )
 
 
-def shut(connection: duckdb.DuckDBPyConnection) -> None:
+def close_to_outside(connection: duckdb.DuckDBPyConnection) -> None:
     """Close it to the outside, for ever."""
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET enable_external_access = false")
@@ -50,7 +50,7 @@ def fix_settings(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> Non
 
 
 @contextmanager
-def given(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
+def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
     """Let SQL read an Arrow table, under the name that is given."""
     name = "given rows"  # no class can have it
     connection.register(name, rows)

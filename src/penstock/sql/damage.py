@@ -13,7 +13,7 @@ _SHORT_OF_MEMORY: Final = ("could not allocate block", "failed to pin block", "f
 """What a checkpoint says, whose error is one of input and output, where memory is short."""
 
 
-class Damaged(Exception):
+class ViewDamaged(Exception):
     """The file, or DuckDB itself, has broken down; the view must be opened or made anew."""
 
 

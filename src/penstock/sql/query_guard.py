@@ -47,19 +47,19 @@ _ONE: Final = "one statement is asked at a time, and this is {count}"
 _KINDS: Final = "only SELECT is answered (and WITH, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), not {kind}"
 
 
-class Named(NamedTuple):
+class TableName(NamedTuple):
     """A table that a query names, as SQL compares names: without case."""
 
     schema: str
     name: str
 
 
-def check(
+def check_query(
     query: str,
     tables: Collection[str],
     cursor: duckdb.DuckDBPyConnection,
     schemas: Collection[str] = (),
-) -> set[Named]:
+) -> set[TableName]:
     """Let a query pass and return the tables that it names, or say why not.
 
     Args:
@@ -79,7 +79,7 @@ def check(
         kind = _kind_of(query, tables, cursor)
     if kind != "SELECT":
         raise QueryError(_KINDS.format(kind=kind))
-    found: set[Named] = set()
+    found: set[TableName] = set()
     for node in _nodes(_tree(query, cursor)):
         _check_node(node, tables, schemas)
         if node.get("type") == "BASE_TABLE":
@@ -103,7 +103,7 @@ def _kind_of(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnect
     try:
         statements = cursor.extract_statements(query)
     except duckdb.Error as error:
-        raise QueryError(f"{said(error)}{_hint(str(error), tables)}") from error
+        raise QueryError(f"{error_text(error)}{_hint(str(error), tables)}") from error
     if len(statements) != 1:
         raise QueryError(_ONE.format(count=len(statements) or "none"))
     return str(statements[0].type.name)
@@ -164,9 +164,9 @@ def _refused(name: str) -> bool:
     return folded in REFUSED or (folded.startswith(_INTERNALS) and folded not in ("pg_typeof",))
 
 
-def _named(node: dict[str, Any]) -> Named:
+def _named(node: dict[str, Any]) -> TableName:
     schema, name = node.get("schema_name", ""), node.get("table_name", "")
-    return Named(str(schema).casefold(), str(name).casefold())
+    return TableName(str(schema).casefold(), str(name).casefold())
 
 
 def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
@@ -181,7 +181,7 @@ def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collect
         raise QueryError("the view is one database; write the table's name alone")
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return what DuckDB says without its name for the error, and without the query's text."""
     text = str(error).split("\n\nLINE ")[0].strip()
     return text.partition(" Error: ")[2] or text

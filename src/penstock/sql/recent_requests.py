@@ -15,7 +15,7 @@ _SPAN = 64
 """Epochs that are read first, going back from the last; then twice as many, and so on."""
 
 
-def transactions_upto(
+def recent_transactions(
     journal: Journal, epoch: Epoch, most: int, check: Callable[[], None]
 ) -> pa.Table:
     """Return the newest transactions, at most so many, of the epochs that are held up to one.

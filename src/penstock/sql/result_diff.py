@@ -15,11 +15,11 @@ from penstock.model.application import App
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import json_text
 from penstock.sql import query_guard as seal
-from penstock.sql.as_of import Statement
-from penstock.sql.connection import isolated
-from penstock.sql.format import rows_of
-from penstock.sql.question import Answer, Question
-from penstock.sql.table import SYSTEM, SYSTEM_TABLES
+from penstock.sql.as_of_clause import AsOfStatement
+from penstock.sql.connection import open_isolated
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.result_format import json_rows
+from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
 
 Row = tuple[Any, ...]
 
@@ -28,7 +28,7 @@ _MEMORY_MB: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerDifference:
+class ResultDiff:
     """How two answers differ.
 
     Attributes:
@@ -48,22 +48,22 @@ class AnswerDifference:
         return max(len(self.only_first), len(self.only_second))
 
 
-def difference_of(first: Answer, second: Answer) -> AnswerDifference:
+def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
     """Compare two answers; where their columns differ, so do all rows."""
     columns = first.table.column_names, second.table.column_names
-    rows = [(json_text(row), row) for row in rows_of(first.table)]
-    others = [(json_text(row), row) for row in rows_of(second.table)]
+    rows = [(json_text(row), row) for row in json_rows(first.table)]
+    others = [(json_text(row), row) for row in json_rows(second.table)]
     if columns[0] != columns[1]:
-        return AnswerDifference(columns, 0, _ordered(rows), _ordered(others))
+        return ResultDiff(columns, 0, _ordered(rows), _ordered(others))
     left, right = Counter(text for text, _ in rows), Counter(text for text, _ in others)
     known = dict(rows) | dict(others)
     only_first = [(text, known[text]) for text in (left - right).elements()]
     only_second = [(text, known[text]) for text in (right - left).elements()]
     same = len(rows) - len(only_first)
-    return AnswerDifference(columns, same, _ordered(only_first), _ordered(only_second))
+    return ResultDiff(columns, same, _ordered(only_first), _ordered(only_second))
 
 
-def pairs_of(found: AnswerDifference) -> list[tuple[Row | None, Row | None]]:
+def pair_rows(found: ResultDiff) -> list[tuple[Row | None, Row | None]]:
     """Put rows side by side: those with equal first columns, else each alone.
 
     A single row on either side is the same thing on both.
@@ -81,23 +81,23 @@ def pairs_of(found: AnswerDifference) -> list[tuple[Row | None, Row | None]]:
     return pairs
 
 
-def about_entities(query: str, app: App) -> Statement:
+def entity_query(query: str, app: App) -> AsOfStatement:
     """Return a query that can be asked of any state; AS OF is what the caller will say.
 
     Raises:
         QueryError: It may not be run, says AS OF itself, or asks for more than entities.
     """
-    past = Question(query).past()
+    past = Query(query).past()
     if past is not None:
         raise QueryError("both states are those after the last epoch; leave AS OF and changes out")
     tables = {table.name.casefold() for table in tables_of(app).values()}
-    with closing(isolated(_MEMORY_MB)) as connection:
-        named = seal.check(query, tables | SYSTEM_TABLES.keys(), connection)
+    with closing(open_isolated(_MEMORY_MB)) as connection:
+        named = seal.check_query(query, tables | SYSTEM_TABLES.keys(), connection)
     _check_entities(named, tables)
-    return Statement(query, [], None)
+    return AsOfStatement(query, [], None)
 
 
-def _check_entities(named: Collection[seal.Named], tables: Collection[str]) -> None:
+def _check_entities(named: Collection[seal.TableName], tables: Collection[str]) -> None:
     for schema, name in named:
         if schema == SYSTEM or (name in SYSTEM_TABLES and name not in tables):
             raise QueryError(

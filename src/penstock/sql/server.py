@@ -43,9 +43,9 @@ from penstock.model.application import App
 from penstock.process import data_directory, presence
 from penstock.process.config import Config
 from penstock.process.stores import open_journal
-from penstock.sql.format import format_of
-from penstock.sql.pool import Asked, Encoded
-from penstock.sql.question import Question
+from penstock.sql.query import Query
+from penstock.sql.query_pool import Asked, EncodedResult
+from penstock.sql.result_format import accepted_format
 from penstock.sql.view import View
 
 _log = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ WAITING_MAX: Final = 64
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
 _SECOND_SIGNAL: Final = 130
-_decode: Final = msgspec.json.Decoder(Question).decode
+_decode: Final = msgspec.json.Decoder(Query).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Endpoints:
+class ViewEndpoints:
     """What the socket answers."""
 
     def __init__(self, view: View) -> None:
@@ -104,7 +104,7 @@ class Endpoints:
     def _answer(self, request: Request, body: bytes) -> Response:
         try:
             question = _question(body, request.headers.get(MIN_EPOCH))
-            chosen = format_of(request.headers.get("accept", ""))
+            chosen = accepted_format(request.headers.get("accept", ""))
             asked = Asked(chosen, request.headers.get(CALLER, ""))
             answer = self._view.answer(question, asked)
             headers = {EPOCH: str(answer.epoch), **self._state()}
@@ -155,7 +155,7 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
             one, lambda: os._exit(_SECOND_SIGNAL) if stop.is_set() else stop.set()
         )
     watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
-    endpoints = Endpoints(view)
+    endpoints = ViewEndpoints(view)
     server = Server(
         endpoints.application(),
         uds=socket,
@@ -184,7 +184,7 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         await loop.run_in_executor(None, endpoints.close)
 
 
-def _chunks(answer: Encoded) -> Iterator[bytes]:
+def _chunks(answer: EncodedResult) -> Iterator[bytes]:
     """Yield an answer's body, piece by piece."""
     left = answer.size
     with answer.body as body:
@@ -231,7 +231,7 @@ async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _question(body: bytes, min_epoch: str | None) -> Question:
+def _question(body: bytes, min_epoch: str | None) -> Query:
     """Read a question; the header names an epoch where the body does not.
 
     Raises:

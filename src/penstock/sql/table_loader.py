@@ -12,22 +12,22 @@ import pyarrow as pa
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
-from penstock.journal.as_of import epoch_of
+from penstock.journal.as_of import epoch_as_of
 from penstock.model.application import App
 from penstock.snapshots.column import quoted
 from penstock.snapshots.table import EntityTable
-from penstock.sql.as_of import FEED, FeedCall
-from penstock.sql.connection import given
-from penstock.sql.feed import Span, feed_of, put_feed
-from penstock.sql.question import Limits
-from penstock.sql.recent_requests import epochs_upto, transactions_upto
-from penstock.sql.rewinds import Rewinds
-from penstock.sql.table import (
+from penstock.sql.as_of_cache import AsOfCache
+from penstock.sql.as_of_clause import FEED, ChangesCall
+from penstock.sql.change_feed import EpochRange, create_feed_table, read_feed
+from penstock.sql.connection import registered
+from penstock.sql.query import QueryLimits
+from penstock.sql.recent_requests import epochs_upto, recent_transactions
+from penstock.sql.system_tables import (
     SYSTEM_TABLES,
     epoch_rows,
     reply_rows,
     request_rows,
-    selected,
+    select_list,
 )
 
 _FEED_SHIFT: Final = 17
@@ -37,16 +37,16 @@ _SLICE: Final = 100_000
 """Transactions that are decoded at once."""
 
 
-class Filling:
+class TableLoader:
     """Puts rows of the past into a database."""
 
     def __init__(
         self,
         app: App,
         journal: Journal,
-        rewinds: Rewinds,
+        rewinds: AsOfCache,
         connection: duckdb.DuckDBPyConnection,
-        limits: Limits,
+        limits: QueryLimits,
     ) -> None:
         self._app = app
         self._journal = journal
@@ -66,7 +66,7 @@ class Filling:
         target = f"{quoted(schema)}.{quoted(table.name)}"
         self._connection.execute(f"CREATE TABLE {target}({table.definition})")
         if rows is not None:
-            self._insert(target, selected(table), rows)
+            self._insert(target, select_list(table), rows)
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
         """Make one of Penstock's own tables; without an epoch it stays empty."""
@@ -80,18 +80,20 @@ class Filling:
             return
         rows_of = request_rows if name == "requests" else reply_rows
         most = self._limits.settings.requests_max
-        found = transactions_upto(self._journal, epoch, most, check)
+        found = recent_transactions(self._journal, epoch, most, check)
         for start in range(0, found.num_rows, _SLICE):
             check()
             self._insert(target, "*", rows_of(found.slice(start, _SLICE)))
 
-    def feed(self, call: FeedCall, entity: str) -> None:
+    def feed(self, call: ChangesCall, entity: str) -> None:
         """Make the table that a call of `changes` stands for."""
-        span = Span(epoch_of(self._journal, call.first), epoch_of(self._journal, call.last))
+        span = EpochRange(
+            epoch_as_of(self._journal, call.first), epoch_as_of(self._journal, call.last)
+        )
         if span.first > span.last:
             raise QueryError(f"changes goes from {span.first} to {span.last}, which is backwards")
         before = Epoch(span.first - 1)
-        found = feed_of(
+        found = read_feed(
             self._app,
             self._journal,
             entity,
@@ -100,8 +102,8 @@ class Filling:
             self._limits.settings.memory_mb << _FEED_SHIFT,
         )
         self._limits.check()
-        put_feed(self._connection, found, f"{quoted(call.schema)}.{FEED}")
+        create_feed_table(self._connection, found, f"{quoted(call.schema)}.{FEED}")
 
     def _insert(self, target: str, chosen: str, rows: pa.Table) -> None:
-        with given(self._connection, rows) as source:
+        with registered(self._connection, rows) as source:
             self._connection.execute(f"INSERT INTO {target} SELECT {chosen} FROM {source}")

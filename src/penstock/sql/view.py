@@ -26,14 +26,14 @@ from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
-from penstock.sql.change_batch import Fold, folds, loads
-from penstock.sql.damage import Damaged, is_damage, wants_memory
-from penstock.sql.history import History
+from penstock.sql.as_of_query import AsOfQueries
+from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches
+from penstock.sql.damage import ViewDamaged, is_damage, wants_memory
 from penstock.sql.order import order_of, serve
-from penstock.sql.pool import Asked, Encoded, Job, Pool
-from penstock.sql.question import Answer, Question, limits_of, run
-from penstock.sql.spare import Spare
-from penstock.sql.store import Store
+from penstock.sql.query import Query, QueryResult, limits_of, run
+from penstock.sql.query_pool import Asked, EncodedResult, QueryJob, QueryPool
+from penstock.sql.view_store import ViewStore
+from penstock.sql.warm_child import WarmChild
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Behind(Exception):
     """The view was at the epoch that is wanted, and is made anew since."""
 
 
-class Status(msgspec.Struct, frozen=True):
+class ViewStatus(msgspec.Struct, frozen=True):
     """How a view stands.
 
     Attributes:
@@ -83,12 +83,12 @@ class View:
     def __init__(self, data: Path, app: App, journal: Journal, settings: ViewConfig) -> None:
         self._journal = journal
         self._settings = settings
-        self._store = Store(data, app, journal.identity, settings)
-        self._pool = Pool([self._store.lock])
+        self._store = ViewStore(data, app, journal.identity, settings)
+        self._pool = QueryPool([self._store.lock])
         serving = partial(serve, self._store, settings)
-        self._spare = Spare(self._pool, serving, partial(self._still, BEFORE_FIRST))
+        self._spare = WarmChild(self._pool, serving, partial(self._still, BEFORE_FIRST))
         self._snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
-        self._history = History(app, journal, settings, self._snapshots, self._pool)
+        self._history = AsOfQueries(app, journal, settings, self._snapshots, self._pool)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._asked_at = float("-inf")
@@ -137,18 +137,18 @@ class View:
         last = self._journal.last()
         return BEFORE_FIRST if last is None else last.epoch
 
-    def status(self) -> Status:
+    def status(self) -> ViewStatus:
         """Say how it stands."""
         newest, epoch = self.journal_epoch(), self.epoch
         with self._pool.still:
             rows, size = self._store.rows(), self._store.size()
-        return Status(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
+        return ViewStatus(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Query) -> QueryResult:
         """Answer a question, as `answer` does; the rows come into this process."""
         return self.answer(question, Asked()).answer()
 
-    def answer(self, question: Question, asked: Asked) -> Encoded:
+    def answer(self, question: Query, asked: Asked) -> EncodedResult:
         """Answer a question; one of the past without this view's file.
 
         Raises:
@@ -169,7 +169,7 @@ class View:
         limits = limits_of(question, self._settings, deadline)
         ask = partial(run, self._store, question, limits)
         order = order_of(question, limits, asked)
-        job = Job(ask, asked, limits, partial(self._still, Epoch(wanted)))
+        job = QueryJob(ask, asked, limits, partial(self._still, Epoch(wanted)))
         if order is not None:
             job = replace(job, ready=partial(self._spare.take, Epoch(wanted), order))
         try:
@@ -177,12 +177,12 @@ class View:
                 self._await(Epoch(wanted), deadline)
                 with suppress(_Behind):
                     return self._run(job)
-        except Damaged as error:
+        except ViewDamaged as error:
             self._damage = str(error)
             _log.exception("view.damaged", extra={"epoch": self.epoch})
             raise ViewUnavailable("the SQL view was damaged and is made anew") from error
 
-    def _run(self, job: Job) -> Encoded:
+    def _run(self, job: QueryJob) -> EncodedResult:
         try:
             return self._pool.run(job)
         finally:
@@ -281,7 +281,7 @@ class View:
         newest = self.journal_epoch()
         told = time.monotonic()
         upto = Epoch(self._store.epoch + 1) if self._failures else newest  # which takes less memory
-        following = folds(self._journal, self._store.epoch, upto)
+        following = journal_batches(self._journal, self._store.epoch, upto)
         while (fold := self._applied(following)) is not None:
             with self._changed:
                 self._changed.notify_all()
@@ -292,7 +292,7 @@ class View:
                 return
             self._pool.let_start()
 
-    def _applied(self, following: Iterator[Fold]) -> Fold | None:
+    def _applied(self, following: Iterator[ChangeBatch]) -> ChangeBatch | None:
         """Apply the next fold, and return it; None where there is no more."""
         with self._pool.still:
             fold = next(following, None)
@@ -321,5 +321,5 @@ class View:
         with self._pool.still:
             self._store.rebuild(f"the journal begins with epoch {first}")
             self._rebuilding_to = self.journal_epoch()
-            for fold in loads(self._snapshots, usable[-1]):
+            for fold in snapshot_batches(self._snapshots, usable[-1]):
                 self._store.apply(fold)

@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.base.ids import Epoch, LogPartition, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer
-from penstock.history.reader import Past
+from penstock.history.reader import HistoryReader
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
@@ -30,7 +30,7 @@ EPOCHS: list[list[Call]] = [
 
 
 def digest_at(data: Path, epoch: int) -> str:
-    with Past(data, load_app(SHOP)) as past:
+    with HistoryReader(data, load_app(SHOP)) as past:
         return digest_of_mapping(past.state_before(Epoch(epoch + 1)))
 
 
@@ -39,7 +39,7 @@ def digests_replayed(data: Path) -> list[str]:
     app = load_app(SHOP)
     replayer = Replayer(app, {}, Limits())
     digests = []
-    with Past(data, app) as past:
+    with HistoryReader(data, app) as past:
         for recorded in past.epochs(Epoch(0), past.last):
             replayer.run_all(recorded.rows)
             replayer.finish()

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from penstock.cli.main import execute
-from penstock.history import hook
+from penstock.history import audit_hook as hook
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 

@@ -15,7 +15,7 @@ from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import ConfigError, QueryError, RequestConflict
 from penstock.history.backup import Backups
 from penstock.history.branch import DROPPED
-from penstock.history.restore import aim_of, fork, restore
+from penstock.history.restore import fork, parse_restore_point, restore
 from penstock.history.verification.verify import verify
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
@@ -188,15 +188,18 @@ def test_epoch_is_aimed_at_by_number_name_and_time(tmp_path: Path) -> None:
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         times = [commit.time_us for commit in journal.commits(Epoch(-1))]
     Backups(tmp_path / "b").make(data, "shop")
-    named = restore(tmp_path / "b", tmp_path / "named", aim_of("early"))
+    named = restore(tmp_path / "b", tmp_path / "named", parse_restore_point("early"))
     assert named.epoch == 1
     assert [one.name for one in savepoints.every(tmp_path / "named")] == ["early"]
-    assert fork(data, "shop", tmp_path / "forked", aim_of("late")).epoch == 3
+    assert fork(data, "shop", tmp_path / "forked", parse_restore_point("late")).epoch == 3
     when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=times[2])
-    assert restore(tmp_path / "b", tmp_path / "timed", aim_of(when.isoformat())).epoch == 2
+    assert (
+        restore(tmp_path / "b", tmp_path / "timed", parse_restore_point(when.isoformat())).epoch
+        == 2
+    )
     for unknown in ("1970-01-01T00:00:00+00:00", datetime.now(UTC).isoformat()):
         with pytest.raises(ConfigError, match="no backup in"):
-            restore(tmp_path / "b", tmp_path / "none", aim_of(unknown))
+            restore(tmp_path / "b", tmp_path / "none", parse_restore_point(unknown))
 
 
 def test_nothing_is_restored_over_something(tmp_path: Path) -> None:

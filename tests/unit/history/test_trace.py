@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
-from penstock.history.reader import Past
+from penstock.history.reader import HistoryReader
 from penstock.process.loading import load_app
 from tests.history import Call, journal_of
 
@@ -233,7 +233,7 @@ def test_traces_of_an_epoch_together_are_its_changes(
     journal_of(LEDGER, data, [OPENED, *epochs])
     app = load_app(LEDGER)
     number = len(OPENED)
-    with Past(data, app) as past:
+    with HistoryReader(data, app) as past:
         for epoch, requests in enumerate(epochs, 1):
             seen: dict[str, Any] = {}
             for _ in requests:

@@ -24,7 +24,7 @@ from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.maintenance import tend
-from penstock.sql.question import Question
+from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
@@ -75,7 +75,7 @@ def test_everything_written_is_private(tmp_path: Path) -> None:
             closing(View(data, app, journal, ViewConfig(memory_mb=128))) as view,
         ):
             view.start()
-            assert view.ask(Question("SELECT 1")).epoch >= 0
+            assert view.ask(Query("SELECT 1")).epoch >= 0
             assert open_to_others(data) == []
     KeyStore(data).add("web", [EVERYTHING], None, datetime.now(UTC))
     written = {path.name for path in data.iterdir()}

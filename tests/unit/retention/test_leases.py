@@ -11,7 +11,7 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, OperationalError
 from penstock.files import durable
-from penstock.history.reader import Past
+from penstock.history.reader import HistoryReader
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.leases import Hold, holding, holds
@@ -124,7 +124,7 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
 def test_the_past_is_held_while_it_is_read(tmp_path: Path) -> None:
     """Nothing is forgotten under a command that reads history, and everything may be after it."""
     data = made(tmp_path / "data")
-    with Past(data, load_app(SHOP), "replay"):
+    with HistoryReader(data, load_app(SHOP), "replay"):
         (held,) = holds(data)
         assert held.epoch == Epoch(0)
         assert held.who.startswith("replay (process ")

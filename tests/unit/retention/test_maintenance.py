@@ -29,9 +29,9 @@ from penstock.retention.leases import holding
 from penstock.retention.maintenance import Done, tend, work_of
 from penstock.retention.maintenance_process import in_child
 from penstock.retention.retention import surplus
-from penstock.snapshots.rewind import states_at
 from penstock.snapshots.snapshot import Snapshots
-from penstock.sql.question import Question
+from penstock.snapshots.state_as_of import all_states_as_of
+from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app
@@ -64,7 +64,7 @@ class Kept:
         return tend(app, config_of(self.data, **history), snapshot=True)
 
     def states(self, epoch: int) -> list[dict[str, object]]:
-        found = states_at(self.journal, Epoch(epoch), self.snapshots)
+        found = all_states_as_of(self.journal, Epoch(epoch), self.snapshots)
         rows: list[dict[str, object]] = found.sort_by("key").to_pylist()
         return rows
 
@@ -174,14 +174,14 @@ def test_disk_stays_bounded_over_many_epochs(
 def test_view_begins_with_a_snapshot_where_the_journal_does_not_reach(kept: Kept) -> None:
     """A view that is new, or far behind, has the entities of now, and requests as far as held."""
     data, view_settings = kept.data, ViewConfig(memory_mb=128)
-    query = Question("SELECT number, name FROM Painter ORDER BY number")
+    query = Query("SELECT number, name FROM Painter ORDER BY number")
 
     def answer() -> list[dict[str, object]]:
         view = View(data, app, kept.journal, view_settings)
         view.start()
         with closing(view):
             rows: list[dict[str, object]] = view.ask(query).table.to_pylist()
-            found = view.ask(Question("SELECT min(epoch) AS first FROM epochs")).table.to_pylist()
+            found = view.ask(Query("SELECT min(epoch) AS first FROM epochs")).table.to_pylist()
             return [*rows, found[0]]
 
     assert answer()[-1] == {"first": 0}

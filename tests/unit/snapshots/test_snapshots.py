@@ -18,9 +18,9 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
-from penstock.snapshots.rewind import rewound, states_at
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.snapshotting import alone, remove, take, write_slices
+from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.catchup import catch_up
 from penstock.state.memory import MemoryState
 from penstock.state.share import WHOLE, Share
@@ -58,7 +58,7 @@ class Gallery:
         )
 
     def states(self, epoch: int, snapshots: Snapshots | None = None) -> dict[str, bytes]:
-        found = states_at(self.journal, Epoch(epoch), snapshots)
+        found = all_states_as_of(self.journal, Epoch(epoch), snapshots)
         return {
             f"{row['entity']}/{row['key']}": row["state"]
             for row in found.sort_by([("entity", "ascending"), ("key", "ascending")]).to_pylist()
@@ -86,7 +86,7 @@ def gallery(tmp_path: Path) -> Gallery:
 def test_every_epoch_reads_the_same_through_any_snapshot(gallery: Gallery) -> None:
     """Rows, their order and their types do not depend on the snapshots that there are."""
     before = {
-        (name, epoch): rewound(app, gallery.journal, name, Epoch(epoch))
+        (name, epoch): state_as_of(app, gallery.journal, name, Epoch(epoch))
         for name in app.entities
         for epoch in range(-1, 5)
     }
@@ -94,7 +94,7 @@ def test_every_epoch_reads_the_same_through_any_snapshot(gallery: Gallery) -> No
     for upto in (1, 3, 4):
         gallery.take(upto)
         for (name, epoch), expected in before.items():
-            found = rewound(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
+            found = state_as_of(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
             assert found.rows.equals(expected.rows)
             assert found.rows.schema.equals(expected.rows.schema)
             assert found.table.wide == expected.table.wide
@@ -137,8 +137,8 @@ def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) ->
     assert table.schema.field("number").type == pa.decimal128(38, 0)
     gallery.written.changes(("Painting", "vast", None))
     gallery.take()
-    assert rewound(app, gallery.journal, "Painting", Epoch(5), gallery.snapshots).table.wide
-    assert not rewound(app, gallery.journal, "Painting", Epoch(6), gallery.snapshots).table.wide
+    assert state_as_of(app, gallery.journal, "Painting", Epoch(5), gallery.snapshots).table.wide
+    assert not state_as_of(app, gallery.journal, "Painting", Epoch(6), gallery.snapshots).table.wide
 
 
 def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
@@ -215,7 +215,7 @@ def test_damaged_snapshot_is_left_out(
     with caplog.at_level(logging.WARNING):
         assert gallery.recovered(4) == gallery.states(4)
         assert gallery.states(4, gallery.snapshots) == gallery.states(4)
-        found = rewound(app, gallery.journal, "Painter", Epoch(4), gallery.snapshots)
+        found = state_as_of(app, gallery.journal, "Painter", Epoch(4), gallery.snapshots)
     assert found.rows["name"].to_pylist() == ["Ada", "Di"]
     assert "damaged" in caplog.text or "cannot be used" in caplog.text
 
@@ -293,8 +293,8 @@ def test_any_history_reads_the_same_with_and_without_snapshots(
         if epoch > BEFORE_FIRST:
             assert gallery.recovered(epoch) == expected
         for name in app.entities:
-            alone_says = rewound(app, gallery.journal, name, Epoch(epoch))
-            found = rewound(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
+            alone_says = state_as_of(app, gallery.journal, name, Epoch(epoch))
+            found = state_as_of(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
             assert found.rows.equals(alone_says.rows)
             assert found.rows.schema.equals(alone_says.rows.schema)
 

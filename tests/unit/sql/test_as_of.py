@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import QueryError
-from penstock.journal.as_of import Moment
-from penstock.sql.as_of import Statement, statement_of
-from penstock.sql.question import AsOf, Question
+from penstock.journal.as_of import PointInTime
+from penstock.sql.as_of_clause import AsOfStatement, parse_statement
+from penstock.sql.query import AsOf, Query
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TEXT = st.text(max_size=20)
@@ -18,8 +18,8 @@ CLAUSE = st.sampled_from(
 )
 
 
-def found(query: str, *parameters: object) -> Statement:
-    statement = statement_of(query, list(parameters))
+def found(query: str, *parameters: object) -> AsOfStatement:
+    statement = parse_statement(query, list(parameters))
     assert statement is not None
     return statement
 
@@ -35,9 +35,9 @@ def found(query: str, *parameters: object) -> Statement:
         ("FROM a JOIN b USING (id) AS OF EPOCH 0", "FROM a JOIN b USING (id) ", 0),
     ],
 )
-def test_clause_at_the_end_is_for_all(query: str, rest: str, moment: Moment) -> None:
+def test_clause_at_the_end_is_for_all(query: str, rest: str, moment: PointInTime) -> None:
     """At the end of a statement the clause is cut off, and is for the whole of it."""
-    assert found(query) == Statement(rest, [], moment, [], [])
+    assert found(query) == AsOfStatement(rest, [], moment, [], [])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_clauses_take_their_parameters() -> None:
     assert statement.parameters == ["x", "y"]
     assert statement.references[0].moment == 7
     assert (statement.feeds[0].entity, statement.feeds[0].last) == ("Item", 9)
-    named = statement_of("SELECT $a AS OF EPOCH $b", {"$a": 1, "b": 2})
+    named = parse_statement("SELECT $a AS OF EPOCH $b", {"$a": 1, "b": 2})
     assert named is not None
     assert (named.parameters, named.moment) == ({"a": 1}, 2)
     numbered = found("SELECT $1, $2 AS OF EPOCH $2", 1, 2)
@@ -97,7 +97,7 @@ def test_clauses_take_their_parameters() -> None:
 def test_incomplete_clause_is_refused(query: str) -> None:
     """What begins as a clause and does not end as one is named, and never passed on."""
     with pytest.raises(QueryError):
-        statement_of(query, [])
+        parse_statement(query, [])
 
 
 @given(TEXT, CLAUSE)
@@ -114,7 +114,7 @@ def test_quoted_clause_is_no_clause(text: str, clause: str) -> None:
         f"SELECT 1 -- {line}\nFROM Item",
     ):
         if "\0" not in query:
-            assert statement_of(query, []) is None, query
+            assert parse_statement(query, []) is None, query
 
 
 @given(TEXT, st.integers(0, 10**18))
@@ -122,8 +122,8 @@ def test_rest_of_the_query_is_untouched(text: str, epoch: int) -> None:
     """What is not the clause stays as it was, byte for byte."""
     single = text.replace("'", "''").replace("\0", "")
     before = f"SELECT '{single}' AS \"as of epoch 9\" FROM Item "
-    statement = statement_of(f"{before}AS OF EPOCH {epoch}", [])
-    assert statement == Statement(before, [], epoch, [], [])
+    statement = parse_statement(f"{before}AS OF EPOCH {epoch}", [])
+    assert statement == AsOfStatement(before, [], epoch, [], [])
 
 
 @pytest.mark.parametrize(
@@ -132,25 +132,25 @@ def test_rest_of_the_query_is_untouched(text: str, epoch: int) -> None:
 )
 def test_words_alone_are_no_clause(query: str) -> None:
     """`of`, `epoch`, `timestamp` and `changes` remain names that anybody may use."""
-    assert statement_of(query, []) is None
+    assert parse_statement(query, []) is None
 
 
 def test_moment_may_stand_beside_the_query() -> None:
     """`as_of` means what the clause at the end means, and not both are given."""
     query = "FROM Item"
-    assert Question(query).past() is None
-    beside = Question(query, as_of=AsOf(3)).past()
+    assert Query(query).past() is None
+    beside = Query(query, as_of=AsOf(3)).past()
     assert beside is not None
     assert beside.moment == 3
-    timed = Question(query, as_of=AsOf(timestamp="2026-11-21T12:00")).past()
+    timed = Query(query, as_of=AsOf(timestamp="2026-11-21T12:00")).past()
     assert timed is not None
     assert timed.moment == NOON
     for wrong in (AsOf(), AsOf(3, "2026-11-21")):
         with pytest.raises(QueryError, match="an epoch or a timestamp"):
-            Question(query, as_of=wrong).past()
+            Query(query, as_of=wrong).past()
     with pytest.raises(QueryError, match="once more"):
-        Question(f"{query} AS OF EPOCH 3", as_of=AsOf(3)).past()
-    own = Question("FROM Item AS OF EPOCH 1 AS x JOIN Item", as_of=AsOf(3)).past()
+        Query(f"{query} AS OF EPOCH 3", as_of=AsOf(3)).past()
+    own = Query("FROM Item AS OF EPOCH 1 AS x JOIN Item", as_of=AsOf(3)).past()
     assert own is not None
     assert (own.moment, own.references[0].moment) == (3, 1)
 
@@ -191,7 +191,7 @@ PIECES = st.sampled_from(
 def test_any_text_is_read_or_refused(pieces: list[str], parameters: list[object]) -> None:
     """Whatever the text is, it is read as it stands or refused as a query; nothing breaks."""
     try:
-        statement = statement_of(" ".join(pieces), parameters)
+        statement = parse_statement(" ".join(pieces), parameters)
     except QueryError:
         return
     if statement is not None and statement.moment is None:

@@ -18,9 +18,9 @@ from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.api import Journal, Keep
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
-from penstock.sql.format import Format, encode
-from penstock.sql.history import History, history_of
-from penstock.sql.question import Answer, AsOf, Question
+from penstock.sql.as_of_query import AsOfQueries, as_of_queries
+from penstock.sql.query import AsOf, Query, QueryResult
+from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.snapshots.test_snapshots import Gallery
 from tests.unit.sql.gallery_app import Written, app, state_of
@@ -34,14 +34,16 @@ HISTORIES = st.lists(
 )
 
 
-def asked(history: History, query: str, *parameters: Any, **given_: Any) -> Answer:
-    question = Question(query, list(parameters), **given_)
+def asked(history: AsOfQueries, query: str, *parameters: Any, **given_: Any) -> QueryResult:
+    question = Query(query, list(parameters), **given_)
     past = question.past()
     assert past is not None, query
     return history.ask(past, question, time.monotonic() + SETTINGS.time_ms / 1_000)
 
 
-def rows(history: History, query: str, *parameters: Any, **given_: Any) -> list[tuple[Any, ...]]:
+def rows(
+    history: AsOfQueries, query: str, *parameters: Any, **given_: Any
+) -> list[tuple[Any, ...]]:
     found = asked(history, query, *parameters, **given_).table
     return [tuple(row.values()) for row in found.to_pylist()]
 
@@ -71,9 +73,9 @@ def journal() -> MemoryJournal:
 
 
 @pytest.fixture
-def history(journal: MemoryJournal) -> History:
+def history(journal: MemoryJournal) -> AsOfQueries:
     """Give its history."""
-    return History(app, journal, SETTINGS)
+    return AsOfQueries(app, journal, SETTINGS)
 
 
 @given(HISTORIES)
@@ -92,8 +94,8 @@ def test_every_epoch_is_as_the_view_was(epochs: list[dict[int, str | None]]) -> 
                 known(written, names, held)
                 if len(names) % 2:
                     written.requests(1)
-                lived[written.epoch] = [view.ask(Question(one)).table for one in queries]
-        history = History(app, journal, SETTINGS)
+                lived[written.epoch] = [view.ask(Query(one)).table for one in queries]
+        history = AsOfQueries(app, journal, SETTINGS)
         for epoch, tables in lived.items():
             for query, table in zip(queries, tables, strict=True):
                 answer = asked(history, f"{query} AS OF EPOCH {epoch}")
@@ -113,7 +115,7 @@ def test_changes_lead_from_one_state_to_the_other(
         held = states[-1].copy()
         known(written, names, held)
         states.append(held)
-    history = History(app, journal, SETTINGS)
+    history = AsOfQueries(app, journal, SETTINGS)
     last = data.draw(st.integers(0, written.epoch))
     first = data.draw(st.integers(0, last))
     state = states[first].copy()
@@ -133,7 +135,7 @@ def test_changes_lead_from_one_state_to_the_other(
     assert state == states[last + 1]
 
 
-def test_tables_may_be_of_several_epochs(history: History) -> None:
+def test_tables_may_be_of_several_epochs(history: AsOfQueries) -> None:
     """Each table of a query may have an epoch of its own, beside those of the whole query."""
     query = (
         "SELECT old.number, old.name AS former, now.name FROM Painter AS OF EPOCH 0 AS old "
@@ -151,7 +153,7 @@ def test_tables_may_be_of_several_epochs(history: History) -> None:
     assert rows(history, "SELECT max(epoch) FROM penstock.epochs AS OF EPOCH 2 e") == [(2,)]
 
 
-def test_question_may_begin_with_anything_that_reads(history: History) -> None:
+def test_question_may_begin_with_anything_that_reads(history: AsOfQueries) -> None:
     """SHOW, DESCRIBE, SUMMARIZE, EXPLAIN, PIVOT and WITH work in the past as in the present."""
     tables = ["Painter", "Painting", "epochs", "replies", "requests"]
     assert [name for (name,) in rows(history, "SHOW TABLES AS OF EPOCH 0")] == tables
@@ -164,7 +166,7 @@ def test_question_may_begin_with_anything_that_reads(history: History) -> None:
     assert rows(history, query) == [("Ada", "Bob")]
 
 
-def test_every_type_is_as_in_the_present(history: History) -> None:
+def test_every_type_is_as_in_the_present(history: AsOfQueries) -> None:
     """Values of all types, sets and nested ones among them, come out as the view shows them."""
     found = asked(history, "SELECT colours, ident, offers FROM Painting AS OF EPOCH 4")
     assert found.table.to_pylist() == [
@@ -176,7 +178,7 @@ def test_every_type_is_as_in_the_present(history: History) -> None:
 def test_wide_value_widens_its_epoch_alone(journal: MemoryJournal) -> None:
     """Types follow from the values of the epoch; a feed has the widest of its range."""
     Written(journal).changes(("Painting", "full", state_of("Painting", number=2**64 - 1)))
-    history = History(app, journal, SETTINGS)
+    history = AsOfQueries(app, journal, SETTINGS)
     assert asked(history, "SELECT number FROM Painting AS OF EPOCH 4").types == ["BIGINT"]
     assert asked(history, "SELECT number FROM Painting AS OF EPOCH 5").types == ["HUGEINT"]
     query = "SELECT kind, before.number b, after.number a FROM changes('Painting', ?, ?)"
@@ -184,7 +186,7 @@ def test_wide_value_widens_its_epoch_alone(journal: MemoryJournal) -> None:
     assert rows(history, query, 5, 5) == [("update", -(2**63), 2**64 - 1)]
 
 
-def test_epoch_without_rows_has_empty_tables(history: History) -> None:
+def test_epoch_without_rows_has_empty_tables(history: AsOfQueries) -> None:
     """Before its first entity a class is there, and has no rows; nor has a feed without changes."""
     assert rows(history, "FROM Painting AS OF EPOCH 0") == []
     assert rows(history, "SELECT * FROM changes('Painting', 0, 3)") == []
@@ -196,14 +198,14 @@ def test_created_and_deleted_in_one_epoch_is_no_change(journal: MemoryJournal) -
     """What was not there before an epoch and is not after it does not appear in the feed."""
     written = Written(journal)
     epoch = written.painters({9: None, 1: "Axa"})
-    history = History(app, journal, SETTINGS)
+    history = AsOfQueries(app, journal, SETTINGS)
     query = "SELECT key, kind FROM changes('Painter', ?, ?)"
     assert rows(history, query, epoch, epoch) == [(1, "update")]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack[:60])
 def test_attack_is_refused_in_the_past_too(
-    history: History, attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: AsOfQueries, attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the seal refuses in the present it refuses with AS OF at its end, and beside it."""
     monkeypatch.chdir(tmp_path)
@@ -232,7 +234,7 @@ def test_attack_is_refused_in_the_past_too(
         ("FROM \"feed steps\", changes('Painter', 0, 1)", "does not exist"),
     ],
 )
-def test_mistake_is_named(history: History, query: str, said: str) -> None:
+def test_mistake_is_named(history: AsOfQueries, query: str, said: str) -> None:
     """An epoch that is not held, a table that is not there, a clause out of place: each is named."""
     with pytest.raises(QueryError, match=said):
         asked(history, query)
@@ -240,13 +242,13 @@ def test_mistake_is_named(history: History, query: str, said: str) -> None:
 
 def test_limits_hold_in_the_past(journal: MemoryJournal) -> None:
     """Time, rows and memory end a query of the past as one of the present."""
-    small = History(app, journal, ViewConfig(memory_mb=64, rows_max=2))
+    small = AsOfQueries(app, journal, ViewConfig(memory_mb=64, rows_max=2))
     with pytest.raises(QueryError, match="more than 2 rows"):
         asked(small, "FROM range(3) AS OF EPOCH 0")
     with pytest.raises(QueryError, match=r"view\.memory_mb"):
         asked(small, "SELECT list(range) FROM range(100000000) AS OF EPOCH 0")
     endless = "SELECT count(*) FROM range(100000000000) WHERE range % 7 = hash(range) % 5"
-    question = Question(f"{endless} AS OF EPOCH 0")
+    question = Query(f"{endless} AS OF EPOCH 0")
     past = question.past()
     assert past is not None
     with pytest.raises(QueryError, match=r"view\.time_ms"):
@@ -259,7 +261,7 @@ def test_feed_takes_no_more_than_its_part_of_the_memory(journal: MemoryJournal) 
     written = Written(journal)
     for _ in range(3):
         written.painters(dict.fromkeys(range(8_000), "x" * 1_000))
-    small = History(app, journal, ViewConfig(memory_mb=128))
+    small = AsOfQueries(app, journal, ViewConfig(memory_mb=128))
     with pytest.raises(QueryError, match="fewer epochs"):
         asked(small, "FROM changes('Painter', 0, 7)")
     query = "SELECT count(*) FROM changes('Painter', 7, 7)"
@@ -271,17 +273,17 @@ def test_newest_requests_are_those_of_the_epoch(journal: MemoryJournal) -> None:
     written = Written(journal)
     for _ in range(70):
         written.requests(2)
-    few = History(app, journal, ViewConfig(memory_mb=256, requests_max=3))
+    few = AsOfQueries(app, journal, ViewConfig(memory_mb=256, requests_max=3))
     assert rows(few, "SELECT lsn FROM requests AS OF EPOCH 40") == [(72,), (73,), (74,)]
     assert rows(few, "SELECT lsn FROM replies AS OF EPOCH 3") == [(0,), (1,), (2,)]
     assert rows(few, "SELECT count(*) FROM epochs AS OF EPOCH 40") == [(41,)]
 
 
-def test_waits_for_the_epoch_that_was_seen(history: History) -> None:
+def test_waits_for_the_epoch_that_was_seen(history: AsOfQueries) -> None:
     """Tables without a clause are of the epoch that the caller has seen, or the wait ends."""
     query = "SELECT count(*) FROM Painter a, Painter AS OF EPOCH 0 b"
     assert asked(history, query, min_epoch=4).epoch == 4
-    question = Question(query, min_epoch=5)
+    question = Query(query, min_epoch=5)
     past = question.past()
     assert past is not None
     with pytest.raises(ViewUnavailable, match="epoch 5"):
@@ -301,9 +303,9 @@ class Answers:
     EPOCHS = (7, 30)
 
     def __init__(self, data: Path, journal: Journal) -> None:
-        history = history_of(data, app, journal, SETTINGS)
+        history = as_of_queries(data, app, journal, SETTINGS)
         self.bytes = [
-            encode(asked(history, query, as_of=AsOf(epoch)), Format.ARROW)
+            encode_result(asked(history, query, as_of=AsOf(epoch)), ResultFormat.ARROW)
             for query in self.QUERIES
             for epoch in self.EPOCHS
             for _ in range(2)
@@ -333,12 +335,12 @@ def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
     gallery = Gallery(tmp_path)
     for epoch in range(20):
         gallery.written.painters({epoch: "Ada", epoch // 2: "Bob"})
-    before = history_of(tmp_path, app, gallery.journal, SETTINGS)
+    before = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     expected = rows(before, "FROM Painter AS OF EPOCH 15")
     gallery.take(11)
     gallery.journal.compact(Keep(newest=0, epochs=4, grace_s=0))
     assert gallery.journal.forget(Epoch(12)) == 12
-    after = history_of(tmp_path, app, gallery.journal, SETTINGS)
+    after = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     assert rows(after, "FROM Painter AS OF EPOCH 15") == expected
     with pytest.raises(QueryError, match="holds 12 to 19"):
         rows(after, "FROM Painter AS OF EPOCH 11")
@@ -348,14 +350,14 @@ def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def timed() -> History:
+def timed() -> AsOfQueries:
     """Give a history whose epochs were committed at 10:00, 11:00 and 12:00 UTC."""
     journal = MemoryJournal()
     written = Written(journal)
     for number in range(3):
         written.time_us = (10 + number) * 3_600_000_000
         written.painters({number: "Ada"})
-    return History(app, journal, SETTINGS)
+    return AsOfQueries(app, journal, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +372,9 @@ def timed() -> History:
         ("2026-11-21", 2),
     ],
 )
-def test_instant_means_the_newest_epoch_by_then(timed: History, instant: str, epoch: int) -> None:
+def test_instant_means_the_newest_epoch_by_then(
+    timed: AsOfQueries, instant: str, epoch: int
+) -> None:
     """A time means the newest epoch that was committed at or before it, in whatever zone."""
     assert asked(timed, f"FROM Painter AS OF TIMESTAMP '{instant}'").epoch == epoch
     assert asked(timed, "FROM Painter", as_of=AsOf(timestamp=instant)).epoch == epoch
@@ -381,7 +385,7 @@ def test_many_may_ask_at_once(tmp_path: Path) -> None:
     gallery = Gallery(tmp_path)
     for epoch in range(30):
         gallery.written.painters({number: str(epoch) for number in range(epoch + 1)})
-    history = history_of(tmp_path, app, gallery.journal, SETTINGS)
+    history = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
 
     def ask(epoch: int) -> bool:
         found = rows(history, "SELECT count(*), max(name::INT) FROM Painter AS OF EPOCH ?", epoch)

@@ -25,13 +25,13 @@ from penstock.model.entity_type import EntityType
 from penstock.process.config import ViewConfig
 from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
 from penstock.snapshots.column import TooNarrow
-from penstock.snapshots.rewind import rewound
 from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.state_as_of import state_as_of
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import DEPTH_MAX
-from penstock.sql.format import Format, encode
-from penstock.sql.question import Answer, Question
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.model.rare_values import ANY_TYPE
 from tests.unit.sql.gallery_app import Written
@@ -96,15 +96,15 @@ class Readers:
         table = tables_of(self.app, [NAME] if wide else [])[NAME]
         return table.rows(list(self.states), list(self.states.values()))
 
-    def ask(self, query: str) -> Answer:
-        return self.view.ask(Question(query))
+    def ask(self, query: str) -> QueryResult:
+        return self.view.ask(Query(query))
 
     def answers(self, epoch: Epoch) -> Iterator[tuple[str, pa.Table]]:
         """Yield what every reader shows of the newest epoch."""
         yield "the view", self.ask(f"FROM {NAME}").table
         yield "the past", self.ask(f"FROM {NAME} AS OF EPOCH {epoch}").table
-        yield "the journal alone", rewound(self.app, self.journal, NAME, epoch).rows
-        found = rewound(self.app, self.journal, NAME, epoch, self.snapshots)
+        yield "the journal alone", state_as_of(self.app, self.journal, NAME, epoch).rows
+        found = state_as_of(self.app, self.journal, NAME, epoch, self.snapshots)
         yield "a snapshot and the journal", found.rows
         changed = f"SELECT after FROM changes('{NAME}', 0, {epoch}) QUALIFY epoch = max(epoch) OVER (PARTITION BY key)"
         after = self.ask(f"FROM (SELECT unnest(after) FROM ({changed}) WHERE after IS NOT NULL)")
@@ -167,8 +167,8 @@ def test_every_reader_shows_every_value(
         expected = answers["the journal alone"]
         for name, found in answers.items():
             assert found == expected, name
-        for chosen in Format:
-            encode(readers.ask(f"FROM {NAME}"), chosen)
+        for chosen in ResultFormat:
+            encode_result(readers.ask(f"FROM {NAME}"), chosen)
         assert readers.truth(wide=True)["_unshown"].null_count == len(texts)
 
 

@@ -13,8 +13,8 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
-from penstock.sql.question import Question
-from penstock.sql.server import Endpoints
+from penstock.sql.query import Query
+from penstock.sql.server import ViewEndpoints
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
 
@@ -41,7 +41,7 @@ def asked(view: View, method: str, path: str, **given: object) -> httpx.Response
     """Ask the endpoints as a gateway does."""
 
     async def ask() -> httpx.Response:
-        endpoints = Endpoints(view)
+        endpoints = ViewEndpoints(view)
         transport = httpx.ASGITransport(endpoints.application())
         async with httpx.AsyncClient(transport=transport, base_url="http://view") as client:
             try:
@@ -57,7 +57,7 @@ def test_answer_has_the_newest_commit(view: View, journal: MemoryJournal) -> Non
     written = Written(journal)
     for number in range(3, 60):
         epoch = written.painters({number: "Cyd"})
-        answer = view.ask(Question("SELECT count(*) AS n FROM Painter"))
+        answer = view.ask(Query("SELECT count(*) AS n FROM Painter"))
         assert answer.epoch >= epoch
         assert answer.table.to_pylist() == [{"n": number}]
 
@@ -76,9 +76,9 @@ def test_values_too_large_for_its_memory_do_not_stop_the_view(
     for _ in range(2):
         with closing(View(tmp_path, app, journal, small)) as view:
             view.start()
-            [row] = view.ask(Question(query, min_epoch=written.epoch)).table.to_pylist()
+            [row] = view.ask(Query(query, min_epoch=written.epoch)).table.to_pylist()
             assert row == {"shown": 12, "withheld": 60}
-            reasons = view.ask(Question("SELECT DISTINCT _unshown FROM Painter")).table
+            reasons = view.ask(Query("SELECT DISTINCT _unshown FROM Painter")).table
             assert any("view.memory_mb" in str(one) for one in reasons["_unshown"].to_pylist())
 
 
@@ -95,9 +95,9 @@ def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
     writer = threading.Thread(target=commit)
     writer.start()
     query = "SELECT (SELECT max(epoch) FROM epochs) e, min(name) a, max(name) b FROM Painter"
-    view.ask(Question("SELECT 1", min_epoch=1))
+    view.ask(Query("SELECT 1", min_epoch=1))
     while not ended.is_set():
-        answer = view.ask(Question(query, min_epoch=1))
+        answer = view.ask(Query(query, min_epoch=1))
         [row] = answer.table.to_pylist()
         assert row == {"e": answer.epoch, "a": str(answer.epoch - 1), "b": str(answer.epoch - 1)}
     writer.join()
@@ -106,7 +106,7 @@ def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
 def test_epoch_that_does_not_come_is_told(view: View) -> None:
     """Who waits for an epoch in vain learns how far the view is."""
     with pytest.raises(ViewUnavailable, match="has come to epoch 0, and 7 is asked for"):
-        view.ask(Question("SELECT 1", min_epoch=7, timeout_ms=50))
+        view.ask(Query("SELECT 1", min_epoch=7, timeout_ms=50))
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_epoch_that_does_not_come_is_told(view: View) -> None:
 def test_limit_is_kept_and_named(view: View, query: str, limit: str) -> None:
     """Time, rows and memory end a query with an error that names the limit; the next one runs."""
     with pytest.raises(QueryError, match=limit):
-        view.ask(Question(query, timeout_ms=4_000 if "memory" in limit else 400))
-    assert view.ask(Question("SELECT 1")).table.num_rows == 1
+        view.ask(Query(query, timeout_ms=4_000 if "memory" in limit else 400))
+    assert view.ask(Query("SELECT 1")).table.num_rows == 1
 
 
 def test_query_ends_however_short_its_time_is(view: View) -> None:
@@ -131,15 +131,15 @@ def test_query_ends_however_short_its_time_is(view: View) -> None:
     query = "SELECT count(*) FROM range(100000000000) WHERE range % 7 = hash(range) % 5"
     for timeout_ms in [1, 2, 3, 4] * 10:
         with pytest.raises((QueryError, ViewUnavailable)):
-            view.ask(Question(query, timeout_ms=timeout_ms))
+            view.ask(Query(query, timeout_ms=timeout_ms))
 
 
 def test_limits_can_be_lowered_only(view: View) -> None:
     """A question may ask for less than the view's limits, not for more."""
     query = "SELECT * FROM range(1000)"
-    assert view.ask(Question(query, rows_max=10**9)).table.num_rows == 1_000
+    assert view.ask(Query(query, rows_max=10**9)).table.num_rows == 1_000
     with pytest.raises(QueryError, match="more than 5 rows"):
-        view.ask(Question(query, rows_max=5))
+        view.ask(Query(query, rows_max=5))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_limits_can_be_lowered_only(view: View) -> None:
 )
 def test_parameters_are_bound(view: View, query: str, parameters: object) -> None:
     """Parameters come by position or by name."""
-    found = view.ask(Question(query, parameters))  # type: ignore[arg-type]
+    found = view.ask(Query(query, parameters))  # type: ignore[arg-type]
     assert found.table.to_pylist() == [{"name": "Ada"}]
 
 
@@ -163,7 +163,7 @@ def test_wrong_parameters_are_refused(view: View, parameters: object) -> None:
     """Too few, too many, or others than the query has are the caller's mistake."""
     query = "SELECT name FROM Painter WHERE number = ?"
     with pytest.raises(QueryError):
-        view.ask(Question(query, parameters))  # type: ignore[arg-type]
+        view.ask(Query(query, parameters))  # type: ignore[arg-type]
 
 
 def test_socket_answers_in_three_formats(view: View) -> None:
@@ -231,7 +231,7 @@ def test_status_tells_how_it_stands(view: View) -> None:
 def test_epoch_may_only_delete(view: View, journal: MemoryJournal) -> None:
     """An epoch in which a class loses entities and gains none is applied as any other."""
     Written(journal).painters({1: None})
-    assert view.ask(Question("SELECT name FROM Painter")).table.to_pylist() == [{"name": "Bob"}]
+    assert view.ask(Query("SELECT name FROM Painter")).table.to_pylist() == [{"name": "Bob"}]
 
 
 def test_past_is_answered_beside_the_present(view: View) -> None:

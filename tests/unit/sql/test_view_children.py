@@ -15,11 +15,11 @@ import pytest
 from penstock.errors import PenstockError, QueryError
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
-from penstock.sql import store
-from penstock.sql.history import History
-from penstock.sql.pool import LONG, QUICK, Asked
-from penstock.sql.question import Question
-from penstock.sql.turns import Turns
+from penstock.sql import view_store as store
+from penstock.sql.as_of_query import AsOfQueries
+from penstock.sql.query import Query
+from penstock.sql.query_pool import LONG, QUICK, Asked
+from penstock.sql.slots import FairSlots
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
 from tests.waiting import wait_for
@@ -46,7 +46,7 @@ def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
     """Give a view that follows it."""
     with closing(View(tmp_path, app, journal, SETTINGS)) as view:
         view.start()
-        view.ask(Question("SELECT 1"))
+        view.ask(Query("SELECT 1"))
         yield view
 
 
@@ -66,7 +66,7 @@ def children() -> list[psutil.Process]:
 
 
 def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
-    found = view.answer(Question(query, timeout_ms=timeout_ms), Asked(caller=caller)).answer()
+    found = view.answer(Query(query, timeout_ms=timeout_ms), Asked(caller=caller)).answer()
     return [tuple(row.values()) for row in found.table.to_pylist()]
 
 
@@ -144,8 +144,8 @@ def test_broken_child_costs_its_query_alone(view: View, name: str) -> None:
 
 def test_past_has_the_same_limits(journal: MemoryJournal) -> None:
     """A stubborn function ends at its limit in a query of the past, too."""
-    history = History(app, journal, SETTINGS)
-    question = Question(f"{STUBBORN} FROM Painter AS OF EPOCH 0")
+    history = AsOfQueries(app, journal, SETTINGS)
+    question = Query(f"{STUBBORN} FROM Painter AS OF EPOCH 0")
     past = question.past()
     assert past is not None
     began = time.monotonic()
@@ -157,8 +157,8 @@ def test_past_has_the_same_limits(journal: MemoryJournal) -> None:
 
 def test_what_was_rewound_is_kept_for_later_children(journal: MemoryJournal) -> None:
     """A class at an epoch is rewound once; a later child has it from its parent."""
-    history = History(app, journal, SETTINGS)
-    question = Question("SELECT name FROM Painter AS OF EPOCH 0")
+    history = AsOfQueries(app, journal, SETTINGS)
+    question = Query("SELECT name FROM Painter AS OF EPOCH 0")
     past = question.past()
     assert past is not None
     expected = pa.table({"name": ["Ada", "Bob"]})
@@ -184,7 +184,7 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
             running = []
             for number in range(rounds):
                 epoch = written.painters(dict.fromkeys(range(count), f"{number:0100}"))
-                question = Question(query, min_epoch=epoch)
+                question = Query(query, min_epoch=epoch)
                 running.append((number, threads.submit(view.ask, question)))
                 assert view.await_epoch(epoch, DEADLINE_S)
                 inodes.add((tmp_path / "view" / "view.duckdb").stat().st_ino)
@@ -198,7 +198,7 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
 
 def test_turns_are_shared_out_among_callers() -> None:
     """The caller with the fewest places is next, and one without a turn in time goes away."""
-    turns = Turns(2, each=2)
+    turns = FairSlots(2, each=2)
     assert turns.take("a", 0)
     assert turns.take("a", 0)
     assert not turns.take_now("b")
@@ -232,8 +232,8 @@ def test_spare_child_answers_of_the_newest_epoch(tmp_path: Path) -> None:
         for number in range(20):
             written.painters({1: str(number)})
             for _ in range(2):
-                found = view.ask(Question("SELECT name, ? AS n FROM Painter", [number]))
+                found = view.ask(Query("SELECT name, ? AS n FROM Painter", [number]))
                 assert found.table.to_pylist() == [{"name": str(number), "n": number}]
         with pytest.raises(QueryError, match=r"took longer than 300 ms"):
-            view.ask(Question(STUBBORN, timeout_ms=300))
+            view.ask(Query(STUBBORN, timeout_ms=300))
     assert children() == []

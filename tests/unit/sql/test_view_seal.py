@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import QueryError
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
-from penstock.sql.question import Question
+from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
 
@@ -167,7 +167,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
 
 
 def rows(view: View, query: str) -> list[tuple[object, ...]]:
-    return [tuple(row.values()) for row in view.ask(Question(query)).table.to_pylist()]
+    return [tuple(row.values()) for row in view.ask(Query(query)).table.to_pylist()]
 
 
 @pytest.mark.parametrize("query", ANSWERED)
@@ -185,7 +185,7 @@ def test_attack_is_refused(
     """What reads or does anything else is refused, and leaves nothing behind."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QueryError):
-        view.ask(Question(query))
+        view.ask(Query(query))
     assert list(tmp_path.iterdir()) == []
     assert rows(view, "SELECT number, name FROM Painter ORDER BY number") == [
         (1, "Ada"),
@@ -195,10 +195,10 @@ def test_attack_is_refused(
 
 def test_python_variables_are_no_tables(view: View) -> None:
     """Nothing of the process's own can be read by its name."""
-    treasure = view.ask(Question("SELECT 42")).table
+    treasure = view.ask(Query("SELECT 42")).table
     assert treasure.num_rows == 1
     with pytest.raises(QueryError, match="treasure does not exist"):
-        view.ask(Question("SELECT * FROM treasure"))
+        view.ask(Query("SELECT * FROM treasure"))
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,4 @@ def test_python_variables_are_no_tables(view: View) -> None:
 def test_near_miss_is_named(view: View, query: str, named: str) -> None:
     """Who errs by a letter is told which table or column is there."""
     with pytest.raises(QueryError, match=named):
-        view.ask(Question(query))
+        view.ask(Query(query))

@@ -15,8 +15,8 @@ import pytest
 from penstock.journal.memory import MemoryJournal
 from penstock.model.request import Failure
 from penstock.process.config import ViewConfig
-from penstock.sql.format import Format, encode
-from penstock.sql.question import Question
+from penstock.sql.query import Query
+from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
 
@@ -67,7 +67,7 @@ class Shown:
         self.view.close()
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        table = self.view.ask(Question(query, list(parameters))).table
+        table = self.view.ask(Query(query, list(parameters))).table
         return [tuple(row.values()) for row in table.to_pylist()]
 
     def types(self, table: str) -> dict[str, str]:
@@ -122,9 +122,7 @@ def test_every_value_arrives(shown: Shown) -> None:
         ("Painting", "full", state_of("Painting", **FILLED)),
         ("Painting", "plain", state_of("Painting")),
     )
-    row = shown.view.ask(Question("SELECT * FROM Painting WHERE title = 'full'")).table.to_pylist()[
-        0
-    ]
+    row = shown.view.ask(Query("SELECT * FROM Painting WHERE title = 'full'")).table.to_pylist()[0]
     interval = row.pop("dried")
     [coat] = row.pop("coats")
     assert coat["key"] == {"_1": 1, "_2": "oil"}
@@ -245,14 +243,14 @@ def test_only_the_newest_requests_are_kept(tmp_path: Path) -> None:
 def test_json_spoils_nothing(shown: Shown) -> None:
     """What JavaScript cannot hold is text in JSON; the rest is as JSON has it."""
     answer = shown.view.ask(
-        Question(
+        Query(
             "SELECT 1 a, 9007199254740993 b, 'NaN'::DOUBLE c, '-inf'::DOUBLE d, 1.50 e, "
             "'a'::BLOB f, MAP {'k': 1.5} g, MAP {1: 2} h, {x: 9007199254740993} i, "
             "INTERVAL 36 HOUR j, DATE '2026-01-02' k, NULL l, ['nan'::FLOAT] m, sum(1) n, "
             "TIMESTAMPTZ '2026-01-02 03:04:05+00' o"
         )
     )
-    assert encode(answer, Format.JSON).decode().partition('"rows":')[2] == (
+    assert encode_result(answer, ResultFormat.JSON).decode().partition('"rows":')[2] == (
         '[[1,"9007199254740993","NaN","-Infinity","1.50","YQ==",{"k":"1.5"},[[1,2]],'
         '{"x":"9007199254740993"},"P0M0DT129600S","2026-01-02",null,["NaN"],1,'
         '"2026-01-02T03:04:05Z"]]}'
@@ -262,8 +260,8 @@ def test_json_spoils_nothing(shown: Shown) -> None:
 def test_csv_tells_null_from_nothing(shown: Shown) -> None:
     """NULL is empty and empty text is quoted; what is nested is JSON."""
     answer = shown.view.ask(
-        Question("SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f")
+        Query("SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f")
     )
-    header, row = encode(answer, Format.CSV).decode().splitlines()
+    header, row = encode_result(answer, ResultFormat.CSV).decode().splitlines()
     assert header == '"a","b","c","d","e","f"'
     assert row == ',"","[1,2]","{""x"":""y""}","0.5",true'

@@ -1,7 +1,7 @@
 """`GET /entities/{Entity}/changes?from=N&to=M`: what epochs made of the entities of a class.
 
 JSON lines, or what `Accept` names of Arrow, CSV and JSON; each change with the entity before and after
-it (`sql.feed` says what is in them). The view's process answers, from the journal. Without `from`
+it (`sql.change_feed` says what is in them). The view's process answers, from the journal. Without `from`
 the path is that of the entity whose key is `changes`.
 """
 

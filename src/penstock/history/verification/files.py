@@ -11,9 +11,9 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
-from penstock.history.backup_set import JOURNAL, File, Unlike
+from penstock.history.backup_set import JOURNAL, FileEntry, FileMismatch
 from penstock.history.copying import check, digest_of
-from penstock.history.verification.finding import Finding, lost, note
+from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.action import Flaw, parse
 from penstock.journal.api import PartKind
 from penstock.journal.inventory import LOG, Inventory, Stored, Unit, commit_name
@@ -47,7 +47,7 @@ class JournalFiles:
         try:
             units = self._units()
         except Corrupt as error:
-            yield lost(str(error), f"{JOURNAL}/_segments")
+            yield unrecoverable(str(error), f"{JOURNAL}/_segments")
             return
         yield from self._head()
         for unit in units:
@@ -69,7 +69,7 @@ class JournalFiles:
             if path.name.endswith(durable.TEMPORARY) or _TORN in path.name
         ]
         if stray:
-            yield note(
+            yield harmless(
                 f"{len(stray)} files that belong to no epoch, {stray[0].name} for one",
                 JOURNAL,
                 "attempts that died left them, or they were merged a while ago; they do no harm",
@@ -99,30 +99,30 @@ class JournalFiles:
         try:
             self._listed[unit] = Inventory(self._root).files(unit)
         except FileNotFoundError:
-            yield lost(f"the commit of {epochs} is missing", where)
+            yield unrecoverable(f"the commit of {epochs} is missing", where)
         except Corrupt as error:
-            yield lost(str(error), where)
+            yield unrecoverable(str(error), where)
         for one in self._listed[unit]:
-            file = File(f"{JOURNAL}/{one.path}", one.size, one.checksum)
+            file = FileEntry(f"{JOURNAL}/{one.path}", one.size, one.checksum)
             try:
                 check(file, *digest_of(self._root / one.path))
-            except Unlike as error:
-                yield lost(f"a file of {epochs} {error}", file.path)
+            except FileMismatch as error:
+                yield unrecoverable(f"a file of {epochs} {error}", file.path)
             except FileNotFoundError:
-                yield lost(f"a file of {epochs} is missing", file.path)
+                yield unrecoverable(f"a file of {epochs} is missing", file.path)
 
     def _head(self) -> Iterator[Finding]:
         path = commit_name(BEFORE_FIRST)
         try:
             text = parse((self._root / path).read_bytes())
         except FileNotFoundError:
-            yield lost("the journal's start is missing", f"{JOURNAL}/{path}")
+            yield unrecoverable("the journal's start is missing", f"{JOURNAL}/{path}")
         else:
             if isinstance(text, Flaw):
-                yield lost(f"the journal's start {text}", f"{JOURNAL}/{path}")
+                yield unrecoverable(f"the journal's start {text}", f"{JOURNAL}/{path}")
         try:
             shapes_in((self._root / SHAPES).read_bytes())
         except FileNotFoundError:
-            yield lost("how classes are stored is missing", f"{JOURNAL}/{SHAPES}")
+            yield unrecoverable("how classes are stored is missing", f"{JOURNAL}/{SHAPES}")
         except ValueError as error:
-            yield lost(f"what says how classes are stored {error}", f"{JOURNAL}/{SHAPES}")
+            yield unrecoverable(f"what says how classes are stored {error}", f"{JOURNAL}/{SHAPES}")

@@ -38,18 +38,18 @@ class NotChecked(Exception):
     """Something could not be checked now, which is no finding; the message says why."""
 
 
-def lost(what: str, where: str) -> Finding:
+def unrecoverable(what: str, where: str) -> Finding:
     """Return the finding of a file that only a backup has."""
     how = "put it back from a backup: penstock restore DIR NEW_DATA, and take it from there"
     return Finding(what, where, Remedy.BACKUP, how)
 
 
-def derived(what: str, where: str) -> Finding:
+def rebuildable(what: str, where: str) -> Finding:
     """Return the finding of a file that is derived."""
     how = "penstock verify APP --repair removes it; it is built anew when it is needed"
     return Finding(what, where, Remedy.REBUILD, how)
 
 
-def note(what: str, where: str, why: str) -> Finding:
+def harmless(what: str, where: str, why: str) -> Finding:
     """Return the finding of something that does no harm."""
     return Finding(what, where, Remedy.NONE, why)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, Truncated
 from penstock.history.backup_set import JOURNAL, LOG
-from penstock.history.verification.finding import Finding, lost, note
+from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Unit
@@ -63,7 +63,7 @@ class JournalRows:
                 yield from self._requests(commits, where)
                 yield from self._changes(commits, where)
             except Corrupt as error:
-                yield lost(str(error), where)
+                yield unrecoverable(str(error), where)
             self._former = commits[-1]
             self._told(done, len(units))
 
@@ -73,20 +73,22 @@ class JournalRows:
             if former is not None:
                 for partition, lsn in former.positions.items():
                     if one.positions.get(partition, Lsn(0)) < lsn:
-                        yield lost(f"epoch {one.epoch} goes back in the log, from {lsn}", where)
+                        yield unrecoverable(
+                            f"epoch {one.epoch} goes back in the log, from {lsn}", where
+                        )
                 if one.time_us < former.time_us:
                     why = "the clock went back; a time between the two means the later epoch"
-                    yield note(f"epoch {one.epoch} is older than the one before it", where, why)
+                    yield harmless(f"epoch {one.epoch} is older than the one before it", where, why)
             former = one
         if commits[-1].time_us > time.time_ns() // 1_000 + _DAY_US:
             why = "the clock was wrong when it was committed; AS OF a time goes wrong there"
-            yield note(f"epoch {commits[-1].epoch} is of the future", where, why)
+            yield harmless(f"epoch {commits[-1].epoch} is of the future", where, why)
 
     def _requests(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         rows = self._rows(PartKind.TRANSACTIONS, commits, _REQUESTS)
         yield from misplaced(rows, PartKind.TRANSACTIONS, commits, where)
         if rows["reply"].null_count:
-            yield lost(f"{rows['reply'].null_count} requests have no reply", where)
+            yield unrecoverable(f"{rows['reply'].null_count} requests have no reply", where)
         for partition in sorted(commits[-1].positions):
             mine = rows.filter(pc.equal(rows["partition"], partition)).sort_by("lsn")
             yield from self._positions(mine, partition, commits, where)
@@ -103,7 +105,7 @@ class JournalRows:
         if self._former is None and commits[0].epoch > 0:  # where that began is not known
             start = lsns[0] if len(lsns) else ends[-1]
         if not np.array_equal(lsns, np.arange(start, ends[-1])):
-            yield lost(
+            yield unrecoverable(
                 f"the epochs {commits[0].epoch} to {commits[-1].epoch} have passed the positions "
                 f"{start} to {ends[-1] - 1} of the log, and have rows of others",
                 where,
@@ -111,7 +113,9 @@ class JournalRows:
             return
         epochs = commits[0].epoch + np.searchsorted(ends, lsns, side="right")
         if not np.array_equal(epochs, rows["epoch"].to_numpy()):
-            yield lost("requests lie in other epochs than those that have passed them", where)
+            yield unrecoverable(
+                "requests lie in other epochs than those that have passed them", where
+            )
 
     def _logged(self, log: Log, rows: pa.Table) -> Iterator[Finding]:
         """Compare with what the log still holds."""
@@ -131,14 +135,14 @@ class JournalRows:
         for row, record in zip(wanted, records, strict=True):
             if tuple(row.values()) != msgspec.structs.astuple(record):
                 what = f"request {row['request_id']} is another one in the log, at {record.lsn}"
-                yield lost(what, LOG)
+                yield unrecoverable(what, LOG)
                 return
 
     def _changes(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         rows = self._rows(PartKind.CHANGES, commits, _STATED)
         yield from misplaced(rows, PartKind.CHANGES, commits, where)
         if rows.group_by(list(_CHANGED)).aggregate([]).num_rows != rows.num_rows:
-            yield lost("an epoch changes an entity twice", where)
+            yield unrecoverable("an epoch changes an entity twice", where)
         present = rows.filter(pc.is_valid(rows["state"]))
         for name in pc.unique(present["entity"]).to_pylist():
             yield from self._shaped(name, present, where)
@@ -146,14 +150,16 @@ class JournalRows:
     def _shaped(self, name: str, rows: pa.Table, where: str) -> Iterator[Finding]:
         """Compare what the rows of a class begin with with the shape that the journal has of it."""
         if name not in self._stored:
-            yield lost(f"there are rows of {name}, and how it is stored is not recorded", _SHAPES)
+            yield unrecoverable(
+                f"there are rows of {name}, and how it is stored is not recorded", _SHAPES
+            )
             return
         head = self._app.entities[name].row_head
         states = rows.filter(pc.equal(rows["entity"], name))["state"]
         heads = pc.binary_slice(states, 0, len(head))
         other = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
         if other:
-            yield lost(f"{other} rows of {name} are not of its shape", where)
+            yield unrecoverable(f"{other} rows of {name} are not of its shape", where)
 
     def _rows(self, kind: PartKind, commits: Sequence[Commit], names: Sequence[str]) -> pa.Table:
         after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
@@ -167,4 +173,4 @@ def misplaced(
     counts = [sum(part.rows for part in one.parts_of(kind)) for one in commits]
     expected = np.repeat([one.epoch for one in commits], counts)
     if not np.array_equal(rows["epoch"].to_numpy(), expected):
-        yield lost(f"rows of {kind} are not of the epochs that list them", where)
+        yield unrecoverable(f"rows of {kind} are not of the epochs that list them", where)

@@ -15,13 +15,13 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.history.backup_set import JOURNAL, LOG, nothing_there
-from penstock.history.reader import Past
-from penstock.history.verification import others
+from penstock.history.backup_set import JOURNAL, LOG, no_history
+from penstock.history.reader import HistoryReader
+from penstock.history.verification import components as others
 from penstock.history.verification.files import JournalFiles
-from penstock.history.verification.finding import Finding, NotChecked, Remedy, lost
+from penstock.history.verification.finding import Finding, NotChecked, Remedy, unrecoverable
 from penstock.history.verification.rows import JournalRows
-from penstock.history.verification.states import check_states
+from penstock.history.verification.stores import check_states
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import LOG as COMMITS
@@ -32,17 +32,17 @@ from penstock.process import presence
 from penstock.process.stores import check_data, open_journal
 from penstock.retention.leases import holding
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """For progress: what is being checked, how much of it is done, of how much."""
 
 Check = Callable[[], Iterator[Finding]]
-More = Callable[[Path, str, Epoch], Iterator[Finding]]
+ExtraCheck = Callable[[Path, str, Epoch], Iterator[Finding]]
 """A check that lies in a layer above: takes data directory, identity of the journal, newest epoch."""
 
 _CHECKPOINTS: Final = "*.checkpoint.parquet"
 
 
-class Verified(msgspec.Struct, frozen=True):
+class VerificationReport(msgspec.Struct, frozen=True):
     """What was found.
 
     Attributes:
@@ -64,7 +64,9 @@ class Verified(msgspec.Struct, frozen=True):
         return [one for one in self.findings if one.is_problem]
 
 
-def verify(data: Path, app: App, told: Told, more: Sequence[More] = ()) -> Verified:
+def verify(
+    data: Path, app: App, told: Progress, more: Sequence[ExtraCheck] = ()
+) -> VerificationReport:
     """Check a data directory.
 
     Raises:
@@ -73,7 +75,7 @@ def verify(data: Path, app: App, told: Told, more: Sequence[More] = ()) -> Verif
         OperationalError: The disk fails.
     """
     if not (data / JOURNAL / COMMITS).is_dir():
-        raise nothing_there(data)
+        raise no_history(data)
     with suppress(Corrupt, Diverged):  # of which is said more below
         check_data(data, app)
     with holding(data, "verify", Epoch(0)):
@@ -83,12 +85,12 @@ def verify(data: Path, app: App, told: Told, more: Sequence[More] = ()) -> Verif
         except (Corrupt, Diverged) as error:
             return _without_journal(data, error, told)
         if newest is None:
-            raise nothing_there(data)
+            raise no_history(data)
         with closing(journal):
             return _Verification(data, app, journal, newest, told).run(more)
 
 
-def repair(data: Path, app: App, found: Verified) -> list[str]:
+def repair(data: Path, app: App, found: VerificationReport) -> list[str]:
     """Remove what is derived and broken, so that it is built anew; return what was removed.
 
     Raises:
@@ -117,7 +119,7 @@ class _Verification:
     """One run: the checks in order, and what they have found."""
 
     def __init__(
-        self, data: Path, app: App, journal: DeltaJournal, newest: Commit, told: Told
+        self, data: Path, app: App, journal: DeltaJournal, newest: Commit, told: Progress
     ) -> None:
         self._data = data
         self._app = app
@@ -130,7 +132,7 @@ class _Verification:
             data, newest.epoch, lambda done, total: told("journal", done, total)
         )
 
-    def run(self, more: Sequence[More]) -> Verified:
+    def run(self, more: Sequence[ExtraCheck]) -> VerificationReport:
         """Make all checks."""
         data, journal, epoch = self._data, self._journal, self._newest.epoch
         first = journal.first()
@@ -150,7 +152,7 @@ class _Verification:
             self._skipped.append("local state: the journal is damaged")
         for one in more:
             self._check("view", lambda one=one: one(data, journal.identity, epoch))  # type: ignore[misc]
-        return Verified(str(data), first, epoch, self._findings, self._skipped)
+        return VerificationReport(str(data), first, epoch, self._findings, self._skipped)
 
     def _check(self, what: str, check: Check) -> None:
         self._told(what, 0, 1)
@@ -162,7 +164,7 @@ class _Verification:
             if any(one.remedy is Remedy.BACKUP for one in self._findings):
                 self._skipped.append(f"{what}: {error}")
             else:
-                self._findings.append(lost(str(error), JOURNAL))
+                self._findings.append(unrecoverable(str(error), JOURNAL))
 
     def _rows(self) -> Iterator[Finding]:
         log = None
@@ -181,18 +183,20 @@ class _Verification:
                 log.close()
 
     def _states(self) -> Iterator[Finding]:
-        with Past(self._data, self._app) as past:
+        with HistoryReader(self._data, self._app) as past:
             yield from check_states(
                 self._data, self._journal, lambda epoch: past.state_before(Epoch(epoch + 1))
             )
 
 
-def _without_journal(data: Path, error: Exception, told: Told) -> Verified:
+def _without_journal(data: Path, error: Exception, told: Progress) -> VerificationReport:
     """Say what can be said of a journal that cannot be opened: which of its files are damaged."""
     epoch = newest_listed(data / JOURNAL)
     files = JournalFiles(data, epoch, lambda done, total: told("journal", done, total))
-    found = list(files.look()) or [lost(str(error), JOURNAL)]
-    return Verified(str(data), Epoch(0), epoch, found, ["all else: the journal cannot be opened"])
+    found = list(files.look()) or [unrecoverable(str(error), JOURNAL)]
+    return VerificationReport(
+        str(data), Epoch(0), epoch, found, ["all else: the journal cannot be opened"]
+    )
 
 
 def _condense(data: Path, app: App) -> None:

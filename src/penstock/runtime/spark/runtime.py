@@ -26,7 +26,7 @@ from penstock.errors import (
     OperationalError,
     PenstockError,
 )
-from penstock.journal.as_of import Moment
+from penstock.journal.as_of import PointInTime
 from penstock.journal.replies import Replies
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
@@ -170,7 +170,7 @@ class SparkRuntime:
         (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])
         return self._replies.wait((LogPartition(0), lsn), REPLY_TIMEOUT_MS)
 
-    def table(self, name: str, as_of: Moment | None = None) -> DataFrame:
+    def table(self, name: str, as_of: PointInTime | None = None) -> DataFrame:
         """Return the entities of a class after an epoch, the newest by default.
 
         See `penstock.read_table`; this method uses the session of the runtime.

@@ -23,13 +23,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
 from penstock.journal.api import Journal
-from penstock.journal.as_of import Moment, epoch_of, held
+from penstock.journal.as_of import PointInTime, epoch_as_of, held_epochs
 from penstock.journal.delta import app_of
 from penstock.model.application import App
 from penstock.process.stores import open_journal
 from penstock.runtime.spark.java import java_home
-from penstock.snapshots.rewind import Rewound, oldest_state, rewound
 from penstock.snapshots.snapshot import FOLDER, Snapshots, stored_type
+from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 
 EPOCH: Final = "penstock.epoch"
 """In the metadata of the key's column."""
@@ -84,7 +84,7 @@ def frame_of(
     app: App,
     source: tuple[Journal, Snapshots],
     name: str,
-    as_of: Moment | None,
+    as_of: PointInTime | None,
     scratch: Path,
 ) -> DataFrame:
     """Return the entities of a class, whose rows are put into files below `scratch`.
@@ -96,11 +96,11 @@ def frame_of(
     """
     app.signature(name, "exists")  # says what there is, where this is not
     journal, snapshots = source
-    epoch = held(journal)[1] if as_of is None else epoch_of(journal, as_of)
+    epoch = held_epochs(journal)[1] if as_of is None else epoch_as_of(journal, as_of)
     oldest = oldest_state(journal, snapshots)
     if oldest is None or epoch < oldest:
         raise QueryError(f"the state after epoch {epoch} is not held any more")
-    found = rewound(app, journal, name, epoch, snapshots)
+    found = state_as_of(app, journal, name, epoch, snapshots)
     folder = Path(tempfile.mkdtemp(prefix=f"{epoch}-", dir=scratch))
     _write(found.rows, folder)
     # An explicit file system: executors do not have the one of a driver's own session.
@@ -119,7 +119,7 @@ def _write(rows: pa.Table, folder: Path) -> None:
         pq.write_table(stored.slice(start, _FILE_ROWS), path, store_schema=False)
 
 
-def _columns(found: Rewound, epoch: Epoch) -> list[Column]:
+def _columns(found: TypedStates, epoch: Epoch) -> list[Column]:
     columns = []
     for name, column in found.table.columns:
         value = _restored(functions.col(f"`{name}`"), column.arrow)

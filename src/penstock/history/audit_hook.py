@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 from weakref import WeakSet
 
-from penstock.history.outside import told
+from penstock.history.audit_events import describe_event
 
 Refuse = Callable[[str], None]
 """Is told of a call as text, before it happens."""
@@ -23,7 +23,7 @@ _others: Final[WeakSet[threading.Thread]] = WeakSet()
 _alone: Final[list[bool]] = []
 
 
-def take_process() -> None:
+def refuse_other_threads() -> None:
     """Say that this process belongs to one command.
 
     Its other threads are then isolated until it ends, since they may send a handler's messages
@@ -67,7 +67,7 @@ def _add_hook() -> None:
 def _look(event: str, arguments: tuple[Any, ...]) -> None:
     if not _entered and not _others:
         return
-    what = told(event, arguments)
+    what = describe_event(event, arguments)
     if what is None:
         return
     thread = threading.current_thread()

@@ -1,4 +1,4 @@
-"""`Child`: work that is done in a process of its own, which the system bounds and ends.
+"""`ChildProcess`: work that is done in a process of its own, which the system bounds and ends.
 
 The process is a fork, so it has the memory of its parent (a DuckDB with its tables, a
 journal, an application) and can change none of it. Promises that it ends when its time is up, however
@@ -59,7 +59,7 @@ class Bounds:
     threads: int
 
 
-class Child:
+class ChildProcess:
     """The parent's side of a process that does one piece of work and writes the outcome."""
 
     def __init__(self, pid: int, source: int) -> None:
@@ -127,7 +127,7 @@ def start(
     bounds: Bounds | None,
     still: AbstractContextManager[object],
     closed: Sequence[int] = (),
-) -> Child:
+) -> ChildProcess:
     """Fork, and let the child do the work.
 
     Args:
@@ -156,7 +156,7 @@ def start(
             _do(work, target, bounds, parent, closed)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
-    return Child(pid, source)
+    return ChildProcess(pid, source)
 
 
 def _fork() -> int:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import duckdb
 
 from penstock.errors import QueryError
-from penstock.journal.as_of import Moment, instant_of
+from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.snapshots.column import quoted
 
 FEED: Final = "changes"
@@ -36,17 +36,17 @@ _CALL: Final = "changes takes a class's name and two epochs, as in changes('Item
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TableAsOf:
     """A table at a moment of its own, and the schema that it is looked for in."""
 
     schema: str
     given: str
     name: str
-    moment: Moment
+    moment: PointInTime
 
 
 @dataclass(frozen=True, slots=True)
-class FeedCall:
+class ChangesCall:
     """The changes of a class in the epochs from `first` to `last`, and the schema for them."""
 
     schema: str
@@ -56,7 +56,7 @@ class FeedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class AsOfStatement:
     """A query without its clauses.
 
     Attributes:
@@ -69,9 +69,9 @@ class Statement:
 
     query: str
     parameters: list[Any] | dict[str, Any]
-    moment: Moment | None
-    references: Sequence[Reference] = ()
-    feeds: Sequence[FeedCall] = ()
+    moment: PointInTime | None
+    references: Sequence[TableAsOf] = ()
+    feeds: Sequence[ChangesCall] = ()
 
     @property
     def schemas(self) -> Mapping[str, str]:
@@ -81,7 +81,7 @@ class Statement:
         }
 
 
-def statement_of(query: str, parameters: list[Any] | dict[str, Any]) -> Statement | None:
+def parse_statement(query: str, parameters: list[Any] | dict[str, Any]) -> AsOfStatement | None:
     """Return what a query asks of the past; None where it asks of nothing but the present.
 
     Raises:
@@ -165,17 +165,17 @@ class _Reader:
         self._named: set[str] = set()
         self._kept: list[bytes] = []
         self._copied = 0
-        self._moment: Moment | None = None
-        self._references: list[Reference] = []
-        self._feeds: list[FeedCall] = []
+        self._moment: PointInTime | None = None
+        self._references: list[TableAsOf] = []
+        self._feeds: list[ChangesCall] = []
 
-    def read(self) -> Statement:
+    def read(self) -> AsOfStatement:
         place = 0
         while place < len(self._tokens):
             place = self._step(place)
         query = b"".join([*self._kept, self._bytes[self._copied :]]).decode()
         left = self._values.left(self._named, positional=self._questions > 0)
-        return Statement(query, left, self._moment, self._references, self._feeds)
+        return AsOfStatement(query, left, self._moment, self._references, self._feeds)
 
     def _step(self, place: int) -> int:
         """Look at one token, and return the place of the next."""
@@ -198,12 +198,12 @@ class _Reader:
     def _clause(self, place: int) -> int:
         numbered = self._at(place + 2).word == "epoch"
         value, after = self._value(place + 3)
-        moment: Moment
+        moment: PointInTime
         match value:
             case int() if numbered:
                 moment = value
             case str() if not numbered:
-                moment = instant_of(value)
+                moment = parse_timestamp(value)
             case _:
                 raise QueryError(_SYNTAX)
         if all(one.text == ";" for one in self._tokens[after:]):
@@ -213,7 +213,7 @@ class _Reader:
             self._refer(place, after, moment)
         return after
 
-    def _refer(self, place: int, after: int, moment: Moment) -> None:
+    def _refer(self, place: int, after: int, moment: PointInTime) -> None:
         """Give the table before a clause a schema of its own."""
         table = self._at(place - 1)
         if not table.is_name:
@@ -222,7 +222,7 @@ class _Reader:
         if self._at(place - 2).text == "." and self._at(place - 3).is_name:
             start, given = self._at(place - 3).start, self._at(place - 3).name
         schema = self._new_schema()
-        self._references.append(Reference(schema, given, table.name, moment))
+        self._references.append(TableAsOf(schema, given, table.name, moment))
         named = f"{quoted(schema)}.{quoted(table.name)}"
         self._cut(start, self._at(after - 1).end, named.encode())
 
@@ -239,7 +239,7 @@ class _Reader:
                 schema = self._new_schema()
             case _:
                 raise QueryError(_CALL)
-        self._feeds.append(FeedCall(schema, entity, first, last))
+        self._feeds.append(ChangesCall(schema, entity, first, last))
         named = f"{quoted(schema)}.{FEED}"
         self._cut(self._at(place).start, self._at(after).end, named.encode())
         return after + 1

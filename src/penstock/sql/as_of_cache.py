@@ -14,10 +14,10 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.snapshots.rewind import Rewound, oldest_state, rewound
 from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 from penstock.snapshots.table import tables_of
-from penstock.sql.question import Limits
+from penstock.sql.query import QueryLimits
 
 
 class _Told(msgspec.Struct, array_like=True):
@@ -29,7 +29,7 @@ class _Told(msgspec.Struct, array_like=True):
     rows: bytes
 
 
-class Rewinds:
+class AsOfCache:
     """The last few classes at epochs of one journal. One thread at a time uses them."""
 
     def __init__(
@@ -39,10 +39,10 @@ class Rewinds:
         self._journal = journal
         self._snapshots = snapshots
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[tuple[str, Epoch], Rewound] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Epoch], TypedStates] = OrderedDict()
         self._used: dict[tuple[str, Epoch], bool] = {}  # whether it was rewound for that
 
-    def at(self, entity: str, epoch: Epoch, limits: Limits) -> Rewound:
+    def at(self, entity: str, epoch: Epoch, limits: QueryLimits) -> TypedStates:
         """Return the entities of a class after an epoch, in the order of keys.
 
         Raises:
@@ -75,7 +75,7 @@ class Rewinds:
             name = one.entity, Epoch(one.epoch)
             if one.rows:
                 table = tables_of(self._app, [one.entity] if one.wide else [])[one.entity]
-                self._kept[name] = Rewound(table, pa.ipc.open_stream(one.rows).read_all())
+                self._kept[name] = TypedStates(table, pa.ipc.open_stream(one.rows).read_all())
             elif name in self._kept:
                 self._kept.move_to_end(name)
         size = sum(one.rows.nbytes for one in self._kept.values())
@@ -83,15 +83,15 @@ class Rewinds:
             _, gone = self._kept.popitem(last=False)
             size -= gone.rows.nbytes
 
-    def _rewound(self, entity: str, epoch: Epoch) -> Rewound:
+    def _rewound(self, entity: str, epoch: Epoch) -> TypedStates:
         oldest = oldest_state(self._journal, self._snapshots)
         if oldest is None or epoch < oldest:
             held = "none" if oldest is None else f"that after epoch {oldest}"
             raise QueryError(
                 f"the state after epoch {epoch} is not held any more; the oldest is {held}"
             )
-        table, rows = rewound(self._app, self._journal, entity, epoch, self._snapshots)
-        return Rewound(table, rows.combine_chunks())
+        table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots)
+        return TypedStates(table, rows.combine_chunks())
 
 
 def _stream(rows: pa.Table) -> bytes:

@@ -1,4 +1,4 @@
-"""`Turns`: the order in which callers get places.
+"""`FairSlots`: the order in which callers get places.
 
 Promises that a caller has no more places than `each`, that the caller with the fewest places comes
 first and callers with equally many in the order of their questions, and that no caller waits beyond the
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 
-class Turns:
+class FairSlots:
     """A number of places. Many threads may ask for one at once."""
 
     def __init__(self, places: int, each: int) -> None:

@@ -11,11 +11,11 @@ from typing import Final
 import duckdb
 
 from penstock.base.ids import Epoch
-from penstock.history.verification.finding import Finding, NotChecked, derived
+from penstock.history.verification.finding import Finding, NotChecked, rebuildable
 from penstock.process import presence
 from penstock.snapshots.column import quoted
-from penstock.sql.store import FOLDER
-from penstock.sql.table import SYSTEM
+from penstock.sql.system_tables import SYSTEM
+from penstock.sql.view_store import FOLDER
 
 _ROWS: Final = 10_000
 
@@ -35,7 +35,7 @@ def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
             with duckdb.connect(str(path), read_only=True) as connection:
                 yield from _content(connection, identity, newest, where)
         except duckdb.Error as error:
-            yield derived(f"it cannot be read: {str(error)[:200]}", where)
+            yield rebuildable(f"it cannot be read: {str(error)[:200]}", where)
 
 
 def _content(
@@ -43,9 +43,9 @@ def _content(
 ) -> Iterator[Finding]:
     for epoch, journal in connection.table(f"{SYSTEM}.view").project("epoch, journal").fetchall():
         if journal != identity:
-            yield derived("it was fed from another journal", where)
+            yield rebuildable("it was fed from another journal", where)
         elif epoch > newest:
-            yield derived(f"it is at epoch {epoch}, ahead of the journal", where)
+            yield rebuildable(f"it is at epoch {epoch}, ahead of the journal", where)
     tables = connection.execute(
         "SELECT table_schema, table_name FROM information_schema.tables "
         "WHERE table_type = 'BASE TABLE'"

@@ -37,14 +37,14 @@ _TOO_DEEP: Final = "it is nested too deeply"
 _INSTANTS: Final = pa.timestamp("us", "UTC")
 
 
-def layout_of(app: App) -> str:
+def schema_fingerprint(app: App) -> str:
     """Return what changes when tables must be made anew, because classes are declared otherwise."""
     tables = [f"{one.name}({one.definition})" for one in tables_of(app).values()]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
 
 
-def selected(table: EntityTable, count: int | None = None) -> str:
+def select_list(table: EntityTable, count: int | None = None) -> str:
     """Return what turns columns as they are built into those of a table; `count` takes the first."""
     chosen = []
     for name, column in table.columns[:count]:
@@ -54,7 +54,7 @@ def selected(table: EntityTable, count: int | None = None) -> str:
     return ", ".join(chosen)
 
 
-def widened(table: EntityTable, wide: EntityTable) -> str:
+def widening_select_list(table: EntityTable, wide: EntityTable) -> str:
     """Return what turns the rows of a table into those of the same class's wide one."""
     columns = dict(table.columns)
     chosen = []

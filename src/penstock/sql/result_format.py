@@ -19,7 +19,7 @@ from pyarrow import csv
 from penstock.base import http
 from penstock.errors import QueryError
 from penstock.snapshots.text import json_text
-from penstock.sql.question import Answer
+from penstock.sql.query import QueryResult
 
 EPOCH: Final = b"penstock.epoch"
 """In the metadata of an Arrow stream's schema."""
@@ -29,7 +29,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 Plain = Callable[[Any], Any]
 
 
-class Format(StrEnum):
+class ResultFormat(StrEnum):
     """What an answer can be, by its media type."""
 
     JSON = http.JSON
@@ -38,33 +38,33 @@ class Format(StrEnum):
     ARROW = http.ARROW
 
 
-def format_of(accept: str) -> Format:
+def accepted_format(accept: str) -> ResultFormat:
     """Return the first format that an `Accept` header names; JSON where it names none."""
     for one in accept.split(","):
         media = http.media_type_of(one)
-        if media in set(Format):
-            return Format(media)
-    return Format.JSON
+        if media in set(ResultFormat):
+            return ResultFormat(media)
+    return ResultFormat.JSON
 
 
-def encode(answer: Answer, chosen: Format) -> bytes:
+def encode_result(answer: QueryResult, chosen: ResultFormat) -> bytes:
     """Return an answer's body.
 
     Raises:
         QueryError: Arrow is not chosen, and a date lies outside of the years 1 to 9999.
     """
     match chosen:
-        case Format.JSON:
+        case ResultFormat.JSON:
             return _json(answer)
-        case Format.LINES:
+        case ResultFormat.LINES:
             return _lines(answer.table)
-        case Format.CSV:
+        case ResultFormat.CSV:
             return _csv(answer.table)
-        case Format.ARROW:
+        case ResultFormat.ARROW:
             return _arrow(answer)
 
 
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     """Return rows whose values JSON can hold.
 
     Raises:
@@ -74,17 +74,17 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _json(answer: Answer) -> bytes:
+def _json(answer: QueryResult) -> bytes:
     columns = [
         {"name": name, "type": type_}
         for name, type_ in zip(answer.table.column_names, answer.types, strict=True)
     ]
-    return _encode({"epoch": answer.epoch, "columns": columns, "rows": rows_of(answer.table)})
+    return _encode({"epoch": answer.epoch, "columns": columns, "rows": json_rows(answer.table)})
 
 
 def _lines(table: pa.Table) -> bytes:
     names = table.column_names
-    lines = (_encode(dict(zip(names, row, strict=True))) + b"\n" for row in rows_of(table))
+    lines = (_encode(dict(zip(names, row, strict=True))) + b"\n" for row in json_rows(table))
     return b"".join(lines)
 
 
@@ -95,7 +95,7 @@ def _csv(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _arrow(answer: Answer) -> bytes:
+def _arrow(answer: QueryResult) -> bytes:
     metadata = {**(answer.table.schema.metadata or {}), EPOCH: str(answer.epoch).encode()}
     table = answer.table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()

@@ -24,7 +24,7 @@ from penstock.snapshots.table import EntityTable, tables_of
 _log = logging.getLogger(__name__)
 
 
-class Rewound(NamedTuple):
+class TypedStates(NamedTuple):
     """A class as it was after an epoch.
 
     Attributes:
@@ -36,16 +36,16 @@ class Rewound(NamedTuple):
     rows: pa.Table
 
 
-class Beginning(NamedTuple):
+class ReplayBase(NamedTuple):
     """Where a fold of the journal begins: with a snapshot, or with nothing."""
 
     epoch: Epoch
     manifest: Manifest | None
 
 
-def rewound(
+def state_as_of(
     app: App, journal: Journal, entity: str, epoch: Epoch, snapshots: Snapshots | None = None
-) -> Rewound:
+) -> TypedStates:
     """Return the entities of a class after an epoch, typed.
 
     Raises:
@@ -53,7 +53,7 @@ def rewound(
         Corrupt: The journal is damaged, or the only snapshot that leads there.
     """
     damage: Corrupt | None = None
-    for begin in beginnings(journal, snapshots, epoch):
+    for begin in replay_bases(journal, snapshots, epoch):
         try:
             return _continued(app, journal, entity, epoch, snapshots, begin)
         except Corrupt as error:
@@ -63,7 +63,9 @@ def rewound(
     raise damage
 
 
-def states_at(journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None) -> pa.Table:
+def all_states_as_of(
+    journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None
+) -> pa.Table:
     """Return all entities after an epoch: columns `entity`, `key` and `state`, in no order.
 
     Raises:
@@ -71,7 +73,7 @@ def states_at(journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None
         Corrupt: The journal is damaged, or the only snapshot that leads there.
     """
     damage: Corrupt | None = None
-    for begin in beginnings(journal, snapshots, epoch):
+    for begin in replay_bases(journal, snapshots, epoch):
         try:
             base = _states_of(snapshots, begin)
             after = all_folded(journal, begin.epoch, epoch)
@@ -98,26 +100,28 @@ def oldest_state(journal: Journal, snapshots: Snapshots | None = None) -> Epoch 
     return min((epoch for epoch in known if epoch + 1 >= first), default=None)
 
 
-def beginnings(journal: Journal, snapshots: Snapshots | None, epoch: Epoch) -> Iterator[Beginning]:
+def replay_bases(
+    journal: Journal, snapshots: Snapshots | None, epoch: Epoch
+) -> Iterator[ReplayBase]:
     """Yield from where one can come to an epoch, the shortest way first; at least one."""
     first, found = journal.first(), False
     if snapshots is not None and epoch > BEFORE_FIRST:
         for manifest in snapshots.every(epoch):
             if manifest.epoch + 1 >= first or manifest.epoch == epoch:
-                yield Beginning(manifest.epoch, manifest)
+                yield ReplayBase(manifest.epoch, manifest)
                 found = True
     if first == 0 or not found:  # the fold says which epoch is not held
-        yield Beginning(BEFORE_FIRST, None)
+        yield ReplayBase(BEFORE_FIRST, None)
 
 
-def _skipped(begin: Beginning, error: Corrupt) -> None:
+def _skipped(begin: ReplayBase, error: Corrupt) -> None:
     if begin.manifest is None:
         raise error
     extra = {"epoch": begin.epoch, "cause": str(error)}
     _log.warning("a damaged snapshot is left out", extra=extra)
 
 
-def _states_of(snapshots: Snapshots | None, begin: Beginning) -> list[pa.Table]:
+def _states_of(snapshots: Snapshots | None, begin: ReplayBase) -> list[pa.Table]:
     """Return all states of a snapshot."""
     if begin.manifest is None or snapshots is None:
         return [ALL_FOLDED.empty_table()]
@@ -137,8 +141,8 @@ def _continued(
     entity: str,
     epoch: Epoch,
     snapshots: Snapshots | None,
-    begin: Beginning,
-) -> Rewound:
+    begin: ReplayBase,
+) -> TypedStates:
     """Build a class's rows: what nothing has changed since the snapshot keeps its typed columns.
 
     A snapshot whose columns are wide says nothing of whether they need be: then all is built from
@@ -147,7 +151,7 @@ def _continued(
     changes = folded(journal, entity, begin.epoch, epoch)
     its = None if begin.manifest is None else begin.manifest.classes.get(entity)
     if its is None or snapshots is None:
-        return typed(app, entity, changes)
+        return typed_states(app, entity, changes)
     columns = Columns(tables_of(app)[entity])
     files = [snapshots.read(file) for file in its.files]
     changed = changes["key"].combine_chunks()
@@ -162,10 +166,10 @@ def _continued(
         else:
             every += [columns.typed(rows).append_column(_ORDER, rows[columns.key]) for rows in kept]
             rows = in_order(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
-            return Rewound(columns.table, rows)
+            return TypedStates(columns.table, rows)
     states = [_but(snapshots.states(its, file), "key", changed) for file in its.files]
     former = [one.select(FOLDED.names).cast(FOLDED) for one in states]
-    return typed(app, entity, in_order(pa.concat_tables([*former, present])))
+    return typed_states(app, entity, in_order(pa.concat_tables([*former, present])))
 
 
 _ORDER = "key's text"
@@ -176,13 +180,13 @@ def _but(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows[key], keys)))
 
 
-def typed(app: App, entity: str, states: pa.Table) -> Rewound:
+def typed_states(app: App, entity: str, states: pa.Table) -> TypedStates:
     """Return states (as `FOLDED`) as rows of their class's table."""
     present = states.filter(pc.is_valid(states["state"]))
     keys, values = present["key"].to_pylist(), present["state"].to_pylist()
     table = tables_of(app)[entity]
     try:
-        return Rewound(table, table.rows(keys, values))
+        return TypedStates(table, table.rows(keys, values))
     except TooNarrow:
         table = tables_of(app, [entity])[entity]
-        return Rewound(table, table.rows(keys, values))
+        return TypedStates(table, table.rows(keys, values))

@@ -22,10 +22,10 @@ from penstock.errors import QueryError
 from penstock.journal.api import Journal, PartKind
 from penstock.model.application import App
 from penstock.snapshots.column import quoted
-from penstock.snapshots.rewind import Rewound, typed
+from penstock.snapshots.state_as_of import TypedStates, typed_states
 from penstock.snapshots.table import EntityTable, tables_of
-from penstock.sql.connection import given
-from penstock.sql.table import selected, widened
+from penstock.sql.connection import registered
+from penstock.sql.system_tables import select_list, widening_select_list
 
 _COLUMNS: Final = ("epoch", "entity", "key", "state")
 _KEPT: Final = ("epoch", "key", "state")
@@ -40,7 +40,7 @@ _PLACE: Final = '"feed place"'
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EpochRange:
     """The epochs from `first` to `last`, both included."""
 
     first: Epoch
@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ChangeFeed:
     """The changes of a class.
 
     Attributes:
@@ -62,18 +62,18 @@ class Feed:
     table: EntityTable
     steps: pa.Table
     places: pa.Array
-    after: Rewound | None
-    before: Rewound | None
+    after: TypedStates | None
+    before: TypedStates | None
 
 
-def feed_of(
+def read_feed(
     app: App,
     journal: Journal,
     entity: str,
-    span: Span,
-    before: Callable[[], Rewound],
+    span: EpochRange,
+    before: Callable[[], TypedStates],
     bytes_max: int,
-) -> Feed:
+) -> ChangeFeed:
     """Read the changes of a class in a span of epochs.
 
     `before` gives the class as it was before the span; it is asked only where something changed.
@@ -87,7 +87,7 @@ def feed_of(
     places = pa.array(np.arange(changes.num_rows))
     present = pc.is_valid(changes["state"]).combine_chunks()
     states = changes.filter(present)
-    after = typed(app, entity, states) if states.num_rows else None
+    after = typed_states(app, entity, states) if states.num_rows else None
     found = before() if changes.num_rows and span.first > 0 else None
     wide = any(one is not None and one.table.wide for one in (after, found))
     table = tables_of(app, [entity] if wide else [])[entity]
@@ -99,10 +99,10 @@ def feed_of(
         "time": pa.array(moments, pa.int64()).cast(_INSTANT),
         "key": table.keys(changes["key"].to_pylist())[table.key],
     }
-    return Feed(table, pa.table(steps), places.filter(present), after, found)
+    return ChangeFeed(table, pa.table(steps), places.filter(present), after, found)
 
 
-def _changes(journal: Journal, entity: str, span: Span, bytes_max: int) -> pa.Table:
+def _changes(journal: Journal, entity: str, span: EpochRange, bytes_max: int) -> pa.Table:
     """Return epoch, key and state of the changes, in order."""
     found: list[pa.Table] = []
     size = 0
@@ -118,7 +118,7 @@ def _changes(journal: Journal, entity: str, span: Span, bytes_max: int) -> pa.Ta
     return pa.concat_tables(found).sort_by(_ORDER)
 
 
-def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> None:
+def create_feed_table(connection: duckdb.DuckDBPyConnection, feed: ChangeFeed, target: str) -> None:
     """Make the table of a feed, under a name that is quoted already."""
     table, key = feed.table, quoted(feed.table.key)
     run = connection.execute
@@ -131,15 +131,15 @@ def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> 
     run(f"CREATE TABLE {_STEPS}(place BIGINT, epoch BIGINT, time TIMESTAMPTZ, key {key_type})")
     run(f"CREATE TABLE {_STATES}({_PLACE} BIGINT, {table.definition})")
     run(f"CREATE TABLE {_BEFORE}({table.definition})")
-    with given(connection, feed.steps) as source:
+    with registered(connection, feed.steps) as source:
         run(f"INSERT INTO {_STEPS} SELECT * FROM {source}")
     if feed.after is not None:
         rows = feed.after.rows.append_column(_PLACE.strip('"'), feed.places)
-        with given(connection, rows) as source:
+        with registered(connection, rows) as source:
             chosen = _chosen(feed.after.table, table)
             run(f"INSERT INTO {_STATES} SELECT {_PLACE}, {chosen} FROM {source}")
     if feed.before is not None:
-        with given(connection, feed.before.rows) as source:
+        with registered(connection, feed.before.rows) as source:
             typed_rows = f"(SELECT {_chosen(feed.before.table, table)} FROM {source})"
             run(
                 f"INSERT INTO {_BEFORE} SELECT * FROM {typed_rows} "
@@ -151,7 +151,7 @@ def put_feed(connection: duckdb.DuckDBPyConnection, feed: Feed, target: str) -> 
 
 
 def _chosen(given_: EntityTable, table: EntityTable) -> str:
-    return selected(given_) if given_.wide == table.wide else widened(given_, table)
+    return select_list(given_) if given_.wide == table.wide else widening_select_list(given_, table)
 
 
 def _joined(table: EntityTable) -> str:

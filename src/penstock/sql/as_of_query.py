@@ -19,24 +19,24 @@ import duckdb
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.api import Journal
-from penstock.journal.as_of import epoch_of, held
+from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.snapshots.table import tables_of
 from penstock.sql import query_guard as seal
-from penstock.sql.as_of import FEED, Reference, Statement
-from penstock.sql.connection import fix_settings, isolated, shut
-from penstock.sql.damage import Damaged
-from penstock.sql.pool import Asked, Encoded, Job, Pool
-from penstock.sql.question import Answer, Limits, Question, limited, limits_of, read
-from penstock.sql.rewinds import Rewinds
-from penstock.sql.store import names_of
-from penstock.sql.table import SYSTEM, SYSTEM_TABLES
-from penstock.sql.table_loader import Filling
+from penstock.sql.as_of_cache import AsOfCache
+from penstock.sql.as_of_clause import FEED, AsOfStatement, TableAsOf
+from penstock.sql.connection import close_to_outside, fix_settings, open_isolated
+from penstock.sql.damage import ViewDamaged
+from penstock.sql.query import Query, QueryLimits, QueryResult, limited, limits_of, read
+from penstock.sql.query_pool import Asked, EncodedResult, QueryJob, QueryPool
+from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
+from penstock.sql.table_loader import TableLoader
+from penstock.sql.view_store import names_of
 
 
-class History:
+class AsOfQueries:
     """Answers what is asked of the past of one journal. Many threads may ask at once."""
 
     def __init__(
@@ -45,7 +45,7 @@ class History:
         journal: Journal,
         settings: ViewConfig,
         snapshots: Snapshots | None = None,
-        pool: Pool | None = None,
+        pool: QueryPool | None = None,
     ) -> None:
         """Answer from a journal, and snapshots where there are some.
 
@@ -56,28 +56,28 @@ class History:
             snapshots: Those of the journal.
             pool: The places for questions, if others use them, too.
         """
-        self._pool = pool or Pool()
+        self._pool = pool or QueryPool()
         self._app = app
         self._journal = journal
         self._settings = settings
-        self._rewinds = Rewinds(app, journal, snapshots, settings.memory_mb << 18)
+        self._rewinds = AsOfCache(app, journal, snapshots, settings.memory_mb << 18)
         self._tables = tables_of(app)
 
-    def held(self) -> tuple[Epoch, Epoch]:
+    def held_epochs(self) -> tuple[Epoch, Epoch]:
         """Return the oldest and the newest epoch that the journal holds.
 
         Raises:
             QueryError: It has none yet.
         """
-        return held(self._journal)
+        return held_epochs(self._journal)
 
-    def ask(self, statement: Statement, question: Question, deadline: float) -> Answer:
+    def ask(self, statement: AsOfStatement, question: Query, deadline: float) -> QueryResult:
         """Answer a question, as `answer` does; the rows come into this process."""
         return self.answer(statement, question, deadline, Asked()).answer()
 
     def answer(
-        self, statement: Statement, question: Question, deadline: float, asked: Asked
-    ) -> Encoded:
+        self, statement: AsOfStatement, question: Query, deadline: float, asked: Asked
+    ) -> EncodedResult:
         """Answer a question.
 
         Args:
@@ -97,10 +97,10 @@ class History:
             self._await(question.min_epoch or 0, deadline)
         ask = partial(self._asked, statement, question, limits)
         rewinds = self._rewinds
-        job = Job(ask, asked, limits, self._still, rewinds.told, self._keep)
+        job = QueryJob(ask, asked, limits, self._still, rewinds.told, self._keep)
         try:
             return self._pool.run(job)
-        except Damaged as error:
+        except ViewDamaged as error:
             raise ViewUnavailable(f"DuckDB broke down: {error}") from error
 
     def _await(self, epoch: int, deadline: float) -> None:
@@ -117,39 +117,39 @@ class History:
         with self._pool.still:
             self._rewinds.keep(told)
 
-    def _asked(self, statement: Statement, question: Question, limits: Limits) -> Answer:
+    def _asked(self, statement: AsOfStatement, question: Query, limits: QueryLimits) -> QueryResult:
         """Answer in this process, which is a child."""
         names = [*names_of(self._tables.values()), FEED]
-        with limited(limits), closing(isolated(self._settings.memory_mb)) as connection:
-            named = seal.check(statement.query, names, connection, statement.schemas)
+        with limited(limits), closing(open_isolated(self._settings.memory_mb)) as connection:
+            named = seal.check_query(statement.query, names, connection, statement.schemas)
             epoch = self._epoch_of(statement, named)
             self._fill(connection, statement, named, epoch, limits)
-            shut(connection)
+            close_to_outside(connection)
             fix_settings(connection)
             connection.execute("BEGIN TRANSACTION READ ONLY")
             return read(connection, statement.query, statement.parameters, limits, epoch)
 
-    def _epoch_of(self, statement: Statement, named: Collection[seal.Named]) -> Epoch:
+    def _epoch_of(self, statement: AsOfStatement, named: Collection[seal.TableName]) -> Epoch:
         """Return the epoch of an answer: the newest that it is made from."""
         if statement.moment is not None:
-            return epoch_of(self._journal, statement.moment)
+            return epoch_as_of(self._journal, statement.moment)
         names = {one.casefold() for one in names_of(self._tables.values())}
         if any(one.name in names and one.schema not in statement.schemas for one in named):
-            return held(self._journal)[1]
+            return held_epochs(self._journal)[1]
         moments = [one.moment for one in statement.references]
         moments += [one.last for one in statement.feeds]
-        return max(epoch_of(self._journal, one) for one in moments)
+        return max(epoch_as_of(self._journal, one) for one in moments)
 
     def _fill(
         self,
         connection: duckdb.DuckDBPyConnection,
-        statement: Statement,
-        named: Collection[seal.Named],
+        statement: AsOfStatement,
+        named: Collection[seal.TableName],
         epoch: Epoch,
-        limits: Limits,
+        limits: QueryLimits,
     ) -> None:
         """Make all tables, and put rows into those that the query names."""
-        filling = Filling(self._app, self._journal, self._rewinds, connection, limits)
+        filling = TableLoader(self._app, self._journal, self._rewinds, connection, limits)
         taken = {one.name.casefold() for one in self._tables.values()}
         for table in self._tables.values():
             name = table.name.casefold()
@@ -162,12 +162,12 @@ class History:
             if name not in taken:
                 connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
         for reference in statement.references:
-            self._refer(filling, reference, epoch_of(self._journal, reference.moment))
+            self._refer(filling, reference, epoch_as_of(self._journal, reference.moment))
         for call in statement.feeds:
             filling.schema(call.schema)
             filling.feed(call, self._class_of(call.entity))
 
-    def _refer(self, filling: Filling, reference: Reference, epoch: Epoch) -> None:
+    def _refer(self, filling: TableLoader, reference: TableAsOf, epoch: Epoch) -> None:
         """Make the table that has a clause of its own."""
         filling.schema(reference.schema)
         given_, name = reference.given.casefold(), reference.name.casefold()
@@ -194,6 +194,6 @@ class History:
         return QueryError(f"there is no table {name}{hint}")
 
 
-def history_of(data: Path, app: App, journal: Journal, settings: ViewConfig) -> History:
+def as_of_queries(data: Path, app: App, journal: Journal, settings: ViewConfig) -> AsOfQueries:
     """Return the history of a data directory."""
-    return History(app, journal, settings, Snapshots(data / FOLDER, journal.identity))
+    return AsOfQueries(app, journal, settings, Snapshots(data / FOLDER, journal.identity))

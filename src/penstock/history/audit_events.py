@@ -1,6 +1,6 @@
 """Calls to the outside of a process: the audit events of CPython that announce them, as text.
 
-`told` is asked about each event before the call happens. It promises an answer for connections,
+`describe_event` is asked about each event before the call happens. It promises an answer for connections,
 processes, and all changes of files. Reading a file is allowed, because imports do it. The text names
 hosts, programs and paths, and no data.
 """
@@ -16,7 +16,7 @@ _TEXT_MAX: Final = 200
 Arguments = tuple[Any, ...]
 
 
-def told(event: str, arguments: Arguments) -> str | None:
+def describe_event(event: str, arguments: Arguments) -> str | None:
     """Return the call behind an audit event, after "the handler"; None if it stays inside."""
     tell = _EVENTS.get(event)
     if tell is None:

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
-from penstock.journal.as_of import Moment, instant_of
+from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.process.config import ViewConfig
 from penstock.sql import query_guard as seal
-from penstock.sql.as_of import Statement, statement_of
-from penstock.sql.damage import Damaged, is_damage
-from penstock.sql.store import Store, names_of
+from penstock.sql.as_of_clause import AsOfStatement, parse_statement
+from penstock.sql.damage import ViewDamaged, is_damage
+from penstock.sql.view_store import ViewStore, names_of
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
@@ -33,7 +33,7 @@ class AsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: int | None = None
     timestamp: str | None = None
 
-    def moment(self) -> Moment:
+    def moment(self) -> PointInTime:
         """Return the one that is given.
 
         Raises:
@@ -43,12 +43,12 @@ class AsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             case int(epoch), None:
                 return epoch
             case None, str(text):
-                return instant_of(text)
+                return parse_timestamp(text)
             case _:
                 raise QueryError("as_of has an epoch or a timestamp, and not both")
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked, as the body of `POST /sql`.
 
     Attributes:
@@ -68,26 +68,26 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_ms: int | None = None
     rows_max: int | None = None
 
-    def past(self) -> Statement | None:
+    def past(self) -> AsOfStatement | None:
         """Return what is asked of the past; None where it is the present alone.
 
         Raises:
             QueryError: It says so wrongly, or twice.
         """
         seal.check_length(self.query)
-        found = statement_of(self.query, self.parameters)
+        found = parse_statement(self.query, self.parameters)
         if self.as_of is None:
             return found
         moment = self.as_of.moment()
         if found is None:
-            return Statement(self.query, self.parameters, moment)
+            return AsOfStatement(self.query, self.parameters, moment)
         if found.moment is not None:
             raise QueryError("AS OF is said in the query, and once more beside it (as_of)")
         return replace(found, moment=moment)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """Rows at one epoch.
 
     Attributes:
@@ -102,7 +102,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     """What one query may take.
 
     Attributes:
@@ -133,14 +133,14 @@ class Limits:
         )
 
 
-def limits_of(question: Question, settings: ViewConfig, deadline: float) -> Limits:
+def limits_of(question: Query, settings: ViewConfig, deadline: float) -> QueryLimits:
     """Return the limits of a question, which are none above the view's own."""
     rows_max = min(question.rows_max or settings.rows_max, settings.rows_max)
     left_ms = max(1, round((deadline - time.monotonic()) * 1_000))
-    return Limits(deadline, left_ms, rows_max, settings)
+    return QueryLimits(deadline, left_ms, rows_max, settings)
 
 
-def run(store: Store, question: Question, limits: Limits) -> Answer:
+def run(store: ViewStore, question: Query, limits: QueryLimits) -> QueryResult:
     """Run a query of the present; in a process of its own, because nothing else can end it.
 
     Raises:
@@ -149,14 +149,14 @@ def run(store: Store, question: Question, limits: Limits) -> Answer:
     """
     with limited(limits):
         cursor = store.sealed()
-        seal.check(question.query, names_of(store.tables.values()), cursor)
+        seal.check_query(question.query, names_of(store.tables.values()), cursor)
         cursor.execute("BEGIN TRANSACTION READ ONLY")
         [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
         return read(cursor, question.query, question.parameters, limits, Epoch(epoch))
 
 
 @contextmanager
-def limited(limits: Limits) -> Iterator[None]:
+def limited(limits: QueryLimits) -> Iterator[None]:
     """Say of every error of DuckDB what it means.
 
     Raises:
@@ -175,25 +175,25 @@ def read(
     cursor: duckdb.DuckDBPyConnection,
     query: str,
     parameters: list[Any] | dict[str, Any],
-    limits: Limits,
+    limits: QueryLimits,
     epoch: Epoch,
-) -> Answer:
+) -> QueryResult:
     """Return what a query finds, within its limits; names of parameters may have their `$`."""
     if isinstance(parameters, dict):
         parameters = {name.removeprefix("$"): value for name, value in parameters.items()}
     relation = cursor.sql(query, params=parameters) if parameters else cursor.sql(query)
     types = [str(one) for one in relation.types]
-    return Answer(epoch, _rows(relation, limits), types)
+    return QueryResult(epoch, _rows(relation, limits), types)
 
 
-def _meaning(error: Exception, limits: Limits) -> Exception:
+def _meaning(error: Exception, limits: QueryLimits) -> Exception:
     """Return what an error of DuckDB says about the question, or about the file."""
     text = str(error)
     if text.startswith("Out of Memory"):
         return too_large(limits.settings)
     if is_damage(error):
-        return Damaged(text)
-    return QueryError(seal.said(error))
+        return ViewDamaged(text)
+    return QueryError(seal.error_text(error))
 
 
 def too_large(settings: ViewConfig) -> QueryError:
@@ -201,7 +201,7 @@ def too_large(settings: ViewConfig) -> QueryError:
     return QueryError(f"the query needs more than {settings.memory_mb} MB (view.memory_mb)")
 
 
-def _rows(relation: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
+def _rows(relation: duckdb.DuckDBPyRelation, limits: QueryLimits) -> pa.Table:
     reader = relation.to_arrow_reader(_BATCH_ROWS)
     memory_mb = limits.settings.memory_mb
     batches: list[pa.RecordBatch] = []

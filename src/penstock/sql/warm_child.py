@@ -1,4 +1,4 @@
-"""`Spare`: a child that is forked before its question comes.
+"""`WarmChild`: a child that is forked before its question comes.
 
 A fork begins slowly: it copies each page that it writes to, and DuckDB's first statement touches
 many. A spare child has run a query already and waits for its question. It has the tables of one
@@ -14,8 +14,8 @@ from typing import IO, Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ViewUnavailable
-from penstock.sql.child import Child
-from penstock.sql.pool import Pool
+from penstock.sql.child_process import ChildProcess
+from penstock.sql.query_pool import QueryPool
 
 _PAUSE_S: Final = 0.005
 LENGTH_BYTES: Final = 8
@@ -29,17 +29,17 @@ Serve = Callable[[IO[bytes], IO[bytes]], None]
 class _Waiting:
     """A child that waits, and the pipe for its order."""
 
-    child: Child
+    child: ChildProcess
     epoch: Epoch
     orders: int
     counted: ExitStack = field(default_factory=ExitStack)
 
 
-class Spare:
+class WarmChild:
     """The spare child of a view, and a thread that forks it. Many threads may take it."""
 
     def __init__(
-        self, pool: Pool, serve: Serve, still: Callable[[], AbstractContextManager[Epoch]]
+        self, pool: QueryPool, serve: Serve, still: Callable[[], AbstractContextManager[Epoch]]
     ) -> None:
         """Have none yet; `still` keeps everything as it is, at the epoch that it gives."""
         self._pool = pool
@@ -60,7 +60,7 @@ class Spare:
         """Have a child made, if none waits."""
         self._wanted.set()
 
-    def take(self, epoch: Epoch, order: bytes) -> Child | None:
+    def take(self, epoch: Epoch, order: bytes) -> ChildProcess | None:
         """Give an order to the child, if there is one at this epoch or a later one."""
         found = self._taken()
         if found is None:

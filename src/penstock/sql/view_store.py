@@ -32,20 +32,20 @@ from penstock.process.config import ViewConfig
 from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.table import EntityTable, tables_of
-from penstock.sql.cells import CellLimit
-from penstock.sql.change_batch import Changes, Fold
-from penstock.sql.connection import fix_settings, given, isolated, shut
+from penstock.sql.cell_limit import CellLimit
+from penstock.sql.change_batch import ChangeBatch, EntityStates
+from penstock.sql.connection import close_to_outside, fix_settings, open_isolated, registered
 from penstock.sql.damage import BREAKDOWNS
 from penstock.sql.lock import locked
-from penstock.sql.table import (
+from penstock.sql.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
     epoch_rows,
-    layout_of,
     reply_rows,
     request_rows,
-    selected,
-    widened,
+    schema_fingerprint,
+    select_list,
+    widening_select_list,
     without_large,
 )
 
@@ -69,11 +69,11 @@ thread: a join of three took 48 ms, with this 23 ms (two cores)."""
 _STATE: Final = f"{SYSTEM}.view"
 
 
-class Stale(Exception):
+class StaleViewFile(Exception):
     """The file cannot be used and must be made anew; says why."""
 
 
-class Store:
+class ViewStore:
     """The tables of one application in one file; one process at a time has it open."""
 
     def __init__(self, data: Path, app: App, identity: str, settings: ViewConfig) -> None:
@@ -87,7 +87,7 @@ class Store:
         self._app = app
         self._identity = identity
         self._settings = settings
-        self._layout = layout_of(app)
+        self._layout = schema_fingerprint(app)
         self._lock = locked(self._folder)
         self.tables: dict[str, EntityTable] = {}
         self.epoch = BEFORE_FIRST
@@ -140,7 +140,7 @@ class Store:
     def _reopen(self) -> None:
         try:
             self._connection = self._opened()
-        except (Stale, duckdb.Error) as error:
+        except (StaleViewFile, duckdb.Error) as error:
             self.rebuild(_why(error))
 
     def sealed(self) -> duckdb.DuckDBPyConnection:
@@ -177,7 +177,7 @@ class Store:
         """Return the file and its log."""
         return self._folder / _FILE, self._folder / f"{_FILE}.wal"
 
-    def apply(self, fold: Fold) -> None:
+    def apply(self, fold: ChangeBatch) -> None:
         """Take over a fold, in one transaction.
 
         Raises:
@@ -230,11 +230,11 @@ class Store:
             (self._folder / EPOCH).write_text(str(int(self.epoch)))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        connection = isolated(self._settings.memory_mb)
+        connection = open_isolated(self._settings.memory_mb)
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         try:
             connection.execute(f"ATTACH '{path}' AS {_CATALOG} (ROW_GROUP_SIZE {_ROW_GROUP})")
-            shut(connection)
+            close_to_outside(connection)
             connection.execute(f"USE {_CATALOG}")
         except BaseException:
             connection.close()
@@ -249,16 +249,16 @@ class Store:
             duckdb.Error: It is damaged.
         """
         if not (self._folder / _FILE).exists():
-            raise Stale("there is no file yet")
+            raise StaleViewFile("there is no file yet")
         connection = self._connected()
         try:
             found = connection.execute(
                 f"SELECT epoch, journal, layout, wide FROM {_STATE}"
             ).fetchall()[0]
             if found[1] != self._identity:
-                raise Stale("it was fed from another journal")
+                raise StaleViewFile("it was fed from another journal")
             if found[2] != self._layout:
-                raise Stale("classes are declared otherwise now")
+                raise StaleViewFile("classes are declared otherwise now")
             self._kept = _number(connection, f"SELECT count(*) FROM {SYSTEM}.requests")
         except BaseException:
             connection.close()
@@ -301,7 +301,7 @@ class Store:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _merge(self, name: str, changes: Changes) -> None:
+    def _merge(self, name: str, changes: EntityStates) -> None:
         gone = [key for key, state in changes.items() if state is None]
         kept = {key: state for key, state in changes.items() if state is not None}
         rows: pa.Table | None = None
@@ -325,8 +325,8 @@ class Store:
             keys = self._widen(name).keys(gone)
         table = self.tables[name]
         target, key = quoted(table.name), quoted(table.key)
-        with given(self._connection, keys) as source:
-            chosen = selected(table, 1)
+        with registered(self._connection, keys) as source:
+            chosen = select_list(table, 1)
             self._connection.execute(
                 f"DELETE FROM {target} WHERE {key} IN (SELECT {chosen} FROM {source})"
             )
@@ -334,8 +334,8 @@ class Store:
     def _put(self, table: EntityTable, rows: pa.Table) -> None:
         target, key = quoted(table.name), quoted(table.key)
         names = [quoted(name) for name, _ in table.columns]
-        with given(self._connection, rows) as source:
-            chosen = f"(SELECT {selected(table)} FROM {source}) AS source"
+        with registered(self._connection, rows) as source:
+            chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
             into = f"MERGE INTO {target} USING {chosen} ON {target}.{key} = source.{key} "
             setting = ", ".join(f"{one} = source.{one}" for one in names[1:])
             changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
@@ -353,7 +353,7 @@ class Store:
         run(f"ALTER TABLE {target} RENAME TO {quoted(f'{table.name} narrow')}")
         run(f"CREATE TABLE {target}({table.definition})")
         former = quoted(f"{table.name} narrow")
-        run(f"INSERT INTO {target} SELECT {widened(narrow, table)} FROM {former}")
+        run(f"INSERT INTO {target} SELECT {widening_select_list(narrow, table)} FROM {former}")
         run(f"DROP TABLE {quoted(f'{table.name} narrow')}")
         run(f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()])
         self.tables[name] = table
@@ -361,7 +361,7 @@ class Store:
         return table
 
     def _insert(self, target: str, rows: pa.Table) -> None:
-        with given(self._connection, rows) as source:
+        with registered(self._connection, rows) as source:
             self._connection.execute(f"INSERT INTO {target} SELECT * FROM {source}")
 
     def _forget(self, kept: int) -> int:

@@ -25,12 +25,12 @@ _NAME: Final = "what-if"
 _ONLY: Final = LogPartition(0)
 
 
-def shift_of(first: Epoch) -> int:
+def epoch_shift(first: Epoch) -> int:
     """Return what the number of an epoch lacks in a scratch journal that begins with `first`."""
     return max(0, first - 1)
 
 
-class Scratch:
+class ScratchJournal:
     """A journal that is written epoch by epoch.
 
     Attributes:
@@ -56,7 +56,7 @@ class Scratch:
             state: Every entity before it.
             time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
         """
-        self.shift = shift_of(first)
+        self.shift = epoch_shift(first)
         self._journal = open_journal(data, app, secret)
         self._position = Lsn(0)
         if first > 0:

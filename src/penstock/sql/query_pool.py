@@ -1,4 +1,4 @@
-"""`Pool`: each question is answered by a child of its own, within limits that the system keeps.
+"""`QueryPool`: each question is answered by a child of its own, within limits that the system keeps.
 
 Promises that a question ends by its deadline with an answer or an error that names the limit, that
 a crash costs the question alone, and that questions which take long leave places to those that do
@@ -30,11 +30,11 @@ from penstock.errors import (
     QueryError,
     ViewUnavailable,
 )
-from penstock.sql.child import OUT_OF_MEMORY, Bounds, Child, Work, start
-from penstock.sql.damage import Damaged
-from penstock.sql.format import Format, encode
-from penstock.sql.question import Answer, Limits, too_large
-from penstock.sql.turns import Turns
+from penstock.sql.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
+from penstock.sql.damage import ViewDamaged
+from penstock.sql.query import QueryLimits, QueryResult, too_large
+from penstock.sql.result_format import ResultFormat, encode_result
+from penstock.sql.slots import FairSlots
 
 QUICK_S: Final = 0.2
 """How long every question may run before it needs a place for long ones; longer if it could use less
@@ -58,7 +58,7 @@ _LET_START_S: Final = 0.05
 _LENGTH: Final = struct.Struct("<Q")
 _KINDS: Final[dict[str, type[Exception]]] = {
     one.__name__: one
-    for one in (QueryError, ViewUnavailable, JournalUnavailable, Corrupt, Diverged, Damaged)
+    for one in (QueryError, ViewUnavailable, JournalUnavailable, Corrupt, Diverged, ViewDamaged)
 }
 _TIME: Final = (signal.SIGALRM, signal.SIGXCPU)
 
@@ -69,7 +69,7 @@ class _Head(msgspec.Struct):
     Attributes:
         epoch: The epoch of the answer.
         types: The SQL type of each column.
-        size: Bytes of the body, which follows; then come bytes for `Job.keep`.
+        size: Bytes of the body, which follows; then come bytes for `QueryJob.keep`.
         error: The class of an error and its message, instead of an answer.
     """
 
@@ -88,12 +88,12 @@ class Asked:
         caller: A name; the places are shared out among callers.
     """
 
-    chosen: Format = Format.ARROW
+    chosen: ResultFormat = ResultFormat.ARROW
     caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedResult:
     """An answer in its format.
 
     Attributes:
@@ -108,15 +108,15 @@ class Encoded:
     body: IO[bytes]
     size: int
 
-    def answer(self) -> Answer:
+    def answer(self) -> QueryResult:
         """Return the rows of an answer that is an Arrow stream."""
         with self.body:
             table = pa.ipc.open_stream(self.body.read(self.size)).read_all()
-        return Answer(self.epoch, table.replace_schema_metadata(None), self.types)
+        return QueryResult(self.epoch, table.replace_schema_metadata(None), self.types)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueryJob:
     """A question as a child answers it.
 
     Attributes:
@@ -129,13 +129,13 @@ class Job:
         ready: Gives a child that does this job already, if there is one.
     """
 
-    ask: Callable[[], Answer]
+    ask: Callable[[], QueryResult]
     asked: Asked
-    limits: Limits
+    limits: QueryLimits
     still: Callable[[], AbstractContextManager[object]] = nullcontext
     kept: Callable[[], bytes] = bytes
     keep: Callable[[bytes], object] = bytes
-    ready: Callable[[], Child | None] = lambda: None
+    ready: Callable[[], ChildProcess | None] = lambda: None
 
     def work(self, pipe: IO[bytes]) -> None:
         """Answer, in a child."""
@@ -156,16 +156,16 @@ class Job:
         error: Exception
         try:
             answer = self.ask()
-            body = encode(answer, self.asked.chosen)
+            body = encode_result(answer, self.asked.chosen)
             return _Head(answer.epoch, list(answer.types), len(body)), body
         except MemoryError:
             error = too_large(self.limits.settings)
-        except (PenstockError, Damaged) as found:
+        except (PenstockError, ViewDamaged) as found:
             error = found
         return _Head(error=(type(error).__name__, str(error))), b""
 
 
-class Pool:
+class QueryPool:
     """The places for questions. Many threads may ask at once."""
 
     def __init__(self, closed: Sequence[int] = ()) -> None:
@@ -173,8 +173,8 @@ class Pool:
         self.still = threading.Lock()
         """No process is forked while a thread has this lock, unless that thread forks."""
         self._closed = closed
-        self._quick = Turns(QUICK, QUICK)
-        self._long = Turns(LONG, LONG_EACH)
+        self._quick = FairSlots(QUICK, QUICK)
+        self._long = FairSlots(LONG, LONG_EACH)
         self._counting = threading.Lock()
         self._living = 0
         self._starting = 0
@@ -190,7 +190,7 @@ class Pool:
         while self._starting and time.monotonic() < until:
             time.sleep(_LET_START_S / 100)
 
-    def run(self, job: Job) -> Encoded:
+    def run(self, job: QueryJob) -> EncodedResult:
         """Have a question answered.
 
         Raises:
@@ -214,7 +214,7 @@ class Pool:
             target.close()
             raise
 
-    def _quickly(self, job: Job, target: IO[bytes]) -> bool:
+    def _quickly(self, job: QueryJob, target: IO[bytes]) -> bool:
         """Run a question; False if it takes long and has to wait for a place."""
         deadline, caller = job.limits.deadline, job.asked.caller
         if not self._quick.take(caller, deadline):
@@ -237,7 +237,7 @@ class Pool:
         finally:
             place.give(caller)
 
-    def _at_length(self, job: Job, target: IO[bytes]) -> None:
+    def _at_length(self, job: QueryJob, target: IO[bytes]) -> None:
         """Run a question from its beginning on, in a place for long ones."""
         caller = job.asked.caller
         if not self._long.take(caller, job.limits.deadline):
@@ -251,13 +251,13 @@ class Pool:
         finally:
             self._long.give(caller)
 
-    def _rest(self, child: Child, job: Job, target: IO[bytes]) -> None:
+    def _rest(self, child: ChildProcess, job: QueryJob, target: IO[bytes]) -> None:
         child.yield_to_others(_NICE)
         if not _followed(child, job, target, job.limits.deadline):
             raise job.limits.too_late()
 
     @contextmanager
-    def _child(self, job: Job) -> Iterator[Child]:
+    def _child(self, job: QueryJob) -> Iterator[ChildProcess]:
         """Start a child, and see it end."""
         with self.counted():
             child = job.ready() or self.started(job.work, bounds_of(job.limits), job.still())
@@ -277,7 +277,7 @@ class Pool:
 
     def started(
         self, work: Work, bounds: Bounds | None, still: AbstractContextManager[object]
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a child, as `start` does; the caller has counted it.
 
         Raises:
@@ -298,13 +298,13 @@ class Pool:
             self._starting += starting
 
 
-def bounds_of(limits: Limits) -> Bounds:
+def bounds_of(limits: QueryLimits) -> Bounds:
     """Return the limits of a child for one query."""
     memory = (limits.settings.memory_mb << 20) + _SLACK
     return Bounds(limits.deadline, memory, limits.settings.threads)
 
 
-def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:
+def _followed(child: ChildProcess, job: QueryJob, target: IO[bytes], until: float) -> bool:
     """Copy the output of a child until it has ended or the time is up; say which.
 
     Raises:
@@ -327,7 +327,7 @@ def _followed(child: Child, job: Job, target: IO[bytes], until: float) -> bool:
     return True
 
 
-def _read(job: Job, target: IO[bytes]) -> Encoded:
+def _read(job: QueryJob, target: IO[bytes]) -> EncodedResult:
     """Return the answer that a child has given.
 
     Raises:
@@ -344,7 +344,7 @@ def _read(job: Job, target: IO[bytes]) -> Encoded:
         kind, message = head.error
         raise _KINDS.get(kind, RuntimeError)(message)
     target.seek(begin)
-    return Encoded(Epoch(head.epoch), head.types, target, head.size)
+    return EncodedResult(Epoch(head.epoch), head.types, target, head.size)
 
 
 def _piece(source: IO[bytes]) -> bytes:

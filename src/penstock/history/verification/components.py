@@ -16,16 +16,22 @@ from deltalake.exceptions import DeltaError
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
-from penstock.history.backup_set import JOURNAL, LOG, File, Unlike
+from penstock.history.backup_set import JOURNAL, LOG, FileEntry, FileMismatch
 from penstock.history.copying import check, digest_of
-from penstock.history.verification.finding import Finding, NotChecked, derived, lost, note
+from penstock.history.verification.finding import (
+    Finding,
+    NotChecked,
+    harmless,
+    rebuildable,
+    unrecoverable,
+)
 from penstock.journal.api import Commit, Journal
 from penstock.log.cut import examine
 from penstock.log.database import Database, end_of, start_of
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
-from penstock.snapshots.rewind import oldest_state, states_at
 from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state.digest import digest_of_mapping
 
 SPARK: Final = "checkpoint"
@@ -44,7 +50,7 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
     path = data / LOG
     if not path.exists():
         if any(newest.positions.values()):
-            yield lost("the log is missing, with all requests that wait", LOG)
+            yield unrecoverable("the log is missing, with all requests that wait", LOG)
         return
     try:
         database = Database(path, _LOCK_MS)
@@ -53,20 +59,24 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
                 start, end = start_of(connection), end_of(connection)
                 for (text,) in connection.execute("PRAGMA quick_check(1)").fetchall():
                     if text != "ok":
-                        yield lost(f"SQLite says: {text}", LOG)
+                        yield unrecoverable(f"SQLite says: {text}", LOG)
                 examine(connection, str(path))
         finally:
             database.close()
     except (Corrupt, sqlite3.Error) as error:
-        yield lost(str(error), LOG)
+        yield unrecoverable(str(error), LOG)
         return
     reached = newest.positions.get(LogPartition(0), Lsn(0))
     if end < reached:
-        yield lost(f"the log ends at {end}, but the journal has read it up to {reached}", LOG)
+        yield unrecoverable(
+            f"the log ends at {end}, but the journal has read it up to {reached}", LOG
+        )
     last = journal.last()  # epochs may have been committed since, and the log truncated behind them
     reached = Lsn(0) if last is None else last.positions.get(LogPartition(0), Lsn(0))
     if start > reached:
-        yield lost(f"the log begins at {start}, but the journal has read it up to {reached}", LOG)
+        yield unrecoverable(
+            f"the log begins at {start}, but the journal has read it up to {reached}", LOG
+        )
 
 
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:
@@ -77,10 +87,10 @@ def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Fi
         try:
             one = savepoints.find(data, path.stem)
         except Corrupt as error:
-            yield lost(str(error), where)
+            yield unrecoverable(str(error), where)
             continue
         if oldest is None or not oldest <= one.epoch <= newest:
-            yield lost(f"it names epoch {one.epoch}, which is not held", where)
+            yield unrecoverable(f"it names epoch {one.epoch}, which is not held", where)
 
 
 def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) -> Iterator[Finding]:
@@ -91,14 +101,14 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     """
     root = data / JOURNAL
     if (damage := _checkpoint_damage(data)) is not None:
-        yield derived(damage, DELTA)
+        yield rebuildable(damage, DELTA)
         return
     seen, failure = _seen_by_delta(root)
     last = journal.last()
     if last is None or last.epoch != newest:
         raise NotChecked("the Delta table of the journal: epochs were committed meanwhile")
     if seen is None:
-        yield derived(f"Delta readers cannot open the journal: {failure}", DELTA)
+        yield rebuildable(f"Delta readers cannot open the journal: {failure}", DELTA)
         return
     expected = {path.removeprefix("kind=") for path in parts}
     if seen == expected:
@@ -107,9 +117,9 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     what += f"{len(expected - seen)}"
     if all((root / f"kind={path}").exists() for path in seen - expected):
         why = "these were merged, and are still there; upkeep tells other readers of it"
-        yield note(what, DELTA, why)
+        yield harmless(what, DELTA, why)
     else:
-        yield derived(what, DELTA)
+        yield rebuildable(what, DELTA)
 
 
 def _seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
@@ -151,14 +161,16 @@ def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
     except FileNotFoundError:
         return  # Spark removes old ones while it runs
     except (OSError, IndexError, msgspec.MsgspecError, UnicodeDecodeError):
-        yield derived(f"the offsets of Spark's batch {done[-1]} cannot be read", SPARK)
+        yield rebuildable(f"the offsets of Spark's batch {done[-1]} cannot be read", SPARK)
         return
     last = journal.last()
     positions: Mapping[LogPartition, Lsn] = {} if last is None else last.positions
     for partition, lsn in positions.items():
         at = found.get(str(partition), 0)
         if isinstance(at, int) and at > lsn:
-            yield derived(f"Spark has finished {at}, and the journal has read up to {lsn}", SPARK)
+            yield rebuildable(
+                f"Spark has finished {at}, and the journal has read up to {lsn}", SPARK
+            )
 
 
 def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[Finding]:
@@ -180,7 +192,7 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
         if manifest is None and not snapshots.path_of(epoch).exists():
             continue  # it was removed just now
         base = max((one.epoch for one in sound), default=BEFORE_FIRST)
-        found = derived if journal.first() <= base + 1 else lost
+        found = rebuildable if journal.first() <= base + 1 else unrecoverable
         yield found(f"the snapshot of epoch {epoch} is of no use: {how}", where)
     if not content and sound:
         raise NotChecked("the content of snapshots: the journal is damaged")
@@ -199,10 +211,10 @@ def _compare(
         return
     try:
         if _digest(journal, manifest.epoch, snapshots) != expected:
-            yield derived(f"the snapshot of epoch {manifest.epoch} is not what was then", where)
+            yield rebuildable(f"the snapshot of epoch {manifest.epoch} is not what was then", where)
     except Corrupt as error:
         why = "it was removed, or is damaged since"
-        yield note(f"{error}", where, why)
+        yield harmless(f"{error}", where, why)
 
 
 class _Older(Snapshots):
@@ -218,7 +230,7 @@ class _Older(Snapshots):
 
 
 def _digest(journal: Journal, epoch: Epoch, snapshots: Snapshots) -> str:
-    found = states_at(journal, epoch, snapshots)
+    found = all_states_as_of(journal, epoch, snapshots)
     columns = [found[name].to_pylist() for name in ("entity", "key", "state")]
     entities = zip(*columns, strict=True)
     return digest_of_mapping({entity_key(one, key): state for one, key, state in entities})
@@ -227,10 +239,10 @@ def _digest(journal: Journal, epoch: Epoch, snapshots: Snapshots) -> str:
 def _damage(snapshots: Snapshots, manifest: Manifest) -> str | None:
     """Return what is wrong with a snapshot's files; None where nothing is."""
     for one in manifest.files:
-        file = File(one.path, one.size, one.checksum)
+        file = FileEntry(one.path, one.size, one.checksum)
         try:
             check(file, *digest_of(snapshots.directory / one.path))
-        except Unlike as error:
+        except FileMismatch as error:
             return f"{one.path} {error}"
         except FileNotFoundError:
             if snapshots.path_of(manifest.epoch).exists():

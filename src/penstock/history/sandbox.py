@@ -18,13 +18,13 @@ from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Interrupted
 from penstock.engine.replay import Row
-from penstock.history import hook
+from penstock.history import audit_hook as hook
 from penstock.process.loading import is_own
 
 _NOBODY: Final = RequestId("")
 
 
-class ReachedOutside(Interrupted):
+class OutsideCallRefused(Interrupted):
     """A handler reached outside while it ran to look back; carries how."""
 
 
@@ -45,7 +45,7 @@ class OutsideCall(NamedTuple):
         return f"the handler {self.what}{f' ({self.where})' if self.where else ''}"
 
 
-class Isolation:
+class Sandbox:
     """Refuses calls to the outside while the block runs; may be entered again.
 
     Attributes:
@@ -85,7 +85,7 @@ class Isolation:
         self.refused.setdefault(self._running, call)
         self._executor.interrupted = call.text
         if threading.current_thread() is self._thread:
-            raise ReachedOutside(call.text)
+            raise OutsideCallRefused(call.text)
 
 
 def _own_line() -> str:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import Corrupt
-from penstock.history.verification.finding import Finding, derived, note
+from penstock.history.verification.finding import Finding, harmless, rebuildable
 from penstock.journal.api import Journal
 from penstock.process.boot import boot_id
 from penstock.state import environment as environments
@@ -42,9 +42,9 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
             continue
         if _is_stale(path):
             why = "it is built anew from the journal when it is opened"
-            yield note("it was not closed before the machine was started anew", where, why)
+            yield harmless("it was not closed before the machine was started anew", where, why)
         elif not is_sound(path, boot_id()):
-            yield derived("it cannot be read", where)
+            yield rebuildable("it cannot be read", where)
         elif (held := _held(path)) is not None:
             yield from _compare(held, journal, state_at, expected, where)
 
@@ -58,14 +58,14 @@ def _compare(
 ) -> Iterator[Finding]:
     """Compare a store with the journal; `expected` remembers digests by epoch and partitions."""
     if (wrong := _misfit(held.metadata, journal)) is not None:
-        yield derived(wrong, where)
+        yield rebuildable(wrong, where)
         return
     epoch, partitions = held.metadata.epoch, held.metadata.partitions
     if (epoch, partitions) not in expected:
         state = {} if epoch == BEFORE_FIRST else state_at(epoch)
         expected[epoch, partitions] = _digests(state, partitions)
     if held.digest != expected[epoch, partitions][held.metadata.partition]:
-        yield derived(f"it is not what the journal makes of epoch {epoch}", where)
+        yield rebuildable(f"it is not what the journal makes of epoch {epoch}", where)
 
 
 def _is_stale(path: Path) -> bool:
