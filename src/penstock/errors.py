@@ -1,10 +1,10 @@
-"""Every error that Penstock raises, grouped by who must act.
+"""Every error that Penstock raises, in three groups.
 
-`UserError`: the caller or the developer must change something; retrying is pointless.
-`OperationalError`: the surroundings failed; retrying the same request is safe.
-`IntegrityError`: data is damaged or two truths disagree; Penstock stops and says so.
+`UserError`: the caller or the developer must change something; a retry is pointless.
+`OperationalError`: the environment failed; a retry of the same request is safe.
+`IntegrityError`: stored data is damaged or contradicts itself; Penstock stops.
 
-Each class has a stable `code`, which is what travels in replies; messages may change.
+Replies carry the stable `code` of a class; messages may change.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from typing import ClassVar, Final
 
 
 class PenstockError(Exception):
-    """Root of the tree. `code` is stable across versions; the message is for people.
+    """The root of the tree. `code` is stable across versions; the message is for people.
 
     Attributes:
-        kind: In a reply, the name of the exception class that left the handler.
+        kind: The name of the exception class that left the handler, if the error is a reply.
     """
 
     code: ClassVar[str] = "penstock"
@@ -29,7 +29,7 @@ class UserError(PenstockError):
 
 
 class DefinitionError(UserError):
-    """An application is defined wrongly; carries every complaint found, each with file and line."""
+    """An application is defined wrongly; `complaints` has every mistake with its file and line."""
 
     code: ClassVar[str] = "definition"
 
@@ -37,17 +37,17 @@ class DefinitionError(UserError):
         self.complaints = tuple(complaints)
         count = len(self.complaints)
         noun = "complaint" if count == 1 else "complaints"
-        super().__init__(f"{count} {noun}:\n" + "\n".join(f"  {one}" for one in self.complaints))
+        super().__init__(f"{count} {noun}:\n" + "\n".join(f"  {text}" for text in self.complaints))
 
 
 class ConfigError(UserError):
-    """A setting has a value that cannot be used."""
+    """A setting has an invalid value."""
 
     code: ClassVar[str] = "config"
 
 
 class ClassChanged(UserError):
-    """An entity class is declared differently from how its entities are stored; says how."""
+    """An entity class is declared differently from its stored entities; the message shows how."""
 
     code: ClassVar[str] = "class-changed"
 
@@ -59,19 +59,19 @@ class RequestError(UserError):
 
 
 class Unauthenticated(UserError):
-    """Nobody knows who asks: credentials are missing, wrong or expired."""
+    """The credentials of the caller are missing, wrong or expired."""
 
     code: ClassVar[str] = "unauthenticated"
 
 
 class Forbidden(UserError):
-    """Who asks may not do that; the message names the scope that it takes."""
+    """The caller lacks a scope; the message names it."""
 
     code: ClassVar[str] = "forbidden"
 
 
 class QueryError(UserError):
-    """A query is wrong, asks for what it may not, or for more than it may."""
+    """A query is wrong, is not permitted, or exceeds a limit."""
 
     code: ClassVar[str] = "query"
 
@@ -101,7 +101,7 @@ class Aborted(UserError):
 
 
 class NoSuchEntity(Aborted):
-    """An entity was used that does not exist (never created, or deleted)."""
+    """An entity was used that was never created or has been deleted."""
 
     code: ClassVar[str] = "no-such-entity"
 
@@ -137,13 +137,13 @@ class ReadonlyViolation(Aborted):
 
 
 class OperationalError(PenstockError):
-    """The surroundings failed; the same request may be sent again."""
+    """The environment failed; the same request may be sent again."""
 
     code: ClassVar[str] = "operational"
 
 
 class LogUnavailable(OperationalError):
-    """The log could not be read or written; what was not acknowledged is not there."""
+    """The log could not be read or written; unacknowledged requests are not in it."""
 
     code: ClassVar[str] = "log-unavailable"
 
@@ -155,19 +155,19 @@ class JournalUnavailable(OperationalError):
 
 
 class StateUnavailable(OperationalError):
-    """Local state could not be written; it is a cache and loses nothing."""
+    """Local state could not be written; it is a cache, so nothing is lost."""
 
     code: ClassVar[str] = "state-unavailable"
 
 
 class ViewUnavailable(OperationalError):
-    """The SQL view does not run, or has not reached what was asked for; it catches up by itself."""
+    """The SQL view does not run, or has not reached the epoch; it catches up by itself."""
 
     code: ClassVar[str] = "view-unavailable"
 
 
 class TimedOut(OperationalError):
-    """An answer did not come in time; the request may still take effect."""
+    """No answer came in time; the request may still take effect."""
 
     code: ClassVar[str] = "timed-out"
 
@@ -179,43 +179,43 @@ class Unreachable(OperationalError):
 
 
 class Overloaded(OperationalError):
-    """More is waiting than may wait; nothing of this request was taken."""
+    """Too many requests are waiting; this request was not accepted."""
 
     code: ClassVar[str] = "overloaded"
 
 
 class Stopping(OperationalError):
-    """This process stops and takes nothing more; another one, or the next start, does."""
+    """This process is stopping; another process, or this one after a restart, takes requests."""
 
     code: ClassVar[str] = "stopping"
 
 
 class Fenced(OperationalError):
-    """Another driver owns this application; this one stops."""
+    """Another driver owns this application, so this driver stops."""
 
     code: ClassVar[str] = "fenced"
 
 
 class EpochFailed(OperationalError):
-    """An epoch could not be run, after every retry; the message says where it stopped."""
+    """An epoch failed after every retry; the message says where it stopped."""
 
     code: ClassVar[str] = "epoch-failed"
 
 
 class IntegrityError(PenstockError):
-    """Stored data is damaged or contradicts itself; nothing is guessed."""
+    """Stored data is damaged or contradicts itself; Penstock never guesses."""
 
     code: ClassVar[str] = "integrity"
 
 
 class Corrupt(IntegrityError):
-    """A checksum does not fit; says which file or record, and what can be rebuilt."""
+    """A checksum does not fit; the message names the file or record, and a way to rebuild it."""
 
     code: ClassVar[str] = "corrupt"
 
 
 class Diverged(IntegrityError):
-    """Two sources that must agree do not (log and journal, journal and state, replay and journal)."""
+    """Two sources disagree: log and journal, journal and state, or replay and journal."""
 
     code: ClassVar[str] = "diverged"
 
@@ -227,11 +227,11 @@ class Truncated(IntegrityError):
 
 
 def _by_code(root: type[PenstockError]) -> dict[str, type[PenstockError]]:
-    found = {root.code: root}
+    classes = {root.code: root}
     for child in root.__subclasses__():
-        found.update(_by_code(child))
-    return found
+        classes.update(_by_code(child))
+    return classes
 
 
 BY_CODE: Final = _by_code(PenstockError)
-"""Penstock's own error classes by their stable codes; an application's classes are never among them."""
+"""The error classes of Penstock by their stable codes, without those of applications."""
