@@ -8,7 +8,6 @@ code prints goes to standard error.
 """
 
 import datetime
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
+from penstock.process.question import receive_question
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -61,9 +61,7 @@ _DATE: Final = datetime.date
 
 def main() -> None:
     """Run the experiment on standard input."""
-    results_to = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    experiment = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Experiment)
+    experiment, results_file = receive_question(Experiment)
     known = set(sys.modules)
     stop_time(experiment.clock_ns)
     app = load_app(experiment.spec)
@@ -79,8 +77,8 @@ def main() -> None:
                 RequestId(experiment.request_id), experiment.body, experiment.time_us
             )
             results.append(Result(outcome.error, outcome.reply, outcome.writes))
-    with results_to:
-        results_to.write(msgspec.msgpack.encode(results))
+    with results_file:
+        results_file.write(msgspec.msgpack.encode(results))
 
 
 def stop_time(clock_ns: int) -> None:

@@ -9,8 +9,6 @@ that is needed is lost and the next run goes on. What stays and why is written t
 
 import dataclasses
 import logging
-import os
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,6 +29,7 @@ from penstock.process.config import Config
 from penstock.process.fault import Fault
 from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER as RUN
+from penstock.process.question import encode_question, receive_question
 from penstock.process.stores import open_journal
 from penstock.retention import retention
 from penstock.retention.leases import Hold
@@ -90,7 +89,7 @@ class Done(msgspec.Struct, frozen=True):
 def work_of(spec: str, config: Config, *, snapshot: bool) -> bytes:
     """Return what a process is to be told."""
     absolute = dataclasses.replace(config, data=config.data.absolute())
-    return msgspec.json.encode(Work(spec, absolute, snapshot), enc_hook=str)
+    return encode_question(Work(spec, absolute, snapshot))
 
 
 def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Done:
@@ -194,9 +193,7 @@ def _truncate(config: Config, journal: Journal, reached: Reached) -> Lsn:
 
 def main() -> None:
     """Do the work on standard input, and say on standard output what was done."""
-    answer_to = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what user code prints while it is loaded
-    work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work, dec_hook=_of_text)
+    work, answer_file = receive_question(Work)
     config = work.config
     logs.configure("upkeep", config.log_format, config.log_level)
     pa.set_cpu_count(1)  # it takes its time, on one core
@@ -205,13 +202,8 @@ def main() -> None:
     except PenstockError as error:
         _log.exception("upkeep broke off")
         done = Done(failure=f"{error.code}: {error}")
-    with answer_to:
-        answer_to.write(msgspec.json.encode(done))
-
-
-def _of_text(kind: type, value: object) -> object:
-    assert kind is Path, f"{kind} has no text"
-    return Path(str(value))
+    with answer_file:
+        answer_file.write(msgspec.json.encode(done))
 
 
 if __name__ == "__main__":

@@ -168,17 +168,22 @@ def test_answer_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
 def test_what_handlers_print_is_not_the_answer(
     ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is what the command says at its end."""
-    program(monkeypatch, "print('hello'); print('{}')")
+    """Text that a handler prints, also below Python, does not reach the answer."""
+    program(
+        monkeypatch,
+        "from penstock.history import lookup_process as child; import os\n"
+        "child._look_up = lambda _: os.system('echo hello') or print('hello') or {}\n"
+        "child.main()",
+    )
     assert asked(ledger, "/requests/paid/trace") == {}
 
 
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
-        ("sys.exit('error [diverged] /secret/path')", 500, "diverged"),
-        ("sys.exit('error [state-unavailable] disk')", 503, "state-unavailable"),
-        ("sys.exit('error [internal] KeyError: /secret/path')", 500, "penstock"),
+        ("raise errors.Diverged('/secret/path')", 500, "diverged"),
+        ("raise errors.StateUnavailable('disk')", 503, "state-unavailable"),
+        ("raise KeyError('/secret/path')", 500, "penstock"),
         ("os.kill(os.getpid(), 9)", 500, "penstock"),
     ],
 )
@@ -186,7 +191,13 @@ def test_failures_have_their_status(
     ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: str
 ) -> None:
     """What fails in the process is answered by the table of statuses, without what is of here."""
-    program(monkeypatch, f"import os, sys; {code}")
+    program(
+        monkeypatch,
+        "from penstock.history import lookup_process as child; from penstock import errors; import os\n"
+        f"def look_up(_): {code}\n"
+        "child._look_up = look_up\n"
+        "child.main()",
+    )
     told = asked(ledger, "/requests/paid/trace", status)["error"]
     assert told["code"] == kind
     assert "secret" not in told["message"]
@@ -196,7 +207,12 @@ def test_limits_are_those_of_the_gateway(
     ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Handlers run again within the limits that the gateway was configured with."""
-    program(monkeypatch, "import os; print(os.environ['PENSTOCK_LIMITS_TIME_MS'])")
+    program(
+        monkeypatch,
+        "from penstock.history import lookup_process as child\n"
+        "child._look_up = lambda lookup: lookup.config.limits.time_ms\n"
+        "child.main()",
+    )
     assert asked(ledger, "/requests/paid/trace") == Limits().time_ms
 
 

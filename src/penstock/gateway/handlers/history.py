@@ -1,22 +1,21 @@
 """`GET /requests/{id}/trace` and `GET /entities/{Entity}/{key}/history`: the past, recomputed.
 
-Both run requests again, which takes processor time and the memory of a whole state. So it is done by
-the commands of the same names, in a process of low priority, a few at a time; a gateway only passes
-on what they print. Promises that such a process ends: by itself, by its time, or with the gateway.
+Both run requests again, which takes processor time and the memory of a whole state. So a child
+process of low priority does it (`history.lookup_process`), and only a few run at a time. Promises
+that such a process ends: on its own, at its time limit, when the client disconnects, or with the
+gateway.
 """
 
 import asyncio
 import dataclasses
 import logging
-import os
-import re
 import resource
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
+from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 import psutil
 from starlette.responses import Response
 
@@ -24,7 +23,6 @@ from penstock.base.http import JSON
 from penstock.errors import (
     BY_CODE,
     ConfigError,
-    Internal,
     Overloaded,
     PenstockError,
     RecordTooLarge,
@@ -33,40 +31,60 @@ from penstock.errors import (
 )
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest
+from penstock.history.lookup import (
+    HistoryQuery,
+    Lookup,
+    LookupAnswer,
+    LookupFailure,
+    LookupResult,
+    TraceQuery,
+)
 from penstock.model.application import App
 from penstock.model.reply import raised_by
-from penstock.process.config import PREFIX, Config
+from penstock.process.config import Config
+from penstock.process.question import encode_question
 
 _log = logging.getLogger(__name__)
 
 RUNNING_MAX: Final = 2
-"""Processes of one gateway at once."""
+"""Child processes of one gateway at the same time."""
 
-# -P: what lies in the current directory is no part of Penstock, whatever it is called.
-PROGRAM: Final = (sys.executable, "-P", "-m", "penstock")
+# -P: a module in the current directory must not replace one of Penstock.
+PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.lookup_process")
 TIME_S: Final = 60.0
 BYTES_MAX: Final = 16 << 20
-"""What a process may print; the gateway holds it while it is sent."""
+"""The largest answer of a child process; the gateway holds it in memory."""
+
+CHANGES_DEFAULT: Final = 20
+"""Changes in a history if the request does not say how many."""
 
 _PROCESSOR_S: Final = 240
-"""Ends also what a killed gateway has left behind; several threads may use it up in `TIME_S`."""
+"""Ends also a child of a killed gateway; several threads may use this up within `TIME_S`."""
 
 _NICE: Final = 10
 _DIGITS_MAX: Final = 18
+_LOG_BYTES_MAX: Final = 2_000
 _CHUNK: Final = 1 << 16
-_FAILURE: Final = re.compile(r"^error \[([a-z-]+)\] (.*)$", re.MULTILINE)
-_LEAST: Final = {"from": 0, "to": 0, "last": 1}
-"""What the query string may name, and from which number on."""
+_MINIMUM: Final = {"from": 0, "to": 0, "last": 1}
+"""The fields of a history's query string, and the smallest value of each."""
+
+_decode: Final = msgspec.msgpack.Decoder(LookupAnswer).decode
 
 
 class HistoryHandler:
-    """Runs the commands for one gateway."""
+    """Serves traces and histories of one application."""
 
     def __init__(self, app: App, spec: str, config: Config) -> None:
-        """Serve an application; `spec` says where other processes find it."""
+        """Create the handler.
+
+        Args:
+            app: The application.
+            spec: The name by which another process loads the application.
+            config: The gateway's configuration; its limits hold in the child process too.
+        """
         self._app = app
         self._spec = spec
-        self._config = config
+        self._config = dataclasses.replace(config, data=config.data.absolute())
         self._turns = 0
         self._running: set[Process] = set()
 
@@ -74,17 +92,16 @@ class HistoryHandler:
         """Serve `GET /requests/{id}/trace`.
 
         Raises:
-            Forbidden: The principal may not ask in SQL, which shows as much, or the request is
-                another principal's.
-            Refused: There is no such request.
-            Overloaded: Too many of these run already.
-            TimedOut: It took too long.
-            RecordTooLarge: The answer is larger than a gateway holds.
+            Forbidden: The principal lacks the scope `sql`, or the request belongs to another one.
+            HttpError: There is no such request, or the client has disconnected.
+            Overloaded: `RUNNING_MAX` child processes run already.
+            TimedOut: The child process took longer than `TIME_S`.
+            RecordTooLarge: The answer is larger than `BYTES_MAX`.
         """
         request.principal.require_sql()
-        request_id = request.named_id()
+        query = TraceQuery(request.named_id())
         try:
-            return await self._told(request, "trace", (), request_id)
+            return await self._answer(request, query)
         except RequestError as error:
             raise HttpError(404, "not-found", str(error)) from error
 
@@ -92,54 +109,65 @@ class HistoryHandler:
         """Serve `GET /entities/{Entity}/{key}/history`; raises as `trace`.
 
         Raises:
-            RequestError: There is no such class, or a bound is no epoch that is held.
-            NoSuchEntity: Nothing has changed such an entity.
+            RequestError: There is no such class, or the journal does not hold the named epochs.
+            NoSuchEntity: No epoch changed such an entity.
         """
         request.principal.require_sql()
         entity, key = request.path["entity"], request.path["key"]
-        self._app.key_of(entity, key)  # says what there is, where this is not
-        options: list[str] = []
-        for name, text in request.query().items():
-            options += [f"--{name}", str(_number(name, text))]
-        return await self._told(request, "history", options, entity, key)
+        self._app.key_of(entity, key)  # raises for an unknown class
+        bounds = {name: _number(name, text) for name, text in request.query().items()}
+        query = HistoryQuery(
+            entity, key, bounds.get("from"), bounds.get("to"), bounds.get("last", CHANGES_DEFAULT)
+        )
+        return await self._answer(request, query)
 
     def close(self) -> None:
-        """End what runs."""
-        for process in sorted(self._running, key=lambda one: one.pid):
+        """Kill the child processes that still run."""
+        for process in sorted(self._running, key=lambda process: process.pid):
             with suppress(ProcessLookupError):
                 process.kill()
 
-    async def _told(
-        self, request: HttpRequest, command: str, options: Sequence[str], *what: str
-    ) -> Response:
-        """Run a command in its turn, and answer what it printed."""
+    async def _answer(self, request: HttpRequest, query: TraceQuery | HistoryQuery) -> Response:
+        """Let a child process answer a query."""
         if self._turns >= RUNNING_MAX:
             raise Overloaded(f"{RUNNING_MAX} of these run already; each takes some seconds")
-        if any("\0" in one for one in what):
-            raise RequestError("a NUL character cannot be asked about here, but in SQL")
-        self._turns += 1  # before the first pause, so that no other exchange comes between
+        self._turns += 1  # before the first `await`, so that no other request comes between
         try:
-            data = str(self._config.data)
-            words = (command, "--data", data, "--json", *options, "--", *what, self._spec)
-            status, told, messages = await self._ran(request, words)
+            question = encode_question(Lookup(self._spec, self._config, query))
+            exit_code, answer, messages = await self._run_child(request, question)
         finally:
             self._turns -= 1
-        if status == 0:  # handlers may print, too: what is asked for is the last line
-            return Response(told.rstrip().rpartition(b"\n")[2], 200, None, JSON)
-        said = messages.decode(errors="replace").replace(f"in {data}", "here")
-        raise _failure_of(status, said)
+        try:
+            found = None if exit_code else _decode(answer)
+        except msgspec.MsgspecError:
+            found = None
+        match found:
+            case LookupResult(json):
+                return Response(json, 200, None, JSON)
+            case LookupFailure(code, message) if code in BY_CODE:
+                raise _error_of(code, message.replace(f"in {self._config.data}", "here"))
+        _log.error(
+            "the process for a trace or a history failed",
+            extra={
+                "status": exit_code,
+                "said": messages[-_LOG_BYTES_MAX:].decode(errors="replace"),
+            },
+        )
+        raise PenstockError(
+            "the process that looked into the past failed; the gateway's log says how"
+        )
 
-    async def _ran(self, request: HttpRequest, words: Sequence[str]) -> tuple[int, bytes, bytes]:
-        """Run a command; return its exit code and what it printed."""
+    async def _run_child(self, request: HttpRequest, question: bytes) -> tuple[int, bytes, bytes]:
+        """Run a child process; return its exit code, its answer and its messages."""
         process = await asyncio.create_subprocess_exec(
-            *PROGRAM, *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._environment()
+            *PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE
         )
         self._running.add(process)
         try:
-            _humble(process.pid)
+            _limit(process.pid)
             async with asyncio.timeout(TIME_S):
-                told, messages = await _while_asked(request, process)
-                return await process.wait(), told, messages
+                answer, messages = await _output_of(request, process, question)
+                return await process.wait(), answer, messages
         except TimeoutError:
             raise TimedOut(
                 f"it took longer than {TIME_S:.0f} s; the command has no limit"
@@ -151,54 +179,54 @@ class HistoryHandler:
                 await process.wait()
             self._running.discard(process)
 
-    def _environment(self) -> dict[str, str]:
-        """Return the environment of a process that holds handlers to the limits that hold here."""
-        limits = dataclasses.asdict(self._config.limits).items()
-        return os.environ | {f"{PREFIX}LIMITS_{name.upper()}": str(one) for name, one in limits}
-
 
 def _number(name: str, text: str) -> int:
-    """Return a bound that the query string names.
+    """Return a number from the query string.
 
     Raises:
-        RequestError: There is no such bound, or it is no such number.
+        RequestError: There is no such field, or the text is not such a number.
     """
-    if name not in _LEAST:
-        raise RequestError(f"there is no {name} here; there are {', '.join(_LEAST)}")
+    if name not in _MINIMUM:
+        raise RequestError(f"there is no field {name!r}; the fields are {', '.join(_MINIMUM)}")
     number = int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else -1
-    if number < _LEAST[name]:
-        raise RequestError(f"{name}={text} must be a whole number, {_LEAST[name]} or more")
+    if number < _MINIMUM[name]:
+        raise RequestError(f"{name}={text} must be a whole number, {_MINIMUM[name]} or more")
     return number
 
 
-def _humble(pid: int) -> None:
-    """Let a process give way to others, and end by itself whatever becomes of this one."""
+def _limit(pid: int) -> None:
+    """Lower the priority of a process, and bound its processor time in case the gateway dies."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         process.nice(_NICE)
         process.rlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
 
 
-async def _while_asked(request: HttpRequest, process: Process) -> tuple[bytes, bytes]:
-    """Return what a process prints until its end.
+async def _output_of(
+    request: HttpRequest, process: Process, question: bytes
+) -> tuple[bytes, bytes]:
+    """Send a question and return the standard output and standard error of a process.
 
     Raises:
-        Refused: The client has gone before; nobody reads this.
-        RecordTooLarge: It prints too much.
+        HttpError: The client disconnected first.
+        RecordTooLarge: The process wrote too much.
     """
-    assert process.stdout is not None, "asked for"
-    assert process.stderr is not None, "asked for"
-    printed = asyncio.gather(_all_of(process.stdout), _all_of(process.stderr))
-    gone = asyncio.create_task(request.gone())
-    either: tuple[asyncio.Future[Any], ...] = (printed, gone)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write(question)
+    process.stdin.close()
+    output = asyncio.gather(_all_of(process.stdout), _all_of(process.stderr))
+    disconnected = asyncio.create_task(request.gone())
+    either: tuple[asyncio.Future[Any], ...] = (output, disconnected)
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not printed.done():
+        if not output.done():
             raise HttpError(400, "request", "the connection ended before the answer")
-        return await printed
+        return await output
     finally:
-        printed.cancel()
-        gone.cancel()
+        output.cancel()
+        disconnected.cancel()
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
@@ -207,17 +235,15 @@ async def _all_of(stream: asyncio.StreamReader) -> bytes:
     while chunk := await stream.read(_CHUNK):
         size += len(chunk)
         if size > BYTES_MAX:
-            raise RecordTooLarge(f"it takes more than {BYTES_MAX} bytes; the command has no limit")
+            raise RecordTooLarge(
+                f"the answer takes more than {BYTES_MAX} bytes; the command has no limit"
+            )
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def _failure_of(status: int, messages: str) -> PenstockError:
-    """Return what a command says went wrong; what it did not expect is for the gateway's log."""
-    found = _FAILURE.search(messages)
-    if found is not None and found[1] == ConfigError.code:  # epochs that are not held
-        return RequestError(found[2])
-    if found is not None and found[1] in BY_CODE and found[1] != Internal.code:
-        return raised_by(found[1], BY_CODE[found[1]].__name__, found[2])
-    _log.error("a look into the past failed", extra={"status": status, "said": messages[-2_000:]})
-    return PenstockError("the process that looked into the past failed; the gateway's log says how")
+def _error_of(code: str, message: str) -> PenstockError:
+    """Return the error that ended a lookup."""
+    if code == ConfigError.code:  # the epochs are not held, which is the caller's error here
+        return RequestError(message)
+    return raised_by(code, BY_CODE[code].__name__, message)

@@ -1,0 +1,55 @@
+"""Traces a request or lists the changes of an entity, in a process of its own.
+
+    python -m penstock.history.lookup_process < Lookup > LookupAnswer
+
+It only reads the data directory. Requests run again in it, within the limits of the question's
+configuration.
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.base.ids import entity_key
+from penstock.errors import PenstockError
+from penstock.history.lookup import (
+    HistoryQuery,
+    Lookup,
+    LookupAnswer,
+    LookupFailure,
+    LookupResult,
+    TraceQuery,
+)
+from penstock.history.reader import Past
+from penstock.history.trace import history, json_of_history, json_of_trace, trace
+from penstock.process.loading import load_app
+from penstock.process.question import receive_question
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    lookup, answer_file = receive_question(Lookup)
+    answer: LookupAnswer
+    try:
+        answer = LookupResult(msgspec.json.encode(_look_up(lookup), enc_hook=str))
+    except PenstockError as error:
+        answer = LookupFailure(error.code, str(error))
+    with answer_file:
+        answer_file.write(msgspec.msgpack.encode(answer))
+
+
+def _look_up(lookup: Lookup) -> dict[str, Any]:
+    app, data, limits = load_app(lookup.spec), lookup.config.data, lookup.config.limits
+    match lookup.query:
+        case TraceQuery(request_id):
+            with Past(data, app, "trace") as past:
+                return json_of_trace(trace(past, app, data, request_id, limits))
+        case HistoryQuery(entity, key, first, last, changes_max):
+            name = entity_key(entity, key)
+            with Past(data, app, "history") as past:
+                span = past.span(first, last)
+                return json_of_history(name, history(past, app, name, span, changes_max, limits))
+
+
+if __name__ == "__main__":
+    main()
