@@ -20,8 +20,8 @@ from penstock.history.lookup import (
     LookupResult,
     TraceQuery,
 )
-from penstock.history.reader import Past
-from penstock.history.trace import history, json_of_history, json_of_trace, trace
+from penstock.history.reader import HistoryReader
+from penstock.history.trace import entity_history_json, history, trace, trace_json
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
@@ -42,13 +42,15 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
     app, data, limits = load_app(lookup.spec), lookup.config.data, lookup.config.limits
     match lookup.query:
         case TraceQuery(request_id):
-            with Past(data, app, "trace") as past:
-                return json_of_trace(trace(past, app, data, request_id, limits))
+            with HistoryReader(data, app, "trace") as past:
+                return trace_json(trace(past, app, data, request_id, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
-            with Past(data, app, "history") as past:
+            with HistoryReader(data, app, "history") as past:
                 span = past.span(first, last)
-                return json_of_history(name, history(past, app, name, span, changes_max, limits))
+                return entity_history_json(
+                    name, history(past, app, name, span, changes_max, limits)
+                )
 
 
 if __name__ == "__main__":
