@@ -15,6 +15,9 @@ Lsn = NewType("Lsn", int)
 LogPartition = NewType("LogPartition", int)
 """One totally ordered part of the log."""
 
+ONLY_PARTITION: Final = LogPartition(0)
+"""The partition of an embedded log, which has no other."""
+
 Epoch = NewType("Epoch", int)
 """Number of a committed micro-batch, from 0, without gaps. -1 means before the first."""
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from penstock.base.ids import BEFORE_FIRST, LogPartition, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Lsn, RequestId
 from penstock.cli.application import application_of
 from penstock.cli.error_output import REPLY_IS_ERROR, show
 from penstock.cli.options import AppArgument, ConfigOption, DataOption
@@ -48,7 +48,6 @@ Examples:
 """
 
 LOOK_MS: Final = 250
-ONLY: Final = LogPartition(0)
 
 
 def call(
@@ -113,8 +112,8 @@ def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: fl
     deadline = time.monotonic() + timeout_s
     while True:
         last = journal.last()
-        if last is not None and last.positions.get(ONLY, Lsn(0)) > lsn:
-            return find_reply(journal, (ONLY, lsn))
+        if last is not None and last.positions.get(ONLY_PARTITION, Lsn(0)) > lsn:
+            return find_reply(journal, (ONLY_PARTITION, lsn))
         left_ms = int((deadline - time.monotonic()) * 1_000)
         if left_ms <= 0:
             raise TimedOut(

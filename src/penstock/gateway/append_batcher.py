@@ -8,14 +8,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import PenstockError, Truncated, UserError
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
-
-ONLY: Final = LogPartition(0)
 
 P = ParamSpec("P")
 T = TypeVar("T")

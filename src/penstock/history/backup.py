@@ -10,9 +10,7 @@ application; files that a later backup needs as well are not copied for it.
 The log is copied whole each time: it is the one file that changes, and retention keeps it short.
 """
 
-import fcntl
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +23,13 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
 from penstock.files import durable
+from penstock.files.checksum import size_and_checksum_of
+from penstock.files.lock import locked_file
+from penstock.files.sealed import seal, unseal
 from penstock.history import copying
 from penstock.history.backup_set import LOG, BackupSet, FileEntry, collect, identity_of
 from penstock.history.copying import storing
 from penstock.journal.api import Reached, ignored
-from penstock.journal.parquet import checksum_of
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
 from penstock.process import data_directory
@@ -78,11 +78,6 @@ class CreatedBackup(NamedTuple):
 
     backup: Backup
     copied: list[FileEntry]
-
-
-class _Sealed(msgspec.Struct, frozen=True):
-    checksum: str
-    backup: msgspec.Raw
 
 
 class Backups:
@@ -172,7 +167,7 @@ class Backups:
             truth = collect(data, app, take, take_log)
             made_us = time.time_ns() // 1_000
             reached("backup-log-copied")
-            log = FileEntry(LOG, *copying.digest_of(temporary))
+            log = FileEntry(LOG, *size_and_checksum_of(temporary))
             temporary.replace(self.path_of(log))
         finally:
             temporary.unlink(missing_ok=True)
@@ -188,11 +183,9 @@ class Backups:
     def _publish(self, backup: Backup) -> None:
         durable.sync_directory(self._files)
         durable.sync_directory(self.directory)
-        inner = msgspec.json.encode(backup)
-        sealed = msgspec.json.encode(_Sealed(checksum_of(inner), msgspec.Raw(inner)))
         made = datetime.fromtimestamp(backup.made_us / 1_000_000, UTC)
         name = f"{backup.truth.epoch:012}-{made:%Y%m%dT%H%M%S.%fZ}.json"
-        durable.replace(self._manifests / name, sealed)
+        durable.replace(self._manifests / name, seal("backup", backup))
 
     def _check_same(self, data: Path, app: str) -> None:
         identity = identity_of(data, app)
@@ -221,29 +214,20 @@ class Backups:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         data_directory.create(self.directory)
-        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _take(lock, self.directory)
+        with locked_file(self.directory / _LOCK, timeout_s=0) as held:
+            if held is None:
+                raise ConfigError(
+                    f"another backup is being written into {self.directory}; wait until it has "
+                    "ended, then run the command again"
+                )
             yield
-        finally:
-            os.close(lock)
-
-
-def _take(lock: int, directory: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"another backup is being written into {directory}; wait until it has ended"
-        ) from error
 
 
 def _unsealed(path: Path) -> Backup | None:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Sealed)
-        if checksum_of(bytes(found.backup)) == found.checksum:
-            return msgspec.json.decode(found.backup, type=Backup)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass
-    _log.warning("a backup's manifest cannot be used", extra={"path": str(path)})
-    return None
+        return unseal("backup", path.read_bytes(), Backup)
+    except (OSError, ValueError) as error:
+        _log.warning(
+            "a backup's manifest cannot be used", extra={"path": str(path), "cause": str(error)}
+        )
+        return None

@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
+from penstock.files.checksum import checksum_of
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.inventory import Inventory
-from penstock.journal.parquet import checksum_of
 from penstock.log.cut import Extent
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
@@ -156,7 +156,7 @@ def _surveyed(data: Path, app: str) -> tuple[BackupSet, Lsn]:
     files += _journal(data, newest.epoch)
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
     truth = BackupSet(app, journal.identity, *ends, files)
-    return truth, newest.positions.get(LogPartition(0), Lsn(0))
+    return truth, newest.positions.get(ONLY_PARTITION, Lsn(0))
 
 
 def identity_of(data: Path, app: str) -> str:

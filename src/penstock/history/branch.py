@@ -6,7 +6,6 @@ on where the epoch ended; ids that are known where the epoch had processed their
 where not; and that a new directory appears whole or not at all.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,10 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.engine.replay import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable
+from penstock.files.lock import locked_directory
+from penstock.files.sealed import seal
 from penstock.history import copying
 from penstock.history.backup_set import JOURNAL, LOG
 from penstock.history.copying import storing
@@ -31,7 +32,7 @@ from penstock.log.sqlite import SqliteLog
 from penstock.process import data_directory
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
-from penstock.snapshots.snapshot import Snapshots, sealed
+from penstock.snapshots.snapshot import MANIFEST, Snapshots
 
 DROPPED: Final = "dropped-requests.jsonl"
 _ROWS: Final = ("partition", "lsn", "request_id", "time_us", "request")
@@ -111,10 +112,10 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     """
     journal = DeltaJournal(data / JOURNAL, app)
     commit, newest = _held(journal, epoch)
-    end = commit.positions.get(LogPartition(0), Lsn(0))
+    end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     dropped = 0
     if epoch is not None:
-        after = newest.positions.get(LogPartition(0), Lsn(0))
+        after = newest.positions.get(ONLY_PARTITION, Lsn(0))
         dropped = _write_dropped(data, journal, commit, after)
     journal.close()
     identity = journals.become_another(data / JOURNAL, app, commit.epoch)
@@ -181,7 +182,7 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
         if manifest is None or one > epoch:
             path.unlink()
             continue
-        durable.replace(path, sealed(msgspec.structs.replace(manifest, journal=identity)))
+        durable.replace(path, seal(MANIFEST, msgspec.structs.replace(manifest, journal=identity)))
         kept.update(file.path for file in manifest.files)
     for path in list(snapshots.directory.glob("*/*.parquet")):
         if str(path.relative_to(snapshots.directory)) not in kept:
@@ -192,20 +193,20 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
 def _alone(beside: Path) -> Iterator[None]:
     """Create a directory, or empty the one that a crash has left, and keep others from it."""
     data_directory.create(beside)
-    lock = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            still_there = beside.stat().st_ino == os.fstat(lock).st_ino
-        except (BlockingIOError, FileNotFoundError):
-            still_there = False
-        if not still_there:  # who was faster has renamed it, or still builds
-            raise ConfigError(f"another process makes {beside} just now")
+    with locked_directory(beside, timeout_s=0) as lock:
+        # A process that was faster still builds it, or has renamed it since it was opened here.
+        if lock is None or not _is_open_as(beside, lock):
+            raise ConfigError(f"another process is making {beside}; wait until it has ended")
         for path in list(beside.iterdir()):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
         yield
-    finally:
-        os.close(lock)
+
+
+def _is_open_as(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

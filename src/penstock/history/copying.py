@@ -75,20 +75,6 @@ def link(source: Path, target: Path, file: FileEntry) -> None:
         copy(source, target, file)
 
 
-def digest_of(path: Path) -> tuple[int, str]:
-    """Return a file's size and checksum.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    hasher, size = xxhash.xxh3_128(), 0
-    with path.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            hasher.update(chunk)
-            size += len(chunk)
-    return size, hasher.hexdigest()
-
-
 def check(file: FileEntry, size: int, checksum: str) -> None:
     """Compare what was read with what must be.
 

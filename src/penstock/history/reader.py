@@ -16,6 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_e
 from penstock.engine.replay import Recorded, Row, fold
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
+from penstock.journal.bulk import entity_keys
 from penstock.journal.delta import app_of
 from penstock.model.application import App
 from penstock.process.stores import open_journal
@@ -125,8 +126,7 @@ class HistoryReader:
             Corrupt: A part is damaged, or the only snapshot that could help.
         """
         found = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
-        keys = pc.binary_join_element_wise(found["entity"], found["key"], "/")
-        return dict(zip(keys.to_pylist(), found["state"].to_pylist(), strict=True))
+        return dict(zip(entity_keys(found), found["state"].to_pylist(), strict=True))
 
     def epochs(self, first: Epoch, last: Epoch) -> Iterator[Recorded]:
         """Yield the epochs from `first` to `last`, both included.
@@ -207,8 +207,7 @@ class HistoryReader:
             Corrupt: A part is damaged.
         """
         rows = all_folded(self._journal, after, upto)
-        keys = pc.binary_join_element_wise(rows["entity"], rows["key"], "/").to_pylist()
-        fold(state, dict(zip(keys, rows["state"].to_pylist(), strict=True)))
+        fold(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
 
     def _requests(self, commit: Commit) -> list[list[Any]]:
         """Return the columns of `Row`, in the epoch's order."""
@@ -224,9 +223,8 @@ class HistoryReader:
         parts = commit.parts_of(PartKind.CHANGES)
         tables = [self._journal.read(part, _CHANGED) for part in parts]
         rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
-        joined = pc.binary_join_element_wise(rows["entity"], rows["key"], "/").to_pylist()
-        changes = dict(zip(joined, rows["state"].to_pylist(), strict=True))
-        if len(changes) != len(joined):
+        changes = dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True))
+        if len(changes) != rows.num_rows:
             raise Diverged(f"epoch {commit.epoch} of the journal changes one entity twice")
         return changes
 

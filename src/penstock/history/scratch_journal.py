@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, split_entity_key
+from penstock.base.ids import ONLY_PARTITION, EntityKey, Epoch, Lsn, split_entity_key
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import Row
 from penstock.engine.what_if import Course
@@ -22,7 +22,6 @@ from penstock.model.application import App
 from penstock.process.stores import open_journal
 
 _NAME: Final = "what-if"
-_ONLY: Final = LogPartition(0)
 
 
 def epoch_shift(first: Epoch) -> int:
@@ -61,7 +60,7 @@ class ScratchJournal:
         self._position = Lsn(0)
         if first > 0:
             parts = self._changes(Epoch(0), state)
-            self._journal.commit(Commit(Epoch(0), {_ONLY: self._position}, parts, time_us))
+            self._journal.commit(Commit(Epoch(0), {ONLY_PARTITION: self._position}, parts, time_us))
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +97,7 @@ class ScratchJournal:
         if course.rows:
             self._position = Lsn(course.rows[-1].lsn + 1)
         parts = (*self._transactions(here, course.rows, outcomes), *self._changes(here, changes))
-        self._journal.commit(Commit(here, {_ONLY: self._position}, parts, time_us))
+        self._journal.commit(Commit(here, {ONLY_PARTITION: self._position}, parts, time_us))
 
     def _transactions(
         self, epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None]

@@ -16,8 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.files.checksum import checksum_of
 from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
-from penstock.journal.parquet import checksum_of
 
 PARTITION_COLUMN: Final = "kind"
 

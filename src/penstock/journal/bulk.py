@@ -6,8 +6,9 @@ Promises whole epochs in order, and nothing else than what `read` gives of each.
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import Diverged
 from penstock.journal.api import SCHEMAS, Commit, Journal, PartKind
 
@@ -41,6 +42,14 @@ def rows_in(journal: Journal, commit: Commit, kind: PartKind, columns: Sequence[
     if len(tables) == 1:
         return tables[0]
     return pa.concat_tables(tables) if tables else SCHEMAS[kind].empty_table().select(columns)
+
+
+def entity_keys(rows: pa.Table) -> list[EntityKey]:
+    """Return the entity key of each row, from its columns `entity` and `key` (both strings)."""
+    keys: list[EntityKey] = pc.binary_join_element_wise(
+        rows["entity"], rows["key"], "/"
+    ).to_pylist()
+    return keys
 
 
 def lacking(epoch: Epoch) -> Diverged:

@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files import durable
+from penstock.files.checksum import size_and_checksum_of
 from penstock.journal import action
 from penstock.journal.commits import CommitLog
 from penstock.journal.segments import Segments
@@ -112,12 +112,12 @@ def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _
                 files += batch.num_rows
                 sink.write_table(batch)
         durable.sync(temporary)
-        size, tags = temporary.stat().st_size, {_CHECKSUM: _checksum_of(temporary)}
+        size, checksum = size_and_checksum_of(temporary)
         temporary.replace(path)
         durable.sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-    return _Hint(action.version_of(newest), files + 3, size, files, tags)
+    return _Hint(action.version_of(newest), files + 3, size, files, {_CHECKSUM: checksum})
 
 
 def _head(commits: CommitLog, app: str, newest: Epoch) -> pa.Table:
@@ -161,7 +161,8 @@ def _former(directory: Path) -> _Hint | None:
     """Return the checkpoint in force; None where there is none that can be used."""
     try:
         hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_Hint)
-        if _checksum_of(_path(directory, hint.version)) == hint.tags.get(_CHECKSUM):
+        _, checksum = size_and_checksum_of(_path(directory, hint.version))
+        if checksum == hint.tags.get(_CHECKSUM):
             return hint
         reason = "its checksum does not fit"
     except FileNotFoundError:
@@ -179,14 +180,6 @@ def _forget(directory: Path) -> None:
     hints = directory.glob(f".{_HINT}.*{durable.TEMPORARY}")
     for old in (*superseded, *unfinished, *hints):
         old.unlink(missing_ok=True)
-
-
-def _checksum_of(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as source:
-        while chunk := source.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _path(directory: Path, version: int) -> Path:

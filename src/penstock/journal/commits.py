@@ -12,7 +12,6 @@ seen and then lost. And its cost grows with history: after 20,000 epochs a commi
 (`benchmarks/journal_commit.py`).
 """
 
-import fcntl
 import logging
 import os
 import re
@@ -20,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +29,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced, JournalUnavailable
 from penstock.files import durable
 from penstock.files.durable import storage
+from penstock.files.lock import locked_directory
 from penstock.journal import action
 from penstock.journal.action import Flaw, Text
 from penstock.journal.api import Commit
@@ -238,7 +238,7 @@ class CommitLog:
         under a lock, so a commit that another driver puts in its place is safe.
         """
         path = self.file_of(epoch)
-        with self._exclusive():
+        with locked_directory(self.directory):
             if not path.exists() or self._parse(epoch) is not Flaw.TORN:
                 return
             aside = path.with_name(f"{path.stem}.torn.{secrets.token_hex(4)}")
@@ -248,15 +248,6 @@ class CommitLog:
             "a torn commit of the journal is set aside",
             extra={"epoch": epoch, "path": str(path), "renamed_to": aside.name},
         )
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)  # which also unlocks
 
     def _listed(self) -> tuple[int, int, int, int]:
         """Return what there is: commits, their newest version, that of a checkpoint, and of segments.

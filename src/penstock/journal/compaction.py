@@ -11,8 +11,6 @@ The steps, in order (`reached` is told each): `segment-written`, `segment-indexe
 `floor-removed`.
 """
 
-import fcntl
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.files import durable
+from penstock.files.lock import locked_directory
 from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
 from penstock.journal.api import Commit, Compacted, Keep, Part, PartKind, Reached
@@ -215,11 +214,5 @@ class Compaction:
         directory = self._segments.directory
         directory.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(self._root)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
-        finally:
-            os.close(descriptor)
+        with locked_directory(directory, timeout_s=0) as held:
+            yield held is not None

@@ -16,11 +16,11 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
+from penstock.files.checksum import checksum_of
 from penstock.journal import action, segment
 from penstock.journal.action import Flaw
 from penstock.journal.api import Part
 from penstock.journal.commits import version_in
-from penstock.journal.parquet import checksum_of
 from penstock.journal.segments import FOLDER, Segments
 from penstock.journal.shapes import NAME as SHAPES
 

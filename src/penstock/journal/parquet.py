@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt
+from penstock.files.checksum import checksum_of
 from penstock.journal.api import SCHEMAS, Part, PartKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # needs no escaping in a path or a Delta log
@@ -83,11 +83,6 @@ def epoch_of(path: str) -> Epoch | None:
     """Return the epoch in a part's path; None where the part has no rows, or it is no part."""
     found = _PATH.fullmatch(path)
     return None if found is None else Epoch(int(found["epoch"]))
-
-
-def checksum_of(data: bytes | memoryview) -> str:
-    """Return the XXH3-128 of bytes, hexadecimal."""
-    return xxhash.xxh3_128_hexdigest(data)
 
 
 def _epoch_text(rows: pa.Table) -> str:

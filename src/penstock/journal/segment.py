@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt
+from penstock.files.checksum import checksum_of
 from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
-from penstock.journal.parquet import checksum_of
 
 INDEX_SUFFIX: Final = ".index"
 PREFIX: Final = "segment-"

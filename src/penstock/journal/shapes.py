@@ -6,26 +6,19 @@ also if two processes write, and that code which declares a stored class differe
 difference. Leaves shapes themselves to `model.shape`.
 """
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from penstock.errors import ClassChanged, Corrupt
 from penstock.files import durable
-from penstock.journal.parquet import checksum_of
+from penstock.files.lock import locked_directory
+from penstock.files.sealed import seal, unseal
 from penstock.model.shape import Shape, differences
 
 NAME: Final = "_shapes.json"
-
-
-class _Sealed(msgspec.Struct, frozen=True):
-    checksum: str
-    shapes: msgspec.Raw
+_FIELD: Final = "shapes"
 
 
 class Shapes:
@@ -41,7 +34,7 @@ class Shapes:
     def create(self) -> None:
         """Let there be the file, with no class in it; one that is there stays."""
         with suppress(FileExistsError):
-            durable.publish(self._path, _sealed({}))
+            durable.publish(self._path, seal(_FIELD, {}))
         durable.sync_directory(self._root)
 
     def check(self) -> None:
@@ -73,12 +66,12 @@ class Shapes:
         fresh = [one for one in names if one not in self._recorded]
         if not fresh:
             return
-        with self._alone():
+        with locked_directory(self._root):
             self.check()
             stored = self.stored()
             added = {one: self._declared[one] for one in fresh if one not in stored}
             if added:
-                durable.replace(self._path, _sealed({**stored, **added}))
+                durable.replace(self._path, seal(_FIELD, {**stored, **added}))
         self._recorded = frozenset([*stored, *added])
 
     def stored(self) -> dict[str, Shape]:
@@ -95,15 +88,6 @@ class Shapes:
             how = str(error)
         raise Corrupt(f"{self._path} {how}; put the file back from a backup")
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)  # which also unlocks
-
 
 def shapes_in(data: bytes) -> dict[str, Shape]:
     """Return the shapes in the bytes of a file.
@@ -111,15 +95,4 @@ def shapes_in(data: bytes) -> dict[str, Shape]:
     Raises:
         ValueError: They are damaged; the message says how.
     """
-    try:
-        found = msgspec.json.decode(data, type=_Sealed)
-        if checksum_of(found.shapes) == found.checksum:
-            return msgspec.json.decode(found.shapes, type=dict[str, Shape])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"is damaged ({error})") from error
-    raise ValueError("does not have its checksum")
-
-
-def _sealed(shapes: Mapping[str, Shape]) -> bytes:
-    inner = msgspec.json.encode(dict(shapes))
-    return msgspec.json.encode(_Sealed(checksum_of(inner), msgspec.Raw(inner)))
+    return unseal(_FIELD, data, dict[str, Shape])

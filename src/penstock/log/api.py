@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 
 PROMOTED_MAX: Final = 1_000
 """Scheduled entries that one call of `promote` appends at most."""
@@ -89,16 +89,16 @@ class Log(Protocol):
             LogUnavailable: As for `append`; nothing was moved, and the next call tries again.
         """
 
-    def start(self, partition: LogPartition = LogPartition(0)) -> Lsn:
+    def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
 
-    def end(self, partition: LogPartition = LogPartition(0)) -> Lsn:
+    def end(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the position after the newest durable record."""
 
-    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = LogPartition(0)) -> Lsn:
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`."""
 
-    def read(self, start: Lsn, end: Lsn, partition: LogPartition = LogPartition(0)) -> list[Record]:
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified.
 
         Raises:
@@ -107,7 +107,7 @@ class Log(Protocol):
         """
 
     def touches(
-        self, start: Lsn, end: Lsn, partition: LogPartition = LogPartition(0)
+        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
     ) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
 
@@ -123,7 +123,7 @@ class Log(Protocol):
             Truncated: `start` lies before what is held.
         """
 
-    def truncate(self, before: Lsn, partition: LogPartition = LogPartition(0)) -> None:
+    def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before`; their request ids stay known for their retention."""
 
     def close(self) -> None:

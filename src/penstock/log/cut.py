@@ -8,7 +8,6 @@ else uses, and leaves no mark (see `turnstile`): who opens the log next writes a
 Promises that damage is found before anything is made of it.
 """
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Corrupt, Diverged
+from penstock.files import durable
 from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry
@@ -70,7 +70,7 @@ def copy(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> Extent:
         examine(connection, str(source))
         extent = Extent(start_of(connection), end_of(connection))
     with translated(target):
-        _sync(target)
+        durable.sync(target)
     return extent
 
 
@@ -142,7 +142,7 @@ def cut(path: Path, end: Lsn, time_us: int) -> None:
         connection.execute("COMMIT")
         assert end_of(connection) == end, "the log goes on where it was cut"
     with translated(path):
-        _sync(path)
+        durable.sync(path)
 
 
 def _cut_blocks(connection: sqlite3.Connection, end: Lsn, file: str) -> None:
@@ -194,11 +194,3 @@ def _alone(path: Path, blamed: Path | None = None) -> Iterator[sqlite3.Connectio
     ):
         connection.execute("PRAGMA synchronous = FULL")
         yield connection
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,16 +6,13 @@ and the twin that `SqliteLog` is compared with, so it does everything the obviou
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log.api import PROMOTED_MAX, Entry, Record
 from penstock.log.clock import wall_clock_us
-
-_ONLY: Final = LogPartition(0)
 
 
 class MemoryLog:
@@ -44,12 +41,12 @@ class MemoryLog:
     @property
     def partitions(self) -> Sequence[LogPartition]:
         """The one partition, number 0."""
-        return (_ONLY,)
+        return (ONLY_PARTITION,)
 
     def append(self, entries: Sequence[Entry]) -> list[Lsn]:
         """Append atomically; return the position of each. See `Log.append`."""
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             fresh: dict[RequestId, tuple[Lsn, bytes, int]] = {}
             added: list[Entry] = []
             positions: list[Lsn] = []
@@ -80,7 +77,7 @@ class MemoryLog:
     def schedule(self, entry: Entry, due_us: int) -> None:
         """Keep an entry until it is due. See `Log.schedule`."""
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             self._check_size(entry)
             known = self._known(entry.request_id)
             waiting = self._scheduled.get(entry.request_id)
@@ -93,14 +90,14 @@ class MemoryLog:
     def scheduled(self, request_id: RequestId) -> int | None:
         """Return when a request is due, in microseconds; None when it does not wait (any more)."""
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             waiting = self._scheduled.get(request_id)
             return None if waiting is None else waiting[0]
 
     def promote(self, now_us: int) -> int:
         """Append what is due, in order. See `Log.promote`."""
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             waiting = sorted(self._scheduled.values(), key=lambda one: one[0])
             due = [entry for due_us, entry in waiting if due_us <= now_us][:PROMOTED_MAX]
             for entry in due:
@@ -110,19 +107,19 @@ class MemoryLog:
             self._changed.notify_all()
             return len(due)
 
-    def start(self, partition: LogPartition = _ONLY) -> Lsn:
+    def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
         with self._changed:
             self._check(partition)
             return self._start
 
-    def end(self, partition: LogPartition = _ONLY) -> Lsn:
+    def end(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the position after the newest record."""
         with self._changed:
             self._check(partition)
             return self._end()
 
-    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = _ONLY) -> Lsn:
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`."""
         with self._changed:
             self._changed.wait_for(
@@ -131,23 +128,25 @@ class MemoryLog:
             self._check(partition)
             return self._end()
 
-    def read(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[Record]:
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order. See `Log.read`."""
         return [
             Record(Lsn(lsn), one.request_id, one.body, one.time_us)
             for lsn, one in enumerate(self._held(start, end, partition), start)
         ]
 
-    def touches(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[bytes]:
+    def touches(
+        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
+    ) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
         return [one.touches for one in self._held(start, end, partition)]
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended, while its retention lasts."""
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             known = self._known(request_id)
-            return None if known is None else (_ONLY, known[0])
+            return None if known is None else (ONLY_PARTITION, known[0])
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
         """Return the greatest end with at most `records` records and `size` body bytes from start.
@@ -158,7 +157,7 @@ class MemoryLog:
             Truncated: `start` lies before what is held.
         """
         with self._changed:
-            self._check(_ONLY)
+            self._check(ONLY_PARTITION)
             self._check_held(start)
             end = start
             while end < self._end() and end - start < max(records, 1):
@@ -168,7 +167,7 @@ class MemoryLog:
                 end = Lsn(end + 1)
             return end
 
-    def truncate(self, before: Lsn, partition: LogPartition = _ONLY) -> None:
+    def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before` (at most `end`); their ids stay known."""
         with self._changed:
             self._check(partition)
@@ -184,7 +183,7 @@ class MemoryLog:
             self._changed.notify_all()
 
     def _check(self, partition: LogPartition) -> None:
-        if partition != _ONLY:
+        if partition != ONLY_PARTITION:
             raise LogUnavailable(f"there is no partition {partition}")
         if self._closed:
             raise LogUnavailable("the log is closed")

@@ -21,7 +21,7 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log import block as blocks
 from penstock.log import schedule
@@ -33,7 +33,6 @@ from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, forget_som
 from penstock.log.group import Call, GroupCommit
 from penstock.log.identity import IdentityIndex
 
-_ONLY: Final = LogPartition(0)
 _TRUNCATED_BYTES: Final = 16_777_216
 _RECORD_BYTES: Final = 100  # besides the body, roughly
 _COMMIT_BYTES: Final = 8_192  # two pages, besides the records
@@ -109,7 +108,7 @@ class SqliteLog:
     @property
     def partitions(self) -> Sequence[LogPartition]:
         """The one partition, number 0."""
-        return (_ONLY,)
+        return (ONLY_PARTITION,)
 
     def append(self, entries: Sequence[Entry]) -> list[Lsn]:
         """Append durably and atomically; return the position of each. See `Log.append`.
@@ -117,20 +116,20 @@ class SqliteLog:
         When COMMIT itself fails, the outcome is as good as certainly "not there", but a crash in
         that very moment can make it appear; sending the same ids again settles it.
         """
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         return self._group.submit(self._call(entries)) if entries else []
 
     def schedule(self, entry: Entry, due_us: int) -> None:
         """Keep an entry durably until it is due. See `Log.schedule`; shares the fsync of appends."""
         assert -(2**63) <= due_us < 2**63, "a due time takes 64 bits"
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         call = self._call([entry])
         call.due_us = due_us
         self._group.submit(call)
 
     def scheduled(self, request_id: RequestId) -> int | None:
         """Return when a request is due, in microseconds; None when it does not wait (any more)."""
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         mark = blocks.mark_of(request_id, self._seed)
         with self._database.using() as connection:
             found = schedule.find(connection, [mark], str(self._path)).get(mark)
@@ -141,7 +140,7 @@ class SqliteLog:
 
         The first call reads all that is scheduled, to find damage that would silence a request.
         """
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             if not self._schedule_examined:
                 schedule.examine(connection, str(self._path))
@@ -182,19 +181,19 @@ class SqliteLog:
         prints = list(map(add, marks, bodies))
         return Call(entries, marks, bodies, prints, sum(sizes))
 
-    def start(self, partition: LogPartition = _ONLY) -> Lsn:
+    def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
         self._check(partition)
         with self._database.using() as connection:
             return start_of(connection)
 
-    def end(self, partition: LogPartition = _ONLY) -> Lsn:
+    def end(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the position after the newest durable record."""
         self._check(partition)
         with self._database.using() as connection:
             return end_of(connection)
 
-    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = _ONLY) -> Lsn:
+    def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`.
 
         Appends of this process wake it at once. Those of others are found by asking SQLite
@@ -218,13 +217,15 @@ class SqliteLog:
                     self._appended.wait(min(pause_s, left_s))
             pause_s = min(pause_s * 2, _WAIT_LAST_S)
 
-    def read(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[Record]:
+    def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified. See `Log.read`."""
         held = self._blocks(start, end, partition)
         found = blocks.records_of(held)
         return found[start - held[0].first : end - held[0].first] if held else []
 
-    def touches(self, start: Lsn, end: Lsn, partition: LogPartition = _ONLY) -> list[bytes]:
+    def touches(
+        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
+    ) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
         held = self._blocks(start, end, partition)
         found = blocks.touches_of(held)
@@ -232,13 +233,13 @@ class SqliteLog:
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended, while its retention lasts."""
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         mark = blocks.mark_of(request_id, self._seed)
         with self._index_lock, self._database.reading() as connection:
             now_s = self._now_s()
             self._index.refresh(connection, end_of(connection), now_s)
             sighting = self._index.seen(connection, [mark], now_s).get(mark)
-        return None if sighting is None else (_ONLY, sighting.lsn)
+        return None if sighting is None else (ONLY_PARTITION, sighting.lsn)
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
         """Return the greatest end with at most `records` records and `size` body bytes from start.
@@ -248,7 +249,7 @@ class SqliteLog:
         Raises:
             Truncated: `start` lies before what is held.
         """
-        self._check(_ONLY)
+        self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             end = min(end_of(connection), start + max(records, 1))
             self._check_held(start, start_of(connection))
@@ -264,7 +265,7 @@ class SqliteLog:
                 size -= totals[-1]
         return max(reach, Lsn(min(start + 1, end)), start)
 
-    def truncate(self, before: Lsn, partition: LogPartition = _ONLY) -> None:
+    def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before`; their request ids stay known for their retention.
 
         What lies above `end` is not affected. Space is reused, the file does not shrink. Rows go
@@ -289,7 +290,7 @@ class SqliteLog:
             self._appended.notify_all()
 
     def _check(self, partition: LogPartition) -> None:
-        if partition != _ONLY:
+        if partition != ONLY_PARTITION:
             raise LogUnavailable(f"{self._path}: there is no partition {partition}")
         self._database.check_usable()
 

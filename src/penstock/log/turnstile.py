@@ -9,9 +9,7 @@ The mark is written after the commit was synced and is not synced itself: it may
 log after a crash, and is never ahead of it. One that does not fit its checksum is ignored.
 """
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +18,8 @@ from typing import Final
 import xxhash
 
 from penstock.errors import LogUnavailable
+from penstock.files.lock import locked_file
 
-_POLL_FIRST_S: Final = 0.0002
-_POLL_LAST_S: Final = 0.002
 _DIGITS: Final = 20
 _CHECKSUM_BYTES: Final = 16
 _MARK_BYTES: Final = _DIGITS + 1 + _CHECKSUM_BYTES + 1
@@ -43,29 +40,10 @@ class Turnstile:
             LogUnavailable: The lock was not free in time.
             OSError: The lock's file cannot be opened.
         """
-        # Opened anew each time, so that a forked child does not share the lock for long.
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._acquire(file)
+        with locked_file(self.path, self._timeout_s) as file:
+            if file is None:
+                raise LogUnavailable(f"{self.path}: another writer held the log for too long")
             yield Mark(file)
-        finally:
-            os.close(file)
-
-    def _acquire(self, file: int) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        pause_s = _POLL_FIRST_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LogUnavailable(
-                        f"{self.path}: another writer held the log for too long"
-                    ) from None
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, _POLL_LAST_S)
-            else:
-                return
 
 
 class Mark:

@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BUCKETS, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
-from penstock.journal.parquet import checksum_of
+from penstock.files.checksum import checksum_of
+from penstock.files.sealed import unseal
 from penstock.snapshots.column import distinct
 from penstock.snapshots.table import EntityTable
 
@@ -32,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 FOLDER: Final = "snapshots"
 MANIFESTS: Final = "manifests"
+MANIFEST: Final = "manifest"
+"""The name of a manifest in its sealed file."""
+
 OWN: Final = ("key", "bucket", "epoch", "state")
 """Columns that are not attributes."""
 
@@ -98,11 +102,6 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(one.rows for one in self.files)
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    checksum: str
-    manifest: msgspec.Raw
-
-
 class Snapshots:
     """The snapshots of one application; any process may read them."""
 
@@ -138,10 +137,10 @@ class Snapshots:
         """Return the manifest of an epoch, of whatever journal; None where it is missing or damaged."""
         path = self.path_of(epoch)
         try:
-            return unsealed(path.read_bytes())
+            return unseal(MANIFEST, path.read_bytes(), Manifest)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, ValueError) as error:
+        except (OSError, ValueError) as error:
             _log.warning(
                 "a snapshot's manifest cannot be used",
                 extra={"path": str(path), "cause": str(error)},
@@ -205,24 +204,6 @@ class Snapshots:
         own = dict(zip(OWN, its.own, strict=True))
         names = ["key", "bucket", "state"]
         return self.read(file, [own[one] for one in names]).rename_columns(names)
-
-
-def sealed(manifest: Manifest) -> bytes:
-    """Return the text of a manifest, with its checksum."""
-    inner = msgspec.json.encode(manifest)
-    return msgspec.json.encode(_Sealed(checksum_of(inner), msgspec.Raw(inner)))
-
-
-def unsealed(text: bytes) -> Manifest:
-    """Return the manifest in a text.
-
-    Raises:
-        ValueError, msgspec.MsgspecError: It is not what was written.
-    """
-    found = msgspec.json.decode(text, type=_Sealed)
-    if checksum_of(bytes(found.manifest)) != found.checksum:
-        raise ValueError("its checksum does not fit")
-    return msgspec.json.decode(found.manifest, type=Manifest)
 
 
 def slice_bounds(number: int, slices: int) -> tuple[int, int]:

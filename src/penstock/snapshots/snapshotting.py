@@ -10,8 +10,6 @@ steps, in order (`reached` is told each): `snapshot-slice` for each slice, `snap
 `snapshot-published` when Delta readers see it, `snapshot-listed` when it exists, `snapshot-cleaned`.
 """
 
-import fcntl
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,19 +24,22 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch
 from penstock.errors import Diverged
 from penstock.files import durable
+from penstock.files.checksum import checksum_of
+from penstock.files.lock import locked_directory
+from penstock.files.sealed import seal
 from penstock.journal.api import Journal, PartKind, Reached, ignored
-from penstock.journal.parquet import checksum_of
+from penstock.journal.bulk import entity_keys
 from penstock.model.application import App
 from penstock.snapshots import lake
 from penstock.snapshots.changes import all_folded, buckets_of, in_order
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.snapshot import (
+    MANIFEST,
     ClassFiles,
     Columns,
     Manifest,
     SnapshotFile,
     Snapshots,
-    sealed,
     slice_bounds,
 )
 from penstock.snapshots.table import tables_of
@@ -145,7 +146,7 @@ def write_slices(
     one = slices[0]
     base = None if one.base == BEFORE_FIRST else snapshots.open(one.base)
     changes = all_folded(journal, one.base, one.epoch)
-    buckets = pa.array(buckets_of(changes["entity"], changes["key"]))
+    buckets = pa.array(buckets_of(entity_keys(changes)))
     changes = changes.append_column("bucket", buckets)
     classes = columns_of(app, one.wide)
     files: dict[str, list[SnapshotFile]] = {name: [] for name in classes}
@@ -212,7 +213,7 @@ def _publish(
         manifest = Manifest(one.epoch, commit.time_us, journal.identity, one.slices, classes)
         snapshots.manifests.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory)
-        durable.replace(snapshots.path_of(one.epoch), sealed(manifest))
+        durable.replace(snapshots.path_of(one.epoch), seal(MANIFEST, manifest))
         reached("snapshot-listed")
         _clean(snapshots)
         reached("snapshot-cleaned")
@@ -289,11 +290,5 @@ def alone(snapshots: Snapshots, *, wait: bool = False) -> Iterator[bool]:
     with durable.storage("begin a snapshot"):
         snapshots.directory.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory.absolute().parent)
-        descriptor = os.open(snapshots.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(descriptor)
+    with locked_directory(snapshots.directory, None if wait else 0) as held:
+        yield held is not None

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
-from penstock.base.ids import BEFORE_FIRST, BUCKETS, EntityKey, Epoch
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal, PartKind
-from penstock.snapshots.changes import COLUMNS, newest
+from penstock.journal.bulk import entity_keys
+from penstock.snapshots.changes import COLUMNS, buckets_of, newest
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state.api import Change, State
 from penstock.state.share import Share, routes
@@ -131,20 +131,15 @@ def _batches(
 
 def owned(keys: Sequence[EntityKey], share: Share) -> npt.NDArray[np.bool_]:
     """Return for each key whether a share holds it."""
-    fingerprints = np.fromiter(
-        map(xxhash.xxh3_64_intdigest, map(str.encode, keys)), dtype=np.uint64, count=len(keys)
-    )
     owners = np.array(routes(share.partitions), dtype=np.int32)
-    mask: npt.NDArray[np.bool_] = owners[fingerprints % np.uint64(BUCKETS)] == share.partition
+    mask: npt.NDArray[np.bool_] = owners[buckets_of(keys)] == share.partition
     return mask
 
 
 def _owned_changes(tables: Sequence[pa.Table], share: Share) -> list[Change]:
     rows = tables[0] if len(tables) == 1 else newest(tables)
     assert rows is not None, "a batch has tables"
-    keys: list[EntityKey] = pc.binary_join_element_wise(
-        rows["entity"], rows["key"], "/"
-    ).to_pylist()
+    keys = entity_keys(rows)
     states: list[bytes | None] = rows["state"].to_pylist()
     changes = zip(keys, states, strict=True)
     return list(changes if share.partitions == 1 else compress(changes, owned(keys, share)))

@@ -28,6 +28,8 @@ from typing import Final, TypeAlias, final
 import lmdb
 
 from penstock.errors import Corrupt, StateUnavailable
+from penstock.files import durable
+from penstock.files.lock import locked_file
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
 FileIdentity = tuple[int, int]
@@ -261,14 +263,8 @@ def file_identity(path: Path) -> FileIdentity | None:
 @contextmanager
 def _gate(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    gate = os.open(
-        path.with_name(path.name + ".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
-    try:
-        fcntl.flock(gate, fcntl.LOCK_EX)
+    with locked_file(path.with_name(path.name + ".gate")):
         yield
-    finally:
-        os.close(gate)
 
 
 @contextmanager
@@ -296,17 +292,7 @@ def _claim(path: Path, boot_id: str) -> None:
 
 def _write_life(path: Path, text: str) -> None:
     """Replace the marker durably: it must reach the disk before any page that it vouches for."""
-    written = path / "life.new"
-    with written.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(path / "life")
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    durable.replace(path / "life", text.encode())
 
 
 def _delete(path: Path) -> None:

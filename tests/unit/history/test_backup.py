@@ -8,9 +8,9 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ConfigError, Corrupt, Diverged
+from penstock.files.checksum import checksum_of
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.journal.parquet import checksum_of
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.files.sealed import seal
 from penstock.history.verification.rows import JournalRows
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -26,7 +27,7 @@ from penstock.process.config import Config, ViewConfig
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
-from penstock.snapshots.snapshot import Snapshots, sealed
+from penstock.snapshots.snapshot import MANIFEST, Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
 from penstock.sql.view import View
 from penstock.state.stores import Stores
@@ -155,7 +156,9 @@ def swap_snapshot(data: Path) -> None:
     """Let the snapshot of epoch 4 be that of epoch 2, with the right checksums."""
     snapshots = Snapshots(data / "snapshots", "")
     older = snapshots.open(Epoch(2))
-    snapshots.path_of(Epoch(4)).write_bytes(sealed(msgspec.structs.replace(older, epoch=Epoch(4))))
+    snapshots.path_of(Epoch(4)).write_bytes(
+        seal(MANIFEST, msgspec.structs.replace(older, epoch=Epoch(4)))
+    )
 
 
 def flipped(pattern: str, place: int = -20) -> Callable[[Path], None]:

@@ -11,10 +11,8 @@ checksum covers it, so that no damage ever changes what a key may do. It stays w
 revoked: its being there says that nobody gets in without a key.
 """
 
-import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -26,7 +24,8 @@ from typing import Annotated, Final
 import msgspec
 
 from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
-from penstock.files.durable import sync_directory, temporary_of
+from penstock.files import durable
+from penstock.files.lock import locked_file
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.process import data_directory
 
@@ -155,29 +154,14 @@ class KeyStore:
         """Keep other writers out, and translate a failure of the disk."""
         try:
             data_directory.create(self.path.parent)
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked_file(self._lock_path):
                 yield
-            finally:
-                os.close(lock)
         except OSError as error:
             raise OperationalError(f"cannot write {self.path}: {error.strerror}") from error
 
     def _write(self, keys: tuple[ApiKey, ...]) -> None:
-        """Replace the file, durably; its owner's alone from the moment it is there."""
-        temporary = temporary_of(self.path)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(encode_keys(keys))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_directory(self.path.parent)
+        """Replace the file durably; only its owner can ever read it."""
+        durable.replace(self.path, encode_keys(keys))
 
 
 def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:

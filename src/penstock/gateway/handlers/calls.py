@@ -13,9 +13,9 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK
-from penstock.base.ids import LogPartition, Lsn
+from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
-from penstock.gateway.append_batcher import ONLY, AppendBatcher
+from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
@@ -152,7 +152,7 @@ class CallHandler:
         body, touches = self._encoded(entity, key, method, arguments)
         self._check_load()
         lsn = await self._append(request, entity, method, body, touches)
-        reply = await self._following.reply((ONLY, lsn), timeout_s)
+        reply = await self._following.reply((ONLY_PARTITION, lsn), timeout_s)
         timings: RequestTimings | None = request.scope.get(TIMINGS)
         if timings is not None:
             timings.answered(reply)
@@ -231,7 +231,7 @@ class CallHandler:
         settings = self._config.gateway
         if self._following.waiting >= settings.waiting_max:
             raise Overloaded(f"{settings.waiting_max} requests wait here already")
-        lag = self._newest - self._following.reached.get(LogPartition(0), Lsn(0))
+        lag = self._newest - self._following.reached.get(ONLY_PARTITION, Lsn(0))
         if lag > settings.lag_max:
             raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 

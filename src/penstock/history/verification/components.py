@@ -14,10 +14,11 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, entity_key
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
+from penstock.files.checksum import size_and_checksum_of
 from penstock.history.backup_set import JOURNAL, LOG, FileEntry, FileMismatch
-from penstock.history.copying import check, digest_of
+from penstock.history.copying import check
 from penstock.history.verification.finding import (
     Finding,
     NotChecked,
@@ -66,13 +67,13 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
     except (Corrupt, sqlite3.Error) as error:
         yield unrecoverable(str(error), LOG)
         return
-    reached = newest.positions.get(LogPartition(0), Lsn(0))
+    reached = newest.positions.get(ONLY_PARTITION, Lsn(0))
     if end < reached:
         yield unrecoverable(
             f"the log ends at {end}, but the journal has read it up to {reached}", LOG
         )
     last = journal.last()  # epochs may have been committed since, and the log truncated behind them
-    reached = Lsn(0) if last is None else last.positions.get(LogPartition(0), Lsn(0))
+    reached = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
     if start > reached:
         yield unrecoverable(
             f"the log begins at {start}, but the journal has read it up to {reached}", LOG
@@ -141,7 +142,7 @@ def _checkpoint_damage(data: Path) -> str | None:
     path = data / DELTA
     try:
         hint = msgspec.json.decode(path.read_bytes(), type=_Hint)
-        _, checksum = digest_of(path.with_name(f"{hint.version:020}.checkpoint.parquet"))
+        _, checksum = size_and_checksum_of(path.with_name(f"{hint.version:020}.checkpoint.parquet"))
     except FileNotFoundError as error:
         return None if not path.exists() else f"{error.filename} is missing"
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -241,7 +242,7 @@ def _damage(snapshots: Snapshots, manifest: Manifest) -> str | None:
     for one in manifest.files:
         file = FileEntry(one.path, one.size, one.checksum)
         try:
-            check(file, *digest_of(snapshots.directory / one.path))
+            check(file, *size_and_checksum_of(snapshots.directory / one.path))
         except FileMismatch as error:
             return f"{one.path} {error}"
         except FileNotFoundError:

@@ -11,8 +11,9 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
+from penstock.files.checksum import size_and_checksum_of
 from penstock.history.backup_set import JOURNAL, FileEntry, FileMismatch
-from penstock.history.copying import check, digest_of
+from penstock.history.copying import check
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.action import Flaw, parse
 from penstock.journal.api import PartKind
@@ -105,7 +106,7 @@ class JournalFiles:
         for one in self._listed[unit]:
             file = FileEntry(f"{JOURNAL}/{one.path}", one.size, one.checksum)
             try:
-                check(file, *digest_of(self._root / one.path))
+                check(file, *size_and_checksum_of(self._root / one.path))
             except FileMismatch as error:
                 yield unrecoverable(f"a file of {epochs} {error}", file.path)
             except FileNotFoundError:

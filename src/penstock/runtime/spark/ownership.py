@@ -4,12 +4,12 @@ It refuses a second driver before that one touches anything. Where a lock does n
 host on a shared file system), the journal fences the second driver at its first commit.
 """
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Final
 
 from penstock.errors import Fenced
+from penstock.files.lock import Claimed, claim
 
 _FILE: Final = "driver.lock"
 
@@ -29,19 +29,13 @@ class Ownership:
             Fenced: Another driver is the owner.
         """
         assert self._file is None, "taken once"
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(file, 32, 0).decode(errors="replace").strip()
-            os.close(file)
+            self._file = claim(self._path)
+        except Claimed as error:
             raise Fenced(
-                f"another driver (process {owner or 'unknown'}) runs the application in "
+                f"another driver (process {error.holder}) runs the application in "
                 f"{self._path.parent}; stop it, or choose another data directory"
             ) from error
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        self._file = file
 
     def release(self) -> None:
         """Let another driver take over; does nothing where nothing was taken."""

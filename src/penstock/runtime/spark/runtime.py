@@ -17,7 +17,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import (
     Diverged,
     EpochFailed,
@@ -168,7 +168,7 @@ class SparkRuntime:
         body, touches = self.app.request(entity, key, method, positional, named)
         chosen = RequestId(str(uuid.uuid4()) if request_id is None else request_id)
         (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])
-        return self._replies.wait((LogPartition(0), lsn), REPLY_TIMEOUT_MS)
+        return self._replies.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
 
     def table(self, name: str, as_of: PointInTime | None = None) -> DataFrame:
         """Return the entities of a class after an epoch, the newest by default.
@@ -188,7 +188,7 @@ class SparkRuntime:
         """
         deadline = time.monotonic() + timeout_ms / 1_000
         while (left := deadline - time.monotonic()) > 0:
-            if self._replies.wait_until((LogPartition(0), lsn), int(min(left, 0.2) * 1_000) + 1):
+            if self._replies.wait_until((ONLY_PARTITION, lsn), int(min(left, 0.2) * 1_000) + 1):
                 return True
             self.check()
         return False

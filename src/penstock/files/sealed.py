@@ -1,0 +1,34 @@
+"""Sealed files: one JSON value together with its checksum.
+
+The file is the JSON object `{"checksum": …, NAME: …}`, where the checksum covers the value's bytes
+as they are written. A changed byte is noticed before the value is decoded.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from penstock.files.checksum import checksum_of
+
+T = TypeVar("T")
+
+
+def seal(name: str, value: object) -> bytes:
+    """Return the content of a file that holds a value under a name."""
+    encoded = msgspec.json.encode(value)
+    return msgspec.json.encode({"checksum": checksum_of(encoded), name: msgspec.Raw(encoded)})
+
+
+def unseal(name: str, data: bytes, value_type: type[T]) -> T:
+    """Return the value in the content of a file.
+
+    Raises:
+        ValueError: The content is damaged; the message says how, and begins with a verb.
+    """
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        if msgspec.json.decode(fields["checksum"]) == checksum_of(fields[name]):
+            return msgspec.json.decode(fields[name], type=value_type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
+        raise ValueError(f"is damaged ({error})") from error
+    raise ValueError("does not have its checksum")
