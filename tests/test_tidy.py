@@ -14,7 +14,6 @@ PROGRAMS = sorted(
 PURE = {"errors", "base", "model", "dataflow", "engine"}
 BOUNDARIES = {"cli", "gateway", "process", "runtime"}  # the only rooms that may catch everything
 THREADS = {
-    "journal/replies.py",
     "journal/tail.py",
     "log/pump.py",
 }  # a failure ends their thread alone

@@ -10,7 +10,7 @@ import pytest
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.errors import Fenced, StateUnavailable
 from penstock.journal.api import PartKind
-from penstock.journal.replies import Place, replies_of
+from penstock.journal.replies import LogPosition, replies_of
 from penstock.log.api import Entry
 from penstock.process.incidents import IncidentLog
 from penstock.runtime.spark.division import DEATHS_MAX, Division
@@ -65,8 +65,8 @@ def answers(runtime: Inline) -> dict[int, str | None]:
     """Return the error of each request by its place in the log, from the journal."""
     found: dict[int, str | None] = {}
     for commit in runtime.journal.commits(Epoch(-1)):
-        places: list[Place] = [(ONLY, Lsn(at)) for at in range(2_000)]
-        for (_, lsn), reply in replies_of(runtime.journal, commit, places):
+        positions: list[LogPosition] = [(ONLY, Lsn(at)) for at in range(2_000)]
+        for (_, lsn), reply in replies_of(runtime.journal, commit, positions).items():
             assert lsn not in found, "answered twice"
             found[lsn] = reply.error
         assert commit.parts_of(PartKind.TRANSACTIONS)

@@ -10,14 +10,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.cli.application import application_of
 from penstock.cli.error_output import REPLY_IS_ERROR, show
 from penstock.cli.options import AppArgument, ConfigOption, DataOption
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
-from penstock.journal.replies import find_reply
+from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -46,8 +46,6 @@ Examples:
   penstock call examples/shop Order o1 addItem create-me quantity=2 --request-id add-1
   penstock call examples/shop Item create-me add -- -5
 """
-
-LOOK_MS: Final = 250
 
 
 def call(
@@ -109,18 +107,14 @@ def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: fl
     Raises:
         TimedOut: It did not come; says how to ask again.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        last = journal.last()
-        if last is not None and last.positions.get(ONLY_PARTITION, Lsn(0)) > lsn:
-            return find_reply(journal, (ONLY_PARTITION, lsn))
-        left_ms = int((deadline - time.monotonic()) * 1_000)
-        if left_ms <= 0:
+    with closing(JournalTail(journal)) as tail:
+        try:
+            return tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
+        except TimedOut:
             raise TimedOut(
                 f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
                 f"will be processed; ask again with --request-id {request_id}"
-            )
-        journal.wait(last.epoch if last is not None else BEFORE_FIRST, min(left_ms, LOOK_MS))
+            ) from None
 
 
 def value_of(reply: Reply, messages: Console) -> str:

@@ -41,7 +41,7 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.tail import Following
+from penstock.journal.tail import AsyncJournalTail
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -65,7 +65,7 @@ class Assembly:
 
     gateway: Gateway
     served: ASGIApp
-    following: Following
+    following: AsyncJournalTail
     _batcher: AppendBatcher
     _entities: EntityReader
     _sql: SqlHandler
@@ -109,7 +109,7 @@ async def assemble(
         record_bytes_max=config.record_bytes_max,
         retention_s=config.retention_s,
     )
-    following = Following(journal, metrics.waiting)
+    following = AsyncJournalTail(journal, metrics.waiting)
     batcher = AppendBatcher(log, metrics)
     entities = EntityReader(data, app.name, _partitions(data, config))
     sql = SqlHandler(data, config)

@@ -1,85 +1,230 @@
-"""Replies out of the journal, for an event loop: one thread follows, and wakes who waits.
+"""The journal's tail: a thread follows the newest epochs and hands their replies to the waiters.
 
-Promises that a reply is given only when its epoch is committed, and given once: to everybody who
-waits for its position. When the journal cannot be read, who waits hears of it, and following goes
-on when it can be read again.
+A reply is given only after its epoch is committed. If the journal cannot be read, the waiters get
+the error, and the thread tries again. Of each epoch only the rows that are waited for are decoded.
+
+`JournalTail` serves threads, `AsyncJournalTail` one event loop, which is woken once per epoch.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import JournalUnavailable, PenstockError, TimedOut
 from penstock.journal.api import Commit, Journal
-from penstock.journal.replies import Place, find_reply, replies_of
+from penstock.journal.replies import LogPosition, find_reply, forgotten, replies_of
 from penstock.model.reply import Reply
 
 _log = logging.getLogger(__name__)
 
-LOOK_MS: Final = 100
-PAUSE_S: Final = 0.5
+_LOOK_MS: Final = 100
+_PAUSE_S: Final = 0.5
 """Between two tries of a journal that cannot be read."""
 
+Waiter = Any
+"""A future of `concurrent.futures` or of asyncio; both have `done`, `set_result`, `set_exception`."""
 
-class Following:
-    """Follows the journal for one gateway. Belongs to one event loop, but for its thread.
+
+class JournalTail:
+    """Follows one journal from its newest epoch on; any thread may wait.
 
     Attributes:
-        epoch: The newest epoch whose replies were given.
-        reached: The log position after it, by partition.
-        failure: Why the journal cannot be read now; None while it can.
+        epoch: The newest epoch that the thread has read.
+        positions: The log position after it, by partition.
+        failure: Why the journal cannot be read now, or why no further epoch will come; else None.
     """
 
-    def __init__(self, journal: Journal, tell: Callable[[int], None] = lambda count: None) -> None:
-        """Follow from the newest epoch on; must be called in the loop.
-
-        `tell` is given the number of those who wait, whenever it changes.
-        """
+    def __init__(
+        self, journal: Journal, on_waiting: Callable[[int], None] = lambda count: None
+    ) -> None:
+        """Start the thread; `on_waiting` gets the number of awaited replies when it changes."""
         self._journal = journal
-        self._tell = tell
-        self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Place, list[asyncio.Future[Reply]]] = {}
-        self._advanced: list[asyncio.Future[None]] = []
+        self._on_waiting = on_waiting
+        self._lock = threading.Lock()
+        self._waiting: dict[LogPosition, list[Waiter]] = {}
+        self._conditions: dict[Waiter, Callable[[], bool]] = {}
         last = journal.last()
         self.epoch = BEFORE_FIRST if last is None else last.epoch
-        self.reached: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
+        self.positions: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
         self.failure: PenstockError | None = None
+        self._ended = False
         self._closed = threading.Event()
-        self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
-        self._thread = threading.Thread(target=self._follow, name="penstock-follow", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="penstock-tail", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many positions are waited for."""
+        """How many log positions are waited for."""
         return len(self._waiting)
 
-    def is_committed(self, place: Place) -> bool:
+    def is_committed(self, position: LogPosition) -> bool:
         """Say whether the request at a log position is processed."""
-        partition, lsn = place
-        return lsn < self.reached.get(partition, Lsn(0))
+        partition, lsn = position
+        return lsn < self.positions.get(partition, Lsn(0))
 
-    async def reply(self, place: Place, timeout_s: float) -> Reply:
+    def wait(self, position: LogPosition, timeout_ms: int) -> Reply:
         """Return the reply to the request at a log position.
 
         Raises:
             TimedOut: It did not come in time; the request may still take effect.
             JournalUnavailable: The journal cannot be read.
-            IntegrityError: It is damaged.
+            IntegrityError: The journal is damaged.
         """
-        if self.is_committed(place):
-            return await self._loop.run_in_executor(
-                self._look_ups, find_reply, self._journal, place
-            )
-        if self.failure is not None:
-            raise self.failure
+        future: Future[Reply] = Future()
+        if not self._register(position, future):
+            return find_reply(self._journal, position)
+        try:
+            return future.result(timeout_ms / 1_000)
+        except TimeoutError:
+            raise TimedOut(
+                f"no reply within {timeout_ms} ms; the request is in the log at {position[1]} and "
+                "will be processed; ask again with the same request id"
+            ) from None
+        finally:
+            self._unregister(position, future)
+
+    def wait_until(self, position: LogPosition, timeout_ms: int) -> bool:
+        """Block until everything below a log position is committed; False when time is up."""
+        partition, lsn = position
+        future: Future[None] = Future()
+        self._when(lambda: self.positions.get(partition, Lsn(0)) >= lsn, future)
+        try:
+            future.result(timeout_ms / 1_000)
+        except TimeoutError:
+            return False
+        finally:
+            self._forget_condition(future)
+        return True
+
+    def fail(self, error: PenstockError) -> None:
+        """Raise an error for the waiters, now and later: no further epoch will come."""
+        self._fail(error, ended=True)
+
+    def close(self) -> None:
+        """Stop the thread; the waiters hear nothing more."""
+        self._closed.set()
+        self._thread.join(timeout=5)
+
+    def _register(self, position: LogPosition, waiter: Waiter) -> bool:
+        """Let a waiter wait for a reply; return False if the epoch is committed already.
+
+        Raises:
+            PenstockError: `failure`.
+        """
+        with self._lock:
+            if self.is_committed(position):
+                return False
+            if self.failure is not None:
+                raise self.failure
+            self._waiting.setdefault(position, []).append(waiter)
+        self._on_waiting(len(self._waiting))
+        return True
+
+    def _unregister(self, position: LogPosition, waiter: Waiter) -> None:
+        with self._lock:
+            waiters = self._waiting.get(position, [])
+            if waiter not in waiters:
+                return
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[position]
+        self._on_waiting(len(self._waiting))
+
+    def _when(self, condition: Callable[[], bool], waiter: Waiter) -> None:
+        """Give None to a waiter as soon as a condition over `epoch` and `positions` holds."""
+        with self._lock:
+            if not condition():
+                self._conditions[waiter] = condition
+                return
+        waiter.set_result(None)
+
+    def _forget_condition(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._conditions.pop(waiter, None)
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                commit = self._journal.wait(self.epoch, _LOOK_MS)
+                if commit is not None:
+                    self._advance(commit)
+                with self._lock:
+                    if not self._ended:
+                        self.failure = None
+            except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
+                if self._closed.is_set():
+                    return
+                _log.error("the journal cannot be followed", exc_info=error)
+                self._fail(
+                    error if isinstance(error, PenstockError) else JournalUnavailable(str(error))
+                )
+                self._closed.wait(_PAUSE_S)
+
+    def _advance(self, commit: Commit) -> None:
+        """Read the replies of an epoch that are waited for, and wake their waiters."""
+        asked: set[LogPosition] = set()
+        replies: dict[LogPosition, Reply] = {}
+        with self._lock:
+            missing = set(self._waiting)
+        while True:
+            replies |= replies_of(self._journal, commit, missing)
+            asked |= missing
+            with self._lock:
+                done = [
+                    position
+                    for position in self._waiting
+                    if position[1] < commit.positions.get(position[0], Lsn(0))
+                ]
+                # These began to wait while the rows were read.
+                missing = set(done) - asked
+                if missing:
+                    continue
+                self.epoch, self.positions = commit.epoch, dict(commit.positions)
+                waiters = {position: self._waiting.pop(position) for position in done}
+                reached = [waiter for waiter, holds in self._conditions.items() if holds()]
+            break
+        outcomes: list[tuple[Waiter, Reply | Exception | None]] = [
+            (waiter, replies.get(position) or forgotten(self._journal, position[1]))
+            for position, several in waiters.items()
+            for waiter in several
+        ]
+        self._settle([*outcomes, *((waiter, None) for waiter in reached)])
+
+    def _fail(self, error: PenstockError, *, ended: bool = False) -> None:
+        with self._lock:
+            self._ended = self._ended or ended
+            self.failure = error
+            waiting, self._waiting = self._waiting, {}
+        self._settle([(waiter, error) for several in waiting.values() for waiter in several])
+
+    def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
+        """Give each waiter its outcome; `AsyncJournalTail` does it in the event loop."""
+        _settle(outcomes)
+        self._on_waiting(len(self._waiting))
+
+
+class AsyncJournalTail(JournalTail):
+    """A tail whose waiters live in one event loop, in which it must be made and closed."""
+
+    def __init__(
+        self, journal: Journal, on_waiting: Callable[[int], None] = lambda count: None
+    ) -> None:
+        """Start the thread; `on_waiting` gets the number of awaited replies when it changes."""
+        self._loop = asyncio.get_running_loop()
+        self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
+        super().__init__(journal, on_waiting)
+
+    async def reply(self, position: LogPosition, timeout_s: float) -> Reply:
+        """Return the reply to the request at a log position; raises as `JournalTail.wait`."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting.setdefault(place, []).append(future)
-        self._tell(len(self._waiting))
+        if not self._register(position, future):
+            return await self._loop.run_in_executor(
+                self._look_ups, find_reply, self._journal, position
+            )
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -89,103 +234,41 @@ class Following:
                 "ask again with the same request id"
             ) from None
         finally:
-            self._forget(place, future)
+            self._unregister(position, future)
 
     async def until(self, epoch: Epoch, timeout_s: float) -> None:
-        """Return when an epoch is committed and seen here.
+        """Return when an epoch is committed and this process has read it.
 
         Raises:
-            TimedOut: It was not in time.
+            TimedOut: It was not committed in time.
         """
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._when(lambda: self.epoch >= epoch, future)
         try:
             async with asyncio.timeout(timeout_s):
-                while self.epoch < epoch:
-                    future: asyncio.Future[None] = self._loop.create_future()
-                    self._advanced.append(future)
-                    await future
+                await future
         except TimeoutError:
             raise TimedOut(
                 f"epoch {epoch} is not committed yet; the newest is {self.epoch}"
             ) from None
+        finally:
+            self._forget_condition(future)
 
     def close(self) -> None:
-        """Stop following; who waits hears nothing more."""
-        self._closed.set()
-        self._thread.join(timeout=5)
+        """Stop the threads; the waiters hear nothing more."""
+        super().close()
         self._look_ups.shutdown(wait=False)
 
-    def _forget(self, place: Place, future: asyncio.Future[Reply]) -> None:
-        others = self._waiting.get(place)
-        if others is not None and future in others:
-            others.remove(future)
-            if not others:
-                del self._waiting[place]
-                self._tell(len(self._waiting))
+    def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
+        if outcomes and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(super()._settle, outcomes)
 
-    def _follow(self) -> None:
-        seen = self.epoch
-        while not self._closed.is_set():
-            try:
-                commit = self._journal.wait(seen, LOOK_MS)
-                if commit is None:
-                    if self.failure is not None:
-                        self._call(self._recover)
-                    continue
-                found = replies_of(self._journal, commit, frozenset(list(self._waiting)))
-                seen = commit.epoch
-                self._call(self._deliver, commit, found)
-            except Exception as error:  # noqa: BLE001 -- who waits must hear of whatever it is
-                if self._closed.is_set():
-                    return
-                _log.error("the journal cannot be followed", exc_info=error)
-                told = error if isinstance(error, PenstockError) else JournalUnavailable(str(error))
-                self._call(self._fail, told)
-                self._closed.wait(PAUSE_S)
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _deliver(self, commit: Commit, found: list[tuple[Place, Reply]]) -> None:
-        self.failure = None
-        self.epoch = commit.epoch
-        self.reached = dict(commit.positions)
-        for place, reply in found:
-            for future in self._waiting.pop(place, ()):
-                if not future.done():
-                    future.set_result(reply)
-        # Who began to wait after the parts were read, for an epoch that has come meanwhile:
-        for place in [one for one in self._waiting if self.is_committed(one)]:
-            self._find_late(place, self._waiting.pop(place))
-        self._tell(len(self._waiting))
-        advanced, self._advanced = self._advanced, []
-        for one in advanced:
-            if not one.done():
-                one.set_result(None)
-
-    def _find_late(self, place: Place, futures: list[asyncio.Future[Reply]]) -> None:
-        search = self._loop.run_in_executor(self._look_ups, find_reply, self._journal, place)
-
-        def hand_over(done: asyncio.Future[Reply]) -> None:
-            for future in futures:
-                if future.done():
-                    continue
-                error = done.exception()
-                if error is None:
-                    future.set_result(done.result())
-                else:
-                    future.set_exception(error)
-
-        search.add_done_callback(hand_over)
-
-    def _fail(self, error: PenstockError) -> None:
-        self.failure = error
-        waiting, self._waiting = self._waiting, {}
-        self._tell(0)
-        for futures in waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-
-    def _recover(self) -> None:
-        self.failure = None
+def _settle(outcomes: Iterable[tuple[Waiter, Reply | Exception | None]]) -> None:
+    for waiter, outcome in outcomes:
+        if waiter.done():  # its time was up
+            continue
+        if isinstance(outcome, Exception):
+            waiter.set_exception(outcome)
+        else:
+            waiter.set_result(outcome)

@@ -21,8 +21,8 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
-from penstock.journal.replies import Place
-from penstock.journal.tail import Following
+from penstock.journal.replies import LogPosition
+from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
@@ -60,7 +60,7 @@ class CallHandler:
     """Takes the requests of one gateway."""
 
     def __init__(
-        self, app: App, config: Config, batcher: AppendBatcher, following: Following
+        self, app: App, config: Config, batcher: AppendBatcher, following: AsyncJournalTail
     ) -> None:
         """Use what appends and what follows."""
         self._app = app
@@ -172,7 +172,7 @@ class CallHandler:
         self._newest = max(self._newest, Lsn(lsn + 1))
         return lsn
 
-    async def _check_asker(self, request: HttpRequest, place: Place) -> None:
+    async def _check_asker(self, request: HttpRequest, place: LogPosition) -> None:
         """Let those ask for a reply who may make the request, and operators.
 
         Raises:
@@ -231,7 +231,7 @@ class CallHandler:
         settings = self._config.gateway
         if self._following.waiting >= settings.waiting_max:
             raise Overloaded(f"{settings.waiting_max} requests wait here already")
-        lag = self._newest - self._following.reached.get(ONLY_PARTITION, Lsn(0))
+        lag = self._newest - self._following.positions.get(ONLY_PARTITION, Lsn(0))
         if lag > settings.lag_max:
             raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 

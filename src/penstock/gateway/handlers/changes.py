@@ -15,7 +15,7 @@ from penstock.errors import RequestError
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.journal.tail import Following
+from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 
 _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
@@ -26,7 +26,11 @@ class ChangesHandler:
     """Serves the feeds of changes of one application."""
 
     def __init__(
-        self, app: App, sql: SqlHandler, entity_reads: EntityReadHandler, following: Following
+        self,
+        app: App,
+        sql: SqlHandler,
+        entity_reads: EntityReadHandler,
+        following: AsyncJournalTail,
     ) -> None:
         """Use what reads and what follows."""
         self._app = app

@@ -14,7 +14,7 @@ from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of, reply_headers
-from penstock.journal.tail import Following
+from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.process.config import Config
 
@@ -23,7 +23,7 @@ class EntityReadHandler:
     """Shows entities."""
 
     def __init__(
-        self, app: App, config: Config, entities: EntityReader, following: Following
+        self, app: App, config: Config, entities: EntityReader, following: AsyncJournalTail
     ) -> None:
         """Use what reads and what follows."""
         self._app = app

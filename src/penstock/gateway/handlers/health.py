@@ -14,14 +14,16 @@ from starlette.responses import Response
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of, reply_headers
-from penstock.journal.tail import Following
+from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
 
 
 class HealthHandler:
     """Tells how one gateway is."""
 
-    def __init__(self, data: Path, following: Following, is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self, data: Path, following: AsyncJournalTail, is_draining: Callable[[], bool]
+    ) -> None:
         """Ask these."""
         self._data = data
         self._following = following

@@ -27,7 +27,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.journal.as_of import PointInTime
-from penstock.journal.replies import Replies
+from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
 from penstock.log.sqlite import SqliteLog
@@ -100,7 +100,7 @@ class SparkRuntime:
         self.failure: BaseException | None = None
         self._restarts = 0
         self._listeners: list[Callable[[EpochReport], None]] = []
-        self._replies = Replies(self.journal)
+        self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
         self._ownership = Ownership(config.data)
         # Of this run alone: what a killed run's workers still do reaches nothing of this one.
@@ -168,7 +168,7 @@ class SparkRuntime:
         body, touches = self.app.request(entity, key, method, positional, named)
         chosen = RequestId(str(uuid.uuid4()) if request_id is None else request_id)
         (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])
-        return self._replies.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
+        return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
 
     def table(self, name: str, as_of: PointInTime | None = None) -> DataFrame:
         """Return the entities of a class after an epoch, the newest by default.
@@ -188,7 +188,7 @@ class SparkRuntime:
         """
         deadline = time.monotonic() + timeout_ms / 1_000
         while (left := deadline - time.monotonic()) > 0:
-            if self._replies.wait_until((ONLY_PARTITION, lsn), int(min(left, 0.2) * 1_000) + 1):
+            if self._tail.wait_until((ONLY_PARTITION, lsn), int(min(left, 0.2) * 1_000) + 1):
                 return True
             self.check()
         return False
@@ -229,7 +229,7 @@ class SparkRuntime:
             self._driver.close()
         self._watchdog.stop()
         self._pump.stop()
-        self._replies.close()
+        self._tail.close()
         if self._session is not None:
             if self._batches is not None:
                 self._batches.close()
@@ -379,7 +379,7 @@ class SparkRuntime:
     def _give_up(self, cause: BaseException | None) -> None:
         self.failure = cause or EpochFailed("the query ended and does not say why")
         _log.error("the runtime stops", extra={"cause": str(cause)})
-        self._replies.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
+        self._tail.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
 
     @staticmethod
     def _await_end(query: StreamingQuery) -> BaseException | None:

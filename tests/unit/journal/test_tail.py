@@ -1,5 +1,6 @@
-"""Replies are what the journal has committed: followed, and looked up."""
+"""The tail of the journal hands over the replies of new epochs; old ones are looked up."""
 
+import asyncio
 import threading
 
 import msgspec
@@ -7,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
-from penstock.errors import TimedOut
+from penstock.errors import JournalUnavailable, TimedOut
 from penstock.journal.api import TRANSACTIONS, Commit, PartKind
 from penstock.journal.memory import MemoryJournal
-from penstock.journal.replies import Replies, find_reply
+from penstock.journal.replies import find_reply
+from penstock.journal.tail import AsyncJournalTail, JournalTail
 
 ONLY = LogPartition(0)
 DEADLINE_MS = 10_000
@@ -63,38 +65,38 @@ def test_a_request_that_is_not_processed_has_no_reply(journal: MemoryJournal) ->
 
 def test_an_old_reply_comes_without_waiting(journal: MemoryJournal) -> None:
     """Who asks for a committed request is answered from the journal's past."""
-    replies = Replies(journal)
-    assert replies.wait((ONLY, Lsn(4)), DEADLINE_MS).value(int) == 4
-    replies.close()
+    tail = JournalTail(journal)
+    assert tail.wait((ONLY, Lsn(4)), DEADLINE_MS).value(int) == 4
+    tail.close()
 
 
 def test_a_reply_wakes_who_waits_for_it(journal: MemoryJournal) -> None:
     """A caller that waits gets its reply with the commit of its epoch."""
-    replies = Replies(journal)
+    tail = JournalTail(journal)
     later = threading.Timer(0.01, commit, (journal, 10, range(30, 33)))
     later.start()
-    assert replies.wait((ONLY, Lsn(31)), DEADLINE_MS).value(int) == 31
+    assert tail.wait((ONLY, Lsn(31)), DEADLINE_MS).value(int) == 31
     later.join()
-    replies.close()
+    tail.close()
 
 
 def test_waiting_ends_when_time_is_up(journal: MemoryJournal) -> None:
     """A reply that does not come is an error that says what to do."""
-    replies = Replies(journal)
+    tail = JournalTail(journal)
     with pytest.raises(TimedOut, match="same request id"):
-        replies.wait((ONLY, Lsn(99)), timeout_ms=10)
-    assert not replies.wait_until((ONLY, Lsn(99)), timeout_ms=10)
-    replies.close()
+        tail.wait((ONLY, Lsn(99)), timeout_ms=10)
+    assert not tail.wait_until((ONLY, Lsn(99)), timeout_ms=10)
+    tail.close()
 
 
 def test_progress_wakes_who_waits_for_a_position(journal: MemoryJournal) -> None:
     """Waiting for a position returns when everything below it is committed."""
-    replies = Replies(journal)
+    tail = JournalTail(journal)
     later = threading.Timer(0.01, commit, (journal, 10, range(30, 33)))
     later.start()
-    assert replies.wait_until((ONLY, Lsn(33)), DEADLINE_MS)
+    assert tail.wait_until((ONLY, Lsn(33)), DEADLINE_MS)
     later.join()
-    replies.close()
+    tail.close()
 
 
 class Unsteady(MemoryJournal):
@@ -112,12 +114,56 @@ class Unsteady(MemoryJournal):
 def test_journal_that_fails_once_is_followed_again() -> None:
     """Who waits meanwhile hears of it; who asks later is answered."""
     journal = Unsteady()
-    replies = Replies(journal)
+    tail = JournalTail(journal)
     journal.broken = True
-    with pytest.raises(OSError, match="the disk is away"):
-        replies.wait((ONLY, Lsn(0)), DEADLINE_MS)
+    with pytest.raises(JournalUnavailable, match="the disk is away"):
+        tail.wait((ONLY, Lsn(0)), DEADLINE_MS)
     journal.broken = False
     commit(journal, 0, range(1))
-    assert replies.wait_until((ONLY, Lsn(1)), DEADLINE_MS)
-    assert replies.wait((ONLY, Lsn(0)), DEADLINE_MS).value(int) == 0
-    replies.close()
+    assert tail.wait_until((ONLY, Lsn(1)), DEADLINE_MS)
+    assert tail.wait((ONLY, Lsn(0)), DEADLINE_MS).value(int) == 0
+    tail.close()
+
+
+def test_event_loop_gets_replies_of_past_and_coming_epochs(journal: MemoryJournal) -> None:
+    """Coroutines get the reply of an old request at once, and that of a new one with its commit."""
+
+    async def ask() -> list[int]:
+        waiting: list[int] = []
+        tail = AsyncJournalTail(journal, waiting.append)
+        old = await tail.reply((ONLY, Lsn(4)), DEADLINE_MS)
+        asked = [asyncio.create_task(tail.reply((ONLY, Lsn(31)), DEADLINE_MS)) for _ in range(2)]
+        advanced = asyncio.create_task(tail.until(Epoch(10), DEADLINE_MS))
+        await asyncio.sleep(0)
+        assert tail.waiting == 1
+        await asyncio.to_thread(commit, journal, 10, range(30, 33))
+        new = await asyncio.gather(*asked)
+        await advanced
+        assert (tail.epoch, tail.positions, waiting[-1]) == (Epoch(10), {ONLY: Lsn(33)}, 0)
+        tail.close()
+        return [old.value(int), *(reply.value(int) for reply in new)]
+
+    assert asyncio.run(ask()) == [4, 31, 31]
+
+
+def test_event_loop_hears_of_time_and_of_a_journal_that_fails() -> None:
+    """Waiting ends with an error when time is up, and when the journal cannot be read."""
+
+    async def ask() -> None:
+        journal = Unsteady()
+        tail = AsyncJournalTail(journal)
+        with pytest.raises(TimedOut, match="same request id"):
+            await tail.reply((ONLY, Lsn(0)), 0.01)
+        with pytest.raises(TimedOut, match="epoch 3 is not committed yet; the newest is -1"):
+            await tail.until(Epoch(3), 0.01)
+        journal.broken = True
+        with pytest.raises(JournalUnavailable, match="the disk is away"):
+            await tail.reply((ONLY, Lsn(0)), DEADLINE_MS)
+        journal.broken = False
+        await asyncio.to_thread(commit, journal, 0, range(1))
+        await tail.until(Epoch(0), DEADLINE_MS)
+        assert (await tail.reply((ONLY, Lsn(0)), DEADLINE_MS)).value(int) == 0
+        assert tail.failure is None
+        tail.close()
+
+    asyncio.run(ask())
