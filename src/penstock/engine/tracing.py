@@ -230,9 +230,9 @@ def _own_text(code: CodeType, values: dict[str, Any]) -> str:
     key = values["key"]
     if code is _EXISTS:
         return f"{key}.exists()"
-    kind: EntityType = values["kind"]
+    entity_type: EntityType = values["entity_type"]
     attributes = values["instance"].__dict__.items()
-    given = [f"{name}={shown(one)}" for name, one in attributes if name != kind.key_name]
+    given = [f"{name}={shown(one)}" for name, one in attributes if name != entity_type.key_name]
     return f"{key}.create({', '.join(given)})"
 
 

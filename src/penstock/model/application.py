@@ -32,19 +32,23 @@ class App:
     """An application: `App("shop", User, Item, some_function)`.
 
     Attributes:
-        name: Identifies the application in its journal.
-        context: The context variables as they were when it was built; handlers begin with these.
-        entities: Class name to description.
-        functions: Name to signature of the functions that requests may call.
-        routes: The paths of its own, as `@route` maps them.
-        shapes: How each class is stored, by its name.
+        name: The name of the application in its journal.
+        context: The context variables at the time of construction; handlers begin with them.
+        entities: The entity classes by name.
+        functions: The signatures, by name, of the functions that requests may call.
+        routes: The application's own paths, from `@route`.
+        shapes: The stored shape of each class, by the name of the class.
     """
 
     def __init__(self, name: str, *members: type | Callable[..., Any]) -> None:
         """Check the members and bind them together.
 
+        Args:
+            name: Letters, digits, `-` and `_`.
+            members: Entity classes, and functions marked `@transactional`.
+
         Raises:
-            DefinitionError: Something is wrong; carries every complaint with file and line.
+            DefinitionError: There are mistakes; the error has each with its file and line.
         """
         self.name = name
         self.entities: dict[str, EntityType] = {}
@@ -62,9 +66,11 @@ class App:
         self.routes = routes_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
-        for kind in self.entities.values():
-            kind.settle()
-        self.shapes: dict[str, Shape] = {one.name: one.shape for one in self.entities.values()}
+        for entity_type in self.entities.values():
+            entity_type.settle()
+        self.shapes: dict[str, Shape] = {
+            entity_type.name: entity_type.shape for entity_type in self.entities.values()
+        }
         self.context = copy_context()
         chosen = decimal.getcontext().copy()
         chosen.clear_flags()
@@ -72,39 +78,49 @@ class App:
 
     def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
         declaration = declaration_of(cls)
-        kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+        entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
         complaints += declaration.complaints
         if not is_intact(cls):
             complaints.append(
-                f"{kind.where}: {kind.name} was changed by a decorator above @entity; "
+                f"{entity_type.where}: {entity_type.name} was changed by a decorator above @entity; "
                 "@entity comes last, on top"
             )
-        self.entities[kind.name] = kind
+        self.entities[entity_type.name] = entity_type
         annotations = {name: (annotation, owner) for name, annotation, owner in declaration.sources}
-        key_source = annotations.pop(kind.key_name, None)
+        key_source = annotations.pop(entity_type.key_name, None)
         key_annotation: Any = str
         if key_source is not None:
-            what = f"{kind.name}.{kind.key_name}"
-            key_annotation = resolver.key(*key_source, kind.where, what)
+            what = f"{entity_type.name}.{entity_type.key_name}"
+            key_annotation = resolver.key(*key_source, entity_type.where, what)
         attributes = {
-            name: resolver.resolve(annotation, owner, kind.where, f"{kind.name}.{name}")
+            name: resolver.resolve(
+                annotation, owner, entity_type.where, f"{entity_type.name}.{name}"
+            )
             for name, (annotation, owner) in annotations.items()
         }
         for name in sorted(attributes):
             if name in RESERVED:
                 complaints.append(
-                    f"{kind.where}: {kind.name}.{name} clashes with what every entity has"
+                    f"{entity_type.where}: {entity_type.name}.{name} clashes with what every entity has"
                 )
             if name.startswith("__"):
-                complaints.append(f"{kind.where}: {kind.name}.{name}: Python keeps such names")
-        kind.bind(key_annotation, attributes)
-        kind.methods = _methods_of(kind, resolver)
-        for name in sorted(kind.methods.keys() & attributes.keys()):
-            complaints.append(f"{kind.where}: {kind.name}.{name} is a method and an attribute")
-        kind.creation = _creation(kind, declaration, resolver)
-        for name, default in kind.defaults.items():
+                complaints.append(
+                    f"{entity_type.where}: {entity_type.name}.{name}: Python keeps such names"
+                )
+        entity_type.bind(key_annotation, attributes)
+        entity_type.methods = _methods_of(entity_type, resolver)
+        for name in sorted(entity_type.methods.keys() & attributes.keys()):
+            complaints.append(
+                f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
+            )
+        entity_type.creation = _creation(entity_type, declaration, resolver)
+        for name, default in entity_type.defaults.items():
             complaint = default_complaint(default, attributes.get(name, Any))
-            complaints += [f"{kind.where}: {kind.name}.{name}: {complaint}"] if complaint else []
+            complaints += (
+                [f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"]
+                if complaint
+                else []
+            )
 
     def request(
         self,
@@ -114,17 +130,21 @@ class App:
         positional: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> tuple[bytes, bytes]:
-        """Encode a request: the body and the `touches` of its log entry.
+        """Encode a request.
 
         Args:
-            entity: The class's name; empty for a function.
-            key: The entity's key, None where a creation shall derive it.
-            method: The method's or function's name, or `create`, `upsert`, `delete`, `exists`.
+            entity: The name of the class; empty for a function.
+            key: The key of the entity; None if a creation derives it.
+            method: The name of a method or function, or `create`, `upsert`, `delete`, `exists`.
             positional: Arguments by position.
             named: Arguments by name.
 
+        Returns:
+            The body of the log entry, and its access hint: 8 bytes, little-endian, for the
+            fingerprint of each entity that the arguments name.
+
         Raises:
-            RequestError: There is no such thing to call, or the arguments do not fit.
+            RequestError: The class, method or function does not exist, or the arguments do not fit.
         """
         signature = self.signature(entity, method)
         named = self._with_key(entity, key, signature, positional, named or {})
@@ -132,16 +152,20 @@ class App:
         text = None
         touched = signature.fingerprints(positional, named)
         if entity and key is not None:
-            kind = self.entities[entity]
+            entity_type = self.entities[entity]
             try:
-                text = kind.text_of(key) if isinstance(key, kind.cls) else kind.key_text(key)
+                text = (
+                    entity_type.text_of(key)
+                    if isinstance(key, entity_type.cls)
+                    else entity_type.key_text(key)
+                )
             except Unencodable as error:
                 raise RequestError(f"{entity}: {error}") from error
-            touched.insert(0, fingerprint_of(EntityKey(kind.prefix + text)))
+            touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))
         elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
         body = encode_request(Request(entity, text, method, *arguments))
-        return body, b"".join(one.to_bytes(8, "little") for one in touched)
+        return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
 
     def _with_key(
         self,
@@ -151,58 +175,60 @@ class App:
         positional: Sequence[Any],
         named: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Hand the key to an `__init__` that takes it, where the arguments do not hold it."""
-        kind = self.entities.get(entity)
-        if kind is None or kind.initializer is None or key is None:
+        """Add the key to the arguments of an `__init__` that takes it and did not get it."""
+        entity_type = self.entities.get(entity)
+        if entity_type is None or entity_type.initializer is None or key is None:
             return named
-        if signature is not kind.creation or kind.key_name in named:
+        if signature is not entity_type.creation or entity_type.key_name in named:
             return named
         taken = list(signature.parameters)[: len(positional)]
-        if kind.key_name not in signature.parameters or kind.key_name in taken:
+        if entity_type.key_name not in signature.parameters or entity_type.key_name in taken:
             return named
-        return {**named, kind.key_name: key}
+        return {**named, entity_type.key_name: key}
 
     def key_of(self, entity: str, text: str) -> object:
-        """Return the key that a word of a path or a command line means.
+        """Return the key that a word of a path or of a command line stands for.
 
         Raises:
-            RequestError: There is no such class, or the text is none of its keys.
+            RequestError: The class does not exist, or the text is not a key of it.
         """
-        kind = self.entities.get(entity)
-        if kind is None:
+        entity_type = self.entities.get(entity)
+        if entity_type is None:
             raise RequestError(_unknown("entity class", entity, self.entities))
         try:
-            key: object = kind.key_at(text)
+            key: object = entity_type.key_at(text)
         except (Unencodable, ValueError) as error:
-            raise RequestError(f"{entity}: {text!r} is no key: {error}") from error
+            raise RequestError(f"{entity}: {text!r} is not a key: {error}") from error
         return key
 
     def signature(self, entity: str, method: str) -> Signature:
-        """Return what a request calls.
+        """Return the signature of the method or function that a request calls.
 
         Raises:
-            RequestError: There is nothing of that name; near misses are named.
+            RequestError: The name does not exist; the message suggests similar names.
         """
         if not entity:
             if method in self.functions:
                 return self.functions[method]
             raise RequestError(_unknown("function", method, self.functions))
-        kind = self.entities.get(entity)
-        if kind is None:
+        entity_type = self.entities.get(entity)
+        if entity_type is None:
             raise RequestError(_unknown("entity class", entity, self.entities))
-        if method in kind.methods:
-            return kind.methods[method]
-        if method in CREATIONS and kind.creation is not None:
-            return kind.creation
+        if method in entity_type.methods:
+            return entity_type.methods[method]
+        if method in CREATIONS and entity_type.creation is not None:
+            return entity_type.creation
         if method in RESERVED:
             return _NO_ARGUMENTS[method]
-        raise RequestError(_unknown(f"method of {entity}", method, [*kind.methods, *RESERVED]))
+        raise RequestError(
+            _unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
+        )
 
 
 def _sort_out(
     members: Sequence[type | Callable[..., Any]], complaints: list[str]
 ) -> tuple[dict[str, type], dict[str, Callable[..., Any]]]:
-    """Part an application's members into entity classes and functions, by name."""
+    """Divide the members of an application into entity classes and functions, by name."""
     classes: dict[str, type] = {}
     functions: dict[str, Callable[..., Any]] = {}
     taken: dict[str, Any] = {}
@@ -226,18 +252,18 @@ def _sort_out(
     return classes, functions
 
 
-def _methods_of(kind: EntityType, resolver: Resolver) -> dict[str, Signature]:
-    """Describe what requests may call; private methods are checked for being synchronous only."""
-    found: dict[str, Signature] = {}
-    for name, function in inspect.getmembers_static(kind.cls, inspect.isfunction):
+def _methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
+    """Return the signatures of the public methods; of private methods check only that they are sync."""
+    signatures: dict[str, Signature] = {}
+    for name, function in inspect.getmembers_static(entity_type.cls, inspect.isfunction):
         if name in RESERVED or (name.startswith("__") and name.endswith("__")):
             continue
-        label = f"{kind.name}.{name}"
+        label = f"{entity_type.name}.{name}"
         if name.startswith("_"):
             resolver.check_sync(label, function)
         else:
-            found[name] = resolver.signature(label, function, method=True)
-    return found
+            signatures[name] = resolver.signature(label, function, method=True)
+    return signatures
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
@@ -247,16 +273,16 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"there is no {what} {name!r}{hint}"
 
 
-def _creation(kind: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
-    """Describe what `create` takes: what `__init__` takes, or the key and named attributes."""
-    name = f"{kind.name}.create"
+def _creation(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
+    """Return the signature of `create`: that of `__init__`, or the key and the named attributes."""
+    name = f"{entity_type.name}.create"
     if declaration.initializer is not None:
         return resolver.signature(name, declaration.initializer, method=True)
     parameters = [
         Parameter(
-            kind.key_name or "key",
+            entity_type.key_name or "key",
             Parameter.POSITIONAL_OR_KEYWORD,
-            annotation=kind.key_annotation,
+            annotation=entity_type.key_annotation,
             default=None,  # derived from the request
         )
     ]
@@ -265,11 +291,11 @@ def _creation(kind: EntityType, declaration: Declaration, resolver: Resolver) ->
             attribute,
             Parameter.KEYWORD_ONLY,
             annotation=annotation,
-            default=kind.defaults.get(attribute, Parameter.empty),
+            default=entity_type.defaults.get(attribute, Parameter.empty),
         )
-        for attribute, annotation in kind.attributes.items()
+        for attribute, annotation in entity_type.attributes.items()
     ]
-    return Signature(name, kind.cls.create, parameters, Any, kind.where)  # type: ignore[attr-defined]
+    return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
 
 
 def _exists_at(reference: Any) -> bool:

@@ -1,9 +1,9 @@
-"""The running transaction: which entities it holds, what they were, and what they have become.
+"""The running transaction: its entities, their former state, and their present state.
 
-A transaction keeps one live instance for each entity it touches, loaded from `read` at the first
-touch. Nothing is written anywhere while it runs; `changes` compares what entities are with what
-they were and returns the difference. So undoing a transaction is forgetting it. Going back within
-one is left to `savepoint`. A process runs one transaction at a time.
+A transaction keeps one live instance for each entity that it touches; `read` loads the entity at the
+first touch. A transaction writes nothing while it runs: `changes` compares the present state of its
+entities with their former state. To undo a transaction is to drop it. `savepoint` undoes a part of a
+transaction. A process runs one transaction at a time.
 """
 
 import random as _random
@@ -30,11 +30,11 @@ from penstock.model.entity_type import EntityType
 from penstock.model.shape import tag_of
 
 Read = Callable[[EntityKey], bytes | None]
-"""Gives the committed attributes of an entity, or None where it does not exist."""
+"""Returns the committed attributes of an entity, or None if it does not exist."""
 
 
 def _count_alone() -> int:
-    """Return what `getrefcount` says of an object that one local variable holds."""
+    """Return the `getrefcount` of an object that only a local variable holds."""
     instance = object()
     return getrefcount(instance)
 
@@ -51,7 +51,7 @@ def current() -> "Transaction":
     """Return the running transaction.
 
     Raises:
-        OutsideTransaction: None runs.
+        OutsideTransaction: No transaction runs.
     """
     try:
         return _ACTIVE.get()
@@ -63,29 +63,29 @@ def current() -> "Transaction":
 
 
 def active() -> "Transaction | None":
-    """Return the running transaction, if one runs."""
+    """Return the running transaction; None outside of transactions."""
     return _ACTIVE.get(None)
 
 
 class Transaction:
-    """All that one request touches; see the module for the promise.
+    """The entities that a request touches, and their changes.
 
     Attributes:
-        request_id: Of the request that it processes.
-        time_us: When the request was appended.
-        instances: Every reference that exists in it, loaded or not, one for each entity.
-        before: Encoded attributes of every entity that was read (None: it did not exist).
-        deleted: The deleted entities, numbered in the order in which they were first deleted.
+        request_id: The id of the request.
+        time_us: The time at which the request was appended, in microseconds since the Unix epoch.
+        instances: The references by entity, loaded or not; an entity has one reference.
+        before: The encoded attributes of every entity that was read; None if it did not exist.
+        deleted: The deleted entities, numbered in the order of their first deletion.
         blocks: The open blocks (`savepoint.Block`), outermost first.
-        flats: Of entities that were copied awake, what spares looking at their values again.
-        awake: Once a block was opened: the live entities that do not sleep.
-        damage: Why an entity could not be read, which is nothing that the request has to do with.
+        flats: The last copies of flat containers, by entity and attribute; see `copies.copied`.
+        awake: The live entities that do not sleep; unused before the first block opens.
+        damage: The error of a damaged entity, for which the request is not responsible.
     """
 
     __slots__ = (
         "_aliases",
         "_doom",
-        "_kinds",
+        "_entity_types",
         "_random",
         "_read",
         "_secret",
@@ -107,20 +107,20 @@ class Transaction:
         request_id: RequestId,
         time_us: int,
         read: Read,
-        kinds: Mapping[str, EntityType],
+        entity_types: Mapping[str, EntityType],
         secret: bytes = b"",
     ) -> None:
-        """Begin.
+        """Begin a transaction.
 
         Args:
-            request_id: Of the request.
-            time_us: When it was appended.
+            request_id: The id of the request.
+            time_us: The time at which the request was appended, in microseconds since the Unix epoch.
             read: Reads committed attributes.
-            kinds: The application's entity classes by name; no others may be touched.
-            secret: The journal's, which `random` and `uuid` mix in.
+            entity_types: The entity classes of the application by name; a handler uses only these.
+            secret: The secret of the journal, which `random` and `uuid` depend on.
         """
         self._secret = secret
-        self._kinds = kinds
+        self._entity_types = entity_types
         self.request_id = request_id
         self.time_us = time_us
         self.instances: dict[EntityKey, Any] = {}
@@ -137,122 +137,132 @@ class Transaction:
         self._doom: PenstockError | None = None
         self.damage: IntegrityError | None = None
 
-    def load(self, kind: EntityType, instance: Any) -> None:
+    def load(self, entity_type: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
 
         Raises:
-            NoSuchEntity: It does not exist.
-            UserError: Its class is no part of the application.
+            NoSuchEntity: The entity does not exist.
+            UserError: The class does not belong to the application.
         """
-        name = _get(instance, "__dict__")[kind.key_name]
-        key: Any = kind.prefix + name if kind.key_is_text else kind.key_of(instance)
+        name = _get(instance, "__dict__")[entity_type.key_name]
+        key: Any = (
+            entity_type.prefix + name if entity_type.key_is_text else entity_type.key_of(instance)
+        )
         held = self.instances.setdefault(key, instance)
         if held is not instance:
-            self._join(kind, key, instance, held)
+            self._join(entity_type, key, instance, held)
             return
         before = self.before
         if key not in before:
-            if self._kinds.get(kind.name) is not kind:
-                raise self._stranger(kind)
+            if self._entity_types.get(entity_type.name) is not entity_type:
+                raise self._stranger(entity_type)
             data = before[key] = self._read(key)
         else:
             data = None if key in self.deleted else before[key]
         if data is None:
-            raise NoSuchEntity(f"{kind.name} {key[len(kind.prefix) :]!r} does not exist")
+            raise NoSuchEntity(
+                f"{entity_type.name} {key[len(entity_type.prefix) :]!r} does not exist"
+            )
         try:
-            values = kind.decode(name, data)
+            values = entity_type.decode(name, data)
         except IntegrityError as error:
-            if tag_of(data) != kind.shape.tag:  # not what user code raised while it was decoded
+            if (
+                tag_of(data) != entity_type.shape.tag
+            ):  # otherwise user code raised it while decoding
                 self.damage = error
             raise
         _set(instance, "__dict__", values)
-        _set(instance, "__class__", kind.cls)
+        _set(instance, "__class__", entity_type.cls)
         if self._watched:
             self._note(key)
 
-    def wake(self, kind: EntityType, instance: Any) -> None:
-        """Make an entity that fell asleep a plain object again, and let the open block copy it."""
-        key = kind.key_of(instance)
+    def wake(self, entity_type: EntityType, instance: Any) -> None:
+        """Make a sleeping entity a plain object again; the open block copies it first."""
+        key = entity_type.key_of(instance)
         if self.blocks:
             images = self.blocks[-1].images
             if key not in images:
                 images[key] = copied(_get(instance, "__dict__"), {}, {})
-        _set(instance, "__class__", kind.cls)
+        _set(instance, "__class__", entity_type.cls)
         self.awake[key] = None
 
     def _note(self, key: EntityKey) -> None:
-        """Remember that an entity has become live, and was not when the open block began."""
+        """Note that an entity has become live since the open block began."""
         self.awake[key] = None
         if self.blocks:
             self.blocks[-1].images.setdefault(key, None)
 
-    def _join(self, kind: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
-        """Make a reference that outlived another transaction share the attributes of this one's."""
-        if type(held) is kind.asleep:
-            self.wake(kind, held)
-        elif type(held) is not kind.cls:
-            self.load(kind, held)
+    def _join(self, entity_type: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
+        """Let a reference from an earlier transaction share the attributes of the live instance."""
+        if type(held) is entity_type.asleep:
+            self.wake(entity_type, held)
+        elif type(held) is not entity_type.cls:
+            self.load(entity_type, held)
         _set(instance, "__dict__", held.__dict__)
-        _set(instance, "__class__", kind.cls)
+        _set(instance, "__class__", entity_type.cls)
         self._aliases.setdefault(key, []).append(instance)
 
-    def exists(self, kind: EntityType, key: EntityKey) -> bool:
+    def exists(self, entity_type: EntityType, key: EntityKey) -> bool:
         """Say whether an entity exists now."""
-        if self.is_live(kind, self.instances.get(key)):
+        if self.is_live(entity_type, self.instances.get(key)):
             return True
         if key not in self.before:
-            if self._kinds.get(kind.name) is not kind:
-                raise self._stranger(kind)
+            if self._entity_types.get(entity_type.name) is not entity_type:
+                raise self._stranger(entity_type)
             self.before[key] = self._read(key)
         return key not in self.deleted and self.before[key] is not None
 
     @staticmethod
-    def is_live(kind: EntityType, instance: Any) -> bool:
+    def is_live(entity_type: EntityType, instance: Any) -> bool:
         """Say whether an instance is an entity now, awake or asleep."""
-        return type(instance) is kind.cls or type(instance) is kind.asleep
+        return type(instance) is entity_type.cls or type(instance) is entity_type.asleep
 
     @staticmethod
-    def _stranger(kind: EntityType) -> UserError:
-        return UserError(f"{kind.where}: {kind.name} is no part of this application; name it there")
+    def _stranger(entity_type: EntityType) -> UserError:
+        return UserError(
+            f"{entity_type.where}: {entity_type.name} is no part of this application; name it there"
+        )
 
-    def create(self, kind: EntityType, key: EntityKey, instance: Any) -> Any:
-        """Let an instance with all its attributes be a new entity; return its reference.
+    def create(self, entity_type: EntityType, key: EntityKey, instance: Any) -> Any:
+        """Make an instance with all its attributes a new entity, and return its reference.
 
         Raises:
-            AlreadyExists: The key is taken; the instance is a plain reference to that entity.
+            AlreadyExists: The key is taken; the instance becomes a reference to the existing entity.
         """
-        if self.exists(kind, key):
-            self.unload(kind, key, instance)
-            raise AlreadyExists(f"{kind.name} {key[len(kind.prefix) :]!r} exists already")
+        if self.exists(entity_type, key):
+            self.unload(entity_type, key, instance)
+            raise AlreadyExists(
+                f"{entity_type.name} {key[len(entity_type.prefix) :]!r} exists already"
+            )
         held = self.instances.setdefault(key, instance)
         if held is not instance:
             _set(held, "__dict__", instance.__dict__)
-            _set(held, "__class__", kind.cls)
+            _set(held, "__class__", entity_type.cls)
             self._aliases.setdefault(key, []).append(instance)
         if self._watched:
             self._note(key)
         return held
 
-    def delete(self, kind: EntityType, instance: Any) -> None:
-        """Delete a live entity; its references find nothing from now on.
+    def delete(self, entity_type: EntityType, instance: Any) -> None:
+        """Delete a live entity; a later use of its references raises `NoSuchEntity`.
 
         Raises:
-            Unencodable: Its key was changed, so that nobody knows which entity is meant.
+            Unencodable: The key attribute was changed, so the entity is unknown.
         """
-        key = kind.key_of(instance)
+        key = entity_type.key_of(instance)
         held = self.instances.get(key)
         if held is None or held.__dict__ is not instance.__dict__:
             raise Unencodable(f"the key of an entity was changed to {key}")
-        self.unload(kind, key, held)
-        self.part(kind, key)
+        self.unload(entity_type, key, held)
+        self.part(entity_type, key)
         self.deleted.setdefault(key, len(self.deleted))
 
     def doom(self, error: PenstockError) -> None:
-        """Let the transaction fail with an error at its end, even where the handler catches it."""
+        """Let the transaction fail with an error at its end, even if the handler catches the error."""
         self._doom = self._doom or error
 
     def leave_open(self) -> None:
-        """Let the transaction fail because of a block that did not end where it should."""
+        """Let the transaction fail because a block did not end in its place."""
         self.doom(
             UserError(
                 "a savepoint or a @readonly block was still open when what it lies in had ended: a "
@@ -261,95 +271,96 @@ class Transaction:
         )
 
     def conclude(self) -> dict[EntityKey, bytes | None]:
-        """Return the changes of a handler that has returned; see `changes`."""
+        """Return the changes after the handler has returned; see `changes`."""
         if self.blocks:
             self.leave_open()
         return self.changes()
 
     def changes(self) -> dict[EntityKey, bytes | None]:
-        """Return every entity that is not what it was, with its new attributes (None: deleted).
+        """Return the changed entities with their new encoded attributes; None for a deleted entity.
 
         Raises:
-            UserError: What doomed it: a `@readonly` method that changed something, for one.
+            UserError: The transaction must fail, for example since a `@readonly` method changed an entity.
             Unencodable: An attribute does not fit its annotation or cannot be stored.
         """
         if self._doom is not None:
             raise self._doom
-        found: dict[EntityKey, bytes | None] = {}
+        changes: dict[EntityKey, bytes | None] = {}
         instances = self.instances
         for key, before in self.before.items():
             instance = instances.get(key)
             if instance is not None:
-                kind: EntityType = type(instance).__reference__
-                if type(instance) is kind.cls or type(instance) is kind.asleep:
+                entity_type: EntityType = type(instance).__reference__
+                if type(instance) is entity_type.cls or type(instance) is entity_type.asleep:
                     values = _get(instance, "__dict__")
-                    after = kind.encode_change(values, before)
-                    name = values[kind.key_name]
-                    text = name if type(name) is str else kind.key_text(name)
-                    if kind.prefix + text != key:
+                    after = entity_type.encode_change(values, before)
+                    name = values[entity_type.key_name]
+                    text = name if type(name) is str else entity_type.key_text(name)
+                    if entity_type.prefix + text != key:
                         raise Unencodable(f"the key of {key} was changed")
                     if after is not None:
-                        found[key] = after
+                        changes[key] = after
                     continue
             if before is not None and key in self.deleted:
-                found[key] = None
-        return found
+                changes[key] = None
+        return changes
 
     def release(self) -> None:
-        """End: make plain references of all entities that somebody still holds.
+        """End the transaction: make each entity that user code still holds a plain reference.
 
-        So one that is kept too long holds no old state. What only this transaction holds is
-        garbage in a moment and left alone; counting its references is cheaper than changing it.
-        The order matters: entities come before those whose references they hold.
+        A reference that outlives its transaction therefore keeps no old state. An entity that only
+        this transaction holds becomes garbage, so it stays as it is: to count its references is
+        cheaper than to change it. The order matters: an entity comes before the entities that it
+        refers to.
         """
         instances = self.instances
         for key in tuple(instances):
             instance = instances.pop(key)
             if getrefcount(instance) > _ALONE:
-                kind: EntityType = type(instance).__reference__
-                if self.is_live(kind, instance):
-                    self.unload(kind, key, instance)
+                entity_type: EntityType = type(instance).__reference__
+                if self.is_live(entity_type, instance):
+                    self.unload(entity_type, key, instance)
         for key, aliases in self._aliases.items():
             for alias in aliases:
                 self.unload(type(alias).__reference__, key, alias)
         self._aliases.clear()
         self.blocks.clear()
 
-    def part(self, kind: EntityType, key: EntityKey) -> None:
-        """Make plain references of all other instances that share an entity's attributes."""
+    def part(self, entity_type: EntityType, key: EntityKey) -> None:
+        """Make each other instance that shares an entity's attributes a plain reference."""
         for alias in self._aliases.pop(key, ()):
-            self.unload(kind, key, alias)
+            self.unload(entity_type, key, alias)
 
     @staticmethod
-    def unload(kind: EntityType, key: EntityKey, instance: Any) -> None:
-        """Make a plain reference of an entity, whatever was done to its attributes."""
-        text = key[len(kind.prefix) :]
-        value = text if kind.key_is_text else kind.key_at(text)
-        _set(instance, "__dict__", {kind.key_name: value})
-        _set(instance, "__class__", kind.unloaded)
+    def unload(entity_type: EntityType, key: EntityKey, instance: Any) -> None:
+        """Make an entity a plain reference, even if user code damaged its attributes."""
+        text = key[len(entity_type.prefix) :]
+        value = text if entity_type.key_is_text else entity_type.key_at(text)
+        _set(instance, "__dict__", {entity_type.key_name: value})
+        _set(instance, "__class__", entity_type.unloaded)
 
     def touched(self) -> list[EntityKey]:
-        """Return the references that may have been touched since a block was opened."""
+        """Return the references that may have been touched since the last block opened."""
         if not self._watched:
             self._watched = True
             return list(self.instances)
         return list(self.awake)
 
-    def is_alone(self, kind: EntityType, key: EntityKey, instance: Any) -> bool:
-        """Say whether an entity's key tells which it is, and no other instance shares attributes."""
+    def is_alone(self, entity_type: EntityType, key: EntityKey, instance: Any) -> bool:
+        """Say whether an entity's key is right and no other instance shares its attributes."""
         aliases = self._aliases.get(key)
         if aliases is not None:
-            aliases[:] = [one for one in aliases if getrefcount(one) > _ALONE + 1]
+            aliases[:] = [alias for alias in aliases if getrefcount(alias) > _ALONE + 1]
             if aliases:
                 return False
             del self._aliases[key]
         try:
-            return kind.key_of(instance) == key
+            return entity_type.key_of(instance) == key
         except (Unencodable, KeyError):
             return False
 
     def uuid(self) -> UUID:
-        """Return the next of this request's ids: the same at every run of it."""
+        """Return the next UUID of this request; every run of the request gives the same UUIDs."""
         self._uuids += 1
         return UUID(bytes=self._derived(b"uuid", f"{self._uuids}/{self.request_id}"), version=5)
 
@@ -360,25 +371,25 @@ class Transaction:
         return self._random
 
     def _derived(self, purpose: bytes, text: str) -> bytes:
-        """Return 16 bytes that only the request determines, and only the secret lets compute.
+        """Return 16 bytes that depend on the request, and that cannot be computed without the secret.
 
-        A keyed hash: who knows some of them knows nothing of others (RFC 7693, section 2.9).
+        This is a keyed BLAKE2 hash (RFC 7693, section 2.9): some results reveal nothing of others.
         """
         return blake2b(text.encode(), digest_size=16, key=self._secret, person=purpose).digest()
 
 
 def now() -> datetime:
-    """Return when the running request was appended to the log, in UTC; constant while it runs."""
+    """Return the time at which the running request was appended to the log, in UTC."""
     return _BEGINNING + timedelta(microseconds=current().time_us)
 
 
 def random() -> _random.Random:
-    """Return a `random.Random`: the same numbers at every run of a request, no caller's guess."""
+    """Return a `random.Random`; it repeats at every run of the request, and no caller can predict it."""
     return current().random()
 
 
 def uuid() -> UUID:
-    """Return a new UUID: the same at every run of a request, no caller's guess."""
+    """Return a new UUID; it repeats at every run of the request, and no caller can predict it."""
     return current().uuid()
 
 

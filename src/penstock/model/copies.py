@@ -1,9 +1,8 @@
-"""Copies of attributes, and whether anybody but their entity holds what is inside them.
+"""Copies of attributes, and the question whether only an entity holds its attributes.
 
-A value is *private* to an entity when nothing else refers to it or to a part of it that can change:
-then nobody can change it without touching the entity first. CPython counts references, so that is
-known exactly. Promised: `is_private` says yes only where it is so. Values of other classes than those
-that can be stored are never private.
+A value is *private* to an entity if no other object refers to the value or to a mutable part of it:
+then the value cannot change without a touch of the entity. CPython's reference counts tell this
+exactly. `is_private` never says yes wrongly; a value of a class that cannot be stored is not private.
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ from penstock.errors import Unencodable
 _CONSTANT: Final = frozenset(
     {int, str, bool, float, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
 )
-"""Types of values that nothing can change."""
+"""The types of immutable values."""
 
 _EXACT: Final = frozenset({str, bytes, type(None), date, UUID})
 
@@ -35,25 +34,25 @@ _FLAT: Final[dict[type, Callable[[Any], Any]]] = {
     tuple: lambda value: value,
     frozenset: lambda value: value,
 }
-"""How to copy what holds constants alone."""
+"""How to copy a container that holds only constants."""
 
 Attributes = dict[str, Any]
 _get: Final = object.__getattribute__
 
 
 class _Plain:
-    """Has a dictionary and nothing else, as most dataclasses."""
+    """A class whose instances have only a dictionary, like most dataclasses."""
 
 
 def _count_of_attributes() -> int:
-    """Return what `getrefcount` says of an object's attributes that only the object holds."""
+    """Return the `getrefcount` of an object's attributes if only the object holds them."""
     plain = _Plain()
     values = _get(plain, "__dict__")
     return getrefcount(values)
 
 
 def _count_in_loop() -> int:
-    """Return what `getrefcount` says in a loop of a value that only one container holds."""
+    """Return the `getrefcount`, in a loop, of a value that only one container holds."""
     count = 0
     for value in [_Plain()]:
         count = getrefcount(value)
@@ -63,15 +62,15 @@ def _count_in_loop() -> int:
 _OWN: Final = _count_of_attributes()
 _ONCE: Final = _count_in_loop()
 _LAYOUT: Final = ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")
-_UNTOLD: Final = [
+_COPY_METHODS: Final = [
     (name, getattr(object, name, None))
     for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__")
 ]
-"""Methods by which a class says how it is copied, as they are where it says nothing."""
+"""The methods with which a class can define how it is copied, and their defaults."""
 
 
 def is_private(entity: object) -> bool:
-    """Say whether only this entity holds its attributes and all in them that can change."""
+    """Say whether only this entity holds its attributes and their mutable parts."""
     values = _get(entity, "__dict__")
     if getrefcount(values) > _OWN:
         return False
@@ -85,34 +84,38 @@ def is_private(entity: object) -> bool:
 
 def _are_private(values: Iterable[Any]) -> bool:
     for value in values:
-        kind = type(value)
-        if is_constant(kind):
+        value_type = type(value)
+        if is_constant(value_type):
             continue
-        if (kind is tuple or kind is frozenset) and _is_flat(value):
+        if (value_type is tuple or value_type is frozenset) and _is_flat(value):
             continue
         if getrefcount(value) > _ONCE or getweakrefcount(value):
             return False
-        inside = _inside(kind, value)
+        inside = _inside(value_type, value)
         if inside is None or not _are_private(inside):
             return False
     return True
 
 
-def _inside(kind: type, value: Any) -> Iterable[Any] | None:
-    """Return the values in a container or a dataclass; None where nobody knows what it holds."""
-    if kind in _FLAT:
+def _inside(value_type: type, value: Any) -> Iterable[Any] | None:
+    """Return the values in a container or a dataclass; None if they are unknown."""
+    if value_type in _FLAT:
         if _is_flat(value):
             return ()
-        return chain(value.keys(), value.values()) if kind is dict else value
-    if _is_plain_record(kind):
+        return chain(value.keys(), value.values()) if value_type is dict else value
+    if _is_plain_record(value_type):
         attributes = _get(value, "__dict__")
         return attributes.values() if getrefcount(attributes) <= _OWN else None
     return None
 
 
-def is_constant(kind: type) -> bool:
-    """Say whether nothing can change values of a type; references are such values."""
-    return kind in _CONSTANT or hasattr(kind, "__reference__") or issubclass(kind, Enum)
+def is_constant(value_type: type) -> bool:
+    """Say whether the values of a type are immutable; references are."""
+    return (
+        value_type in _CONSTANT
+        or hasattr(value_type, "__reference__")
+        or issubclass(value_type, Enum)
+    )
 
 
 def _is_flat(value: Collection[Any]) -> bool:
@@ -121,19 +124,19 @@ def _is_flat(value: Collection[Any]) -> bool:
     return type(value) is not dict or all(map(is_constant, set(map(type, value.values()))))
 
 
-def _is_plain_record(kind: type) -> bool:
+def _is_plain_record(value_type: type) -> bool:
     return (
-        dataclasses.is_dataclass(kind)
-        and all(getattr(kind, name) == getattr(_Plain, name) for name in _LAYOUT)
-        and all(getattr(kind, name, None) is untold for name, untold in _UNTOLD)
+        dataclasses.is_dataclass(value_type)
+        and all(getattr(value_type, name) == getattr(_Plain, name) for name in _LAYOUT)
+        and all(getattr(value_type, name, None) is default for name, default in _COPY_METHODS)
     )
 
 
 class Flat(NamedTuple):
-    """A copy of a container that holds constants alone.
+    """A copy of a container that holds only constants.
 
     Attributes:
-        exact: Whether these are such that equal ones are stored as equal bytes, unlike 1 and true.
+        exact: Whether equal constants of these types are stored as equal bytes, unlike 1 and True.
     """
 
     copy: Any
@@ -141,13 +144,13 @@ class Flat(NamedTuple):
 
 
 def copied(values: Attributes, memo: dict[int, Any], flats: dict[str, Flat]) -> Attributes:
-    """Copy attributes so that nothing in the copy changes with them.
+    """Copy attributes; the copy shares no mutable value with the original.
 
     Args:
         values: The attributes of one entity.
-        memo: Shared by all that is copied at one time, so that what they share stays shared.
-        flats: Former copies by attribute, which spare looking at each value inside again; the new
-            ones are put there.
+        memo: The memo of `deepcopy`, the same for all entities that are copied at one time.
+        flats: The last copies of flat containers by attribute, which make the check of unchanged
+            containers cheap; new copies are added.
 
     Raises:
         Unencodable: A value cannot be copied.
@@ -165,25 +168,25 @@ def _copied(name: str, value: Any, memo: dict[int, Any], flats: dict[str, Flat])
     identity = identity_of(value)
     if identity in memo:
         return memo[identity]
-    kind = type(value)
-    if kind in _FLAT:
+    value_type = type(value)
+    if value_type in _FLAT:
         former = flats.get(name)
-        if former is not None and type(former.copy) is kind and former.copy == value:
+        if former is not None and type(former.copy) is value_type and former.copy == value:
             exact = former.exact
         elif _is_flat(value):
             exact = _is_exact(value)
         else:
             return deepcopy(value, memo)
-        made = memo[identity] = _FLAT[kind](value)  # `deepcopy` is slow with many
+        made = memo[identity] = _FLAT[value_type](value)  # `deepcopy` is slow with many
         flats[name] = Flat(made, exact)
         return made
     return deepcopy(value, memo)
 
 
 def are_same(image: Attributes | None, now: Attributes | None, flats: dict[str, Flat]) -> bool:
-    """Say whether attributes are stored as the same bytes as their former copy, as far as is seen.
+    """Say whether attributes are known to be stored as the same bytes as their former copy.
 
-    Where it says no, only encoding both tells.
+    If the answer is False, the caller must encode both to compare them.
     """
     if image is None or now is None or [*image] != [*now]:
         return False
@@ -199,12 +202,14 @@ def are_same(image: Attributes | None, now: Attributes | None, flats: dict[str, 
 
 
 def _is_exact(value: Collection[Any]) -> bool:
-    kinds = set(map(type, value.values() if type(value) is dict else value))
+    value_types = set(map(type, value.values() if type(value) is dict else value))
     if type(value) is dict:
-        kinds.update(map(type, value))
-    return all(kind in _EXACT or hasattr(kind, "__reference__") for kind in kinds)
+        value_types.update(map(type, value))
+    return all(
+        value_type in _EXACT or hasattr(value_type, "__reference__") for value_type in value_types
+    )
 
 
 def fresh(value: Any) -> Any:
-    """Return a copy of a default value that shares nothing with it."""
+    """Return a copy of a default value; it shares no mutable value with the default."""
     return deepcopy(value)

@@ -1,8 +1,8 @@
-"""`@entity`: how a plain class becomes one whose objects live in transactions.
+"""`@entity` and `Entity` make classes whose objects live in transactions.
 
-A reference is an instance of a hidden subclass that holds the key alone. Its first touch loads the
-entity and turns it, by assigning `__class__`, into an instance of the user's class. From then on it
-is a plain Python object: attributes and methods cost what they cost in Python, nothing is wrapped.
+A reference is an instance of a hidden subclass and holds only the key. Its first touch loads the
+entity and assigns `__class__`, so the reference becomes an instance of the user's class. From then
+on it is a plain Python object without a wrapper: attributes and methods have their usual cost.
 """
 
 import functools
@@ -20,7 +20,7 @@ from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
-"""Types of defaults that need no copy, because nothing can change them."""
+"""The types of immutable defaults, which need no copy."""
 
 _new: Final = object.__new__
 _get: Final = object.__getattribute__
@@ -47,20 +47,19 @@ def key() -> Any:
 def entity(cls: T) -> T:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
-    `Item("i1")` is the reference to an entity, `Item.create("i1", price=3)` creates it,
-    `Item.upsert("i1", price=3)` does so even where it exists, which replaces it; `Item.exists("i1")`
-    asks, `reference.delete()` deletes. What is wrong with the class is said
-    when an application is built from it, all at once.
+    `Item("i1")` is the reference to an entity. `Item.create("i1", price=3)` creates the entity,
+    `Item.upsert("i1", price=3)` creates or replaces it, `Item.exists("i1")` says whether it exists,
+    and `reference.delete()` deletes it. `App` reports all mistakes of the class together.
     """
     if "__reference__" in vars(cls):
         return cls  # a subclass of `Entity` is one already
     declaration = declare(cls)
-    kind = EntityType(cls, declaration.key_name, where_of(cls))
-    kind.initializer = declaration.initializer
-    kind.defaults = declaration.defaults
-    kind.of_text = functools.partial(_refer_text, kind)
+    entity_type = EntityType(cls, declaration.key_name, where_of(cls))
+    entity_type.initializer = declaration.initializer
+    entity_type.defaults = declaration.defaults
+    entity_type.of_text = functools.partial(_refer_text, entity_type)
     behaviour: dict[str, Any] = {
-        "__reference__": kind,
+        "__reference__": entity_type,
         "__declaration__": declaration,
         "__new__": _refer,
         "__init__": _ignore,
@@ -81,17 +80,17 @@ def entity(cls: T) -> T:
     for name in [declaration.key_name, *declaration.defaults]:
         if name in vars(cls):
             delattr(cls, name)  # an instance that lost its attribute must not find the default
-    kind.unloaded = _hidden(cls, _load_to_get, _load_to_set, _load_to_delete)
-    kind.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
+    entity_type.unloaded = _hidden(cls, _load_to_get, _load_to_set, _load_to_delete)
+    entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls
 
 
 class Entity:
-    """The base class from which type checkers learn what `@entity` gives to a class.
+    """The base class of entities, with types for mypy and pyright.
 
-    `class Item(Entity): …` makes an entity as `@entity` makes one of `class Item: …`; with the base
-    class, mypy and pyright know `Item("i1")`, `Item.create`, `Item.upsert`, `Item.exists` and
-    `reference.delete`. The base class adds no attribute, method or cost of its own.
+    `class Item(Entity): …` declares the same entity as `@entity` above `class Item: …`. The base
+    class tells type checkers the signatures of `Item("i1")`, `Item.create`, `Item.upsert`,
+    `Item.exists` and `reference.delete`. It adds no attribute, method or cost when a program runs.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -111,10 +110,10 @@ class Entity:
         def create(cls: Callable[P, E], /, *arguments: P.args, **named: P.kwargs) -> E: ...
         @classmethod
         def create(cls: Any, /, *arguments: Any, **named: Any) -> Any:
-            """Create an entity and return it; without a key it gets one derived from the request.
+            """Create an entity and return it; without a key, a key is derived from the request.
 
-            Takes the key and then the attributes by name; where the class has an `__init__`, also
-            the arguments of that.
+            Takes the key and then the attributes by name. If the class has an `__init__`, `create`
+            takes the arguments of `__init__`, too.
 
             Raises:
                 AlreadyExists: The key is taken.
@@ -137,7 +136,7 @@ class Entity:
 
         @classmethod
         def exists(cls, key: Key | Self, /) -> bool:
-            """Say whether an entity with this key, or the one of this reference, exists."""
+            """Say whether the entity with this key or reference exists."""
 
         def delete(self) -> None:
             """Delete this entity; a later use of it raises `NoSuchEntity`."""
@@ -146,7 +145,7 @@ class Entity:
 def _hidden(
     cls: type, get: Callable[..., Any], put: Callable[..., None], delete: Callable[..., None]
 ) -> type:
-    """Return a subclass that only differs in what happens at a touch."""
+    """Return a subclass with its own methods for access to attributes."""
     behaviour = {"__getattribute__": get, "__setattr__": put, "__delattr__": delete}
     names = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     reference = {"__reference__": vars(cls)["__reference__"]}  # not to be made an entity again
@@ -154,7 +153,7 @@ def _hidden(
 
 
 def _own(function: Callable[..., Any], cls: type) -> FunctionType:
-    """Return a copy of a function for one class, so that a profile says whose it is."""
+    """Return a copy of a function for a class, so that profiles show the name of the class."""
     assert isinstance(function, FunctionType), "only functions have code to copy"
     name = function.__name__.removeprefix("_")
     code = function.__code__.replace(co_name=name, co_qualname=f"{cls.__qualname__}.{name}")
@@ -176,9 +175,9 @@ def is_intact(cls: type) -> bool:
 
 
 def declaration_of(cls: type) -> Declaration:
-    """Return what a class declared when it became an entity."""
-    found: Declaration = vars(cls)["__declaration__"]
-    return found
+    """Return the declaration of an entity class."""
+    declaration: Declaration = vars(cls)["__declaration__"]
+    return declaration
 
 
 def _load(instance: Any) -> None:
@@ -186,10 +185,10 @@ def _load(instance: Any) -> None:
 
 
 def _load_to_get(instance: Any, name: str) -> Any:
-    kind: EntityType = type(instance).__reference__
-    if name[:2] == "__" or name == kind.key_name or name == "delete":
+    entity_type: EntityType = type(instance).__reference__
+    if name[:2] == "__" or name == entity_type.key_name or name == "delete":
         return _get(instance, name)
-    current().load(kind, instance)
+    current().load(entity_type, instance)
     return getattr(instance, name)
 
 
@@ -207,15 +206,15 @@ def _load_to_delete(instance: Any, name: str) -> None:
 
 
 def _wake_to_get(instance: Any, name: str) -> Any:
-    kind: EntityType = type(instance).__reference__
-    if name == kind.key_name or (name[:2] == "__" and name != "__dict__"):
+    entity_type: EntityType = type(instance).__reference__
+    if name == entity_type.key_name or (name[:2] == "__" and name != "__dict__"):
         return _get(instance, name)
-    current().wake(kind, instance)
+    current().wake(entity_type, instance)
     return getattr(instance, name)
 
 
 WAKING: Final = _wake_to_get.__code__
-"""What runs at the first touch of an attribute behind a savepoint's begin or end."""
+"""The code that runs at the first access to a sleeping entity."""
 
 
 def _wake_to_set(instance: Any, name: str, value: Any) -> None:
@@ -229,41 +228,43 @@ def _wake_to_delete(instance: Any, name: str) -> None:
 
 
 def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
-    """Return the reference with a key: the one of the running transaction, if one runs."""
-    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    """Return the reference with a key, which is unique within the running transaction."""
+    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
     if len(arguments) != 1 or named:
         raise TypeError(
-            f"{kind.name}(key) refers to an entity; {kind.name}.create(…) makes a new one"
+            f"{entity_type.name}(key) refers to an entity; {entity_type.name}.create(…) makes a new one"
         )
     value = arguments[0]
-    if getattr(type(value), "__reference__", None) is kind:
+    if getattr(type(value), "__reference__", None) is entity_type:
         return value
-    return _refer_text(kind, kind.key_text(value))
+    return _refer_text(entity_type, entity_type.key_text(value))
 
 
-def _refer_text(kind: EntityType, text: str) -> Any:
-    """Return the reference with a key's text: what decoding a stored reference ends in."""
+def _refer_text(entity_type: EntityType, text: str) -> Any:
+    """Return the reference with the text of a key; decoded references come from here."""
     txn = active()
     if txn is None:
-        return _unloaded(kind, text)
+        return _unloaded(entity_type, text)
     full: Any = (
-        kind.prefix + text
+        entity_type.prefix + text
     )  # an entity key; calling `EntityKey` costs more than all else here
-    found = txn.instances.get(full)
-    if found is None:
-        found = txn.instances[full] = _unloaded(kind, text)
-    return found
+    reference = txn.instances.get(full)
+    if reference is None:
+        reference = txn.instances[full] = _unloaded(entity_type, text)
+    return reference
 
 
-def _unloaded(kind: EntityType, text: str) -> Any:
-    key = text if kind.key_is_text and 0 < len(text) < SHORT_KEY else kind.key_at(text)
-    instance: Any = _new(kind.unloaded)
-    _set(instance, kind.key_name, key)
+def _unloaded(entity_type: EntityType, text: str) -> Any:
+    key = (
+        text if entity_type.key_is_text and 0 < len(text) < SHORT_KEY else entity_type.key_at(text)
+    )
+    instance: Any = _new(entity_type.unloaded)
+    _set(instance, entity_type.key_name, key)
     return instance
 
 
 def _ignore(instance: Any, /, *_: Any, **__: Any) -> None:
-    """Do nothing: `_refer` has done it all."""
+    """Do nothing, because `_refer` has set the key."""
 
 
 def _key(instance: Any) -> Any:
@@ -273,8 +274,8 @@ def _key(instance: Any) -> Any:
 def _equal(instance: Any, other: object) -> Any:
     if instance is other:
         return True
-    kind = type(instance).__reference__
-    if getattr(type(other), "__reference__", None) is not kind:
+    entity_type = type(instance).__reference__
+    if getattr(type(other), "__reference__", None) is not entity_type:
         return NotImplemented
     return bool(_key(instance) == _key(other))
 
@@ -296,94 +297,97 @@ def _reduce(instance: Any) -> Any:
 
 
 def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
-    """Create an entity and return it; without a key it gets one derived from the request.
-
-    Raises:
-        AlreadyExists: The key is taken.
-        TypeError: An attribute is missing, or there is none of that name.
-    """
-    kind, key, instance = _made(cls, arguments, named)
-    return current().create(kind, key, instance)
+    """Create an entity and return it; see `Entity.create`."""
+    entity_type, key, instance = _made(cls, arguments, named)
+    return current().create(entity_type, key, instance)
 
 
 def _upsert(cls: type, /, *arguments: Any, **named: Any) -> Any:
-    """Create an entity, in the place of the one with its key if there is one; return it.
-
-    Raises:
-        TypeError: An attribute is missing, or there is none of that name.
-    """
-    kind, key, instance = _made(cls, arguments, named)
+    """Create or replace an entity and return it; see `Entity.upsert`."""
+    entity_type, key, instance = _made(cls, arguments, named)
     txn = current()
-    if txn.exists(kind, key):
-        _delete(kind.of_text(key[len(kind.prefix) :]))
-    return txn.create(kind, key, instance)
+    if txn.exists(entity_type, key):
+        _delete(entity_type.of_text(key[len(entity_type.prefix) :]))
+    return txn.create(entity_type, key, instance)
 
 
 def _made(
     cls: type, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[EntityType, EntityKey, Any]:
-    """Return a new instance with all its attributes, which no transaction knows yet."""
-    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
-    current()  # complains where no transaction runs
-    if kind.creation is None:
-        raise OutsideTransaction(f"{kind.name} belongs to no application yet; build an App with it")
-    instance: Any = _new(kind.cls)
-    if kind.initializer is not None:
-        kind.initializer(instance, *arguments, **named)
+    """Return a new instance with all its attributes; the transaction does not hold it yet."""
+    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    current()  # raises OutsideTransaction if no transaction runs
+    if entity_type.creation is None:
+        raise OutsideTransaction(
+            f"{entity_type.name} belongs to no application yet; build an App with it"
+        )
+    instance: Any = _new(entity_type.cls)
+    if entity_type.initializer is not None:
+        entity_type.initializer(instance, *arguments, **named)
     else:
-        instance.__dict__.update(_values(kind, arguments, named))
+        instance.__dict__.update(_values(entity_type, arguments, named))
     values = instance.__dict__
-    if kind.key_name not in values:
-        values[kind.key_name] = _derived_key(kind)
-    text = kind.key_text(values[kind.key_name])
-    values[kind.key_name] = kind.key_at(text)
-    return kind, EntityKey(kind.prefix + text), instance
+    if entity_type.key_name not in values:
+        values[entity_type.key_name] = _derived_key(entity_type)
+    text = entity_type.key_text(values[entity_type.key_name])
+    values[entity_type.key_name] = entity_type.key_at(text)
+    return entity_type, EntityKey(entity_type.prefix + text), instance
 
 
-def _values(kind: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """Match the arguments of `create` with the key and the attributes."""
+def _values(
+    entity_type: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the key and the attributes that `create` got by name, with defaults."""
     if len(arguments) > 1:
-        raise TypeError(f"{kind.name}.create takes its key by position and attributes by name")
+        raise TypeError(
+            f"{entity_type.name}.create takes its key by position and attributes by name"
+        )
     values = dict(named)
     if arguments:
-        if kind.key_name in named:
-            raise TypeError(f"{kind.name}.create got its key {kind.key_name} twice")
-        values[kind.key_name] = arguments[0]
-    if values.get(kind.key_name, ...) is None:
-        del values[kind.key_name]  # derived from the request
-    for name, default in kind.defaults.items():
+        if entity_type.key_name in named:
+            raise TypeError(f"{entity_type.name}.create got its key {entity_type.key_name} twice")
+        values[entity_type.key_name] = arguments[0]
+    if values.get(entity_type.key_name, ...) is None:
+        del values[entity_type.key_name]  # derived from the request
+    for name, default in entity_type.defaults.items():
         if name not in values:
             values[name] = default if type(default) in _SHARED else fresh(default)
-    given = values.keys() - {kind.key_name}
-    if given != kind.attributes.keys():
-        missing = ", ".join(sorted(kind.attributes.keys() - given)) or "nothing else"
-        extra = ", ".join(sorted(given - kind.attributes.keys())) or "nothing else"
-        raise TypeError(f"{kind.name}.create lacks {missing} and does not know {extra}")
+    names = values.keys() - {entity_type.key_name}
+    if names != entity_type.attributes.keys():
+        missing = ", ".join(sorted(entity_type.attributes.keys() - names)) or "nothing else"
+        extra = ", ".join(sorted(names - entity_type.attributes.keys())) or "nothing else"
+        raise TypeError(f"{entity_type.name}.create lacks {missing} and does not know {extra}")
     return values
 
 
-def _derived_key(kind: EntityType) -> Any:
+def _derived_key(entity_type: EntityType) -> Any:
     made = current().uuid()
-    if kind.key_annotation is str:
+    if entity_type.key_annotation is str:
         return str(made)
-    if isinstance(kind.key_annotation, type) and isinstance(made, kind.key_annotation):
+    if isinstance(entity_type.key_annotation, type) and isinstance(
+        made, entity_type.key_annotation
+    ):
         return made
-    raise UserError(f"{kind.name} needs a key: none can be derived for {kind.key_annotation}")
+    raise UserError(
+        f"{entity_type.name} needs a key: none can be derived for {entity_type.key_annotation}"
+    )
 
 
 def _exists(cls: type, value: Any, /) -> bool:
-    """Say whether an entity with this key, or the one that this reference names, exists."""
-    kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
-    if getattr(type(value), "__reference__", None) is kind:
-        return current().exists(kind, kind.key_of(value))
-    return current().exists(kind, EntityKey(kind.prefix + kind.key_text(value)))
+    """Say whether the entity with this key or reference exists."""
+    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    if getattr(type(value), "__reference__", None) is entity_type:
+        return current().exists(entity_type, entity_type.key_of(value))
+    return current().exists(
+        entity_type, EntityKey(entity_type.prefix + entity_type.key_text(value))
+    )
 
 
 def _delete(instance: Any) -> None:
-    """Delete this entity; using it afterwards raises `NoSuchEntity`."""
-    kind: EntityType = type(instance).__reference__
-    if type(instance) is kind.asleep:
-        current().wake(kind, instance)
-    elif type(instance) is not kind.cls:
+    """Delete this entity; see `Entity.delete`."""
+    entity_type: EntityType = type(instance).__reference__
+    if type(instance) is entity_type.asleep:
+        current().wake(entity_type, instance)
+    elif type(instance) is not entity_type.cls:
         _load(instance)
-    current().delete(kind, instance)
+    current().delete(entity_type, instance)

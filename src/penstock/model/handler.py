@@ -1,4 +1,4 @@
-"""`@transactional` and `@readonly`: the decorators of methods and functions that requests call."""
+"""`@transactional` and `@readonly`: decorators for the methods and functions that requests call."""
 
 import functools
 from collections.abc import Callable
@@ -8,24 +8,25 @@ from typing import Any, Final, TypeVar, cast
 from penstock.model.savepoint import Unchanged
 
 _LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
-"""Types of results whose bodies have not run yet."""
+"""The types of results whose code has not run yet."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def transactional(function: F) -> F:
-    """Say that a method, or a function without state, is a transaction.
+    """Mark a method or a function as a transaction.
 
-    Every request is one; on a method this documents intent, on a function it makes a service.
+    Every request is a transaction, so the mark on a method only documents it. A function needs the
+    mark: it makes the function a member of an `App`.
     """
     function.__transactional__ = True  # type: ignore[attr-defined]
     return function
 
 
 def readonly(function: F) -> F:
-    """Promise that a method or function changes nothing; it aborts with an error when it does.
+    """Declare that a method or function changes no entity; a change aborts the transaction.
 
-    It returns no generator, whose body would run when nobody looks any more.
+    The function must not return a generator, because the generator would run after the check.
     """
 
     @functools.wraps(function)

@@ -1,6 +1,6 @@
-"""What every runtime offers: requests in, replies out, and a caller that reads like Python.
+"""The interface of every runtime: it takes requests and returns replies.
 
-`LocalRuntime` and the Spark runtime are strangers to each other and share this page only.
+`LocalRuntime` and `SparkRuntime` do not know each other; they share only this module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ class Reply:
     """The recorded answer to a request.
 
     Attributes:
-        epoch: In which it was processed.
-        error: None where the transaction took effect, else the failure's stable code.
+        epoch: The epoch that processed the request.
+        error: None if the transaction took effect, else the stable code of the failure.
         data: MessagePack: the value, or the failure.
         cause: The exception that left the handler, where that ran in this process; never recorded.
     """
@@ -46,7 +46,9 @@ class Reply:
             try:
                 return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
             except msgspec.ValidationError as error:
-                raise errors.Unencodable(f"the result is not what was declared: {error}") from error
+                raise errors.Unencodable(
+                    f"the result does not fit its annotation: {error}"
+                ) from error
         failure = decode_failure(self.data)
         raise raised_by(failure.code, failure.kind, failure.message) from self.cause
 
@@ -77,15 +79,15 @@ class Runtime(Protocol):
 
 def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
     """Return the error with a code; `Aborted` stands for exceptions of user code."""
-    found = errors.BY_CODE.get(code, errors.Aborted)
-    error = found.__new__(found)
-    Exception.__init__(error, message if kind == found.__name__ else f"{kind}: {message}")
+    cls = errors.BY_CODE.get(code, errors.Aborted)
+    error = cls.__new__(cls)
+    Exception.__init__(error, message if kind == cls.__name__ else f"{kind}: {message}")
     error.kind = kind
     return error
 
 
 def caller_of(runtime: Runtime) -> Calling:
-    """Return what performs calls on a runtime: `caller(Item.add, Item("i1"), 5)`."""
+    """Return a `Calling` that performs its calls on a runtime."""
 
     def perform(call: Call[Any]) -> Any:
         reply = runtime.submit(

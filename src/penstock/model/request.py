@@ -1,7 +1,7 @@
-"""Requests: one call from outside, as it travels in the log.
+"""Requests: calls from outside, in the form that the log stores.
 
-The body says what is called with what; request id and time are the log's. Arguments stay encoded
-until the method's signature is known.
+The body holds the name of the method and the arguments; the log adds request id and time. Arguments
+stay encoded until the signature of the method is known.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from penstock.errors import RequestError
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A call. `entity` is empty for a function; `key` is None where a creation shall derive it."""
+    """A call. `entity` is empty for a function; `key` is None if a creation derives it."""
 
     entity: str
     key: str | None
@@ -34,16 +34,16 @@ def decode_request(body: bytes) -> Request:
     """Read a log entry's body.
 
     Raises:
-        RequestError: It is no request.
+        RequestError: The body is not a request.
     """
     try:
         return _DECODER.decode(body)
     except msgspec.MsgspecError as error:
-        raise RequestError(f"the body is no request: {error}") from error
+        raise RequestError(f"the body is not a request: {error}") from error
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """Why a transaction was undone: the error's stable code, its class's name, its message."""
+    """The error of an undone transaction: its stable code, the name of its class, its message."""
 
     code: str
     kind: str
@@ -54,10 +54,10 @@ _FAILURES: Final = msgspec.msgpack.Decoder(Failure)
 
 
 def encode_failure(failure: Failure) -> bytes:
-    """Return a failure as the reply that is journalled."""
+    """Return the data of a reply that reports a failure."""
     return _ENCODER.encode(failure)
 
 
 def decode_failure(data: bytes) -> Failure:
-    """Read a journalled failure."""
+    """Read the data of a reply that reports a failure."""
     return _FAILURES.decode(data)

@@ -165,11 +165,11 @@ _Pattern = tuple[_Target, str, str, Declared]
 def _declarations(
     entities: Mapping[str, EntityType], functions: Mapping[str, Signature]
 ) -> Iterator[_Pattern]:
-    for kind in entities.values():
-        for declared in vars(kind.cls).get("__routes__", ()):
-            yield from _of_class(kind, declared)
-        for name, signature in kind.methods.items():
-            target = _target_of(kind.name, name, kind.key_name, signature)
+    for entity_type in entities.values():
+        for declared in vars(entity_type.cls).get("__routes__", ()):
+            yield from _of_class(entity_type, declared)
+        for name, signature in entity_type.methods.items():
+            target = _target_of(entity_type.name, name, entity_type.key_name, signature)
             yield from _of_function(target, signature)
     for name, signature in functions.items():
         yield from _of_function(_target_of("", name, "", signature), signature)
@@ -182,25 +182,25 @@ def _of_function(target: _Target, signature: Signature) -> Iterator[_Pattern]:
             yield target, verb, path, declared
 
 
-def _of_class(kind: EntityType, declared: Declared) -> Iterator[_Pattern]:
+def _of_class(entity_type: EntityType, declared: Declared) -> Iterator[_Pattern]:
     place = ""
     for pattern in declared.patterns:
         verb, space, path = pattern.rpartition(" ")
         if not space:
             place = path.rstrip("/")
-            yield from _placed(kind, place, declared)
+            yield from _placed(entity_type, place, declared)
         else:
-            target = _target_of_class(kind, _OF_CLASS.get(verb, ""))
+            target = _target_of_class(entity_type, _OF_CLASS.get(verb, ""))
             yield target, verb, path if path[:1] == "/" else f"{place}/{path}", declared
 
 
-def _placed(kind: EntityType, place: str, declared: Declared) -> Iterator[_Pattern]:
+def _placed(entity_type: EntityType, place: str, declared: Declared) -> Iterator[_Pattern]:
     """Serve every method that has no route of its own below a place."""
-    for name, signature in kind.methods.items():
+    for name, signature in entity_type.methods.items():
         if not hasattr(signature.function, "__routes__"):
-            target = _target_of(kind.name, name, kind.key_name, signature)
+            target = _target_of(entity_type.name, name, entity_type.key_name, signature)
             path = "/".join(
-                [place, name, *(f"{{{one}}}" for one in [kind.key_name, *target.names])]
+                [place, name, *(f"{{{one}}}" for one in [entity_type.key_name, *target.names])]
             )
             yield target, "GET" if signature.readonly else "POST", path, declared
 
@@ -210,16 +210,26 @@ def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Tar
     return _Target(entity, method, key, tuple(names), (), signature.readonly, signature.where)
 
 
-def _target_of_class(kind: EntityType, method: str) -> _Target:
-    everything = (kind.key_name, *kind.attributes)
+def _target_of_class(entity_type: EntityType, method: str) -> _Target:
+    everything = (entity_type.key_name, *entity_type.attributes)
     if method in CREATIONS:
-        assert kind.creation is not None, "attributes were bound before"
-        names = tuple(name for name in kind.creation.parameters if name != kind.key_name)
+        assert entity_type.creation is not None, "attributes were bound before"
+        names = tuple(
+            name for name in entity_type.creation.parameters if name != entity_type.key_name
+        )
         return _Target(
-            kind.name, method, kind.key_name, names, (), readonly=False, where=kind.where
+            entity_type.name,
+            method,
+            entity_type.key_name,
+            names,
+            (),
+            readonly=False,
+            where=entity_type.where,
         )
     readonly = method == SHOW
-    return _Target(kind.name, method, kind.key_name, (), everything, readonly, kind.where)
+    return _Target(
+        entity_type.name, method, entity_type.key_name, (), everything, readonly, entity_type.where
+    )
 
 
 def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) -> Iterator[str]:

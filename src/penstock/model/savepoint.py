@@ -1,15 +1,15 @@
-"""Blocks of a transaction: `savepoint()` undoes what its block did, `@readonly` refuses that it did.
+"""Blocks of a transaction: `savepoint()` can undo its block, and `@readonly` refuses its changes.
 
-A block costs what is touched while it is open. When it opens, the live entities that were touched
-since the last block opened fall *asleep*: by assigning `__class__` they become instances of a hidden
-subclass, whose first touch wakes them and copies their attributes, which nobody can have changed in
-between. An entity whose attributes somebody else holds (`items = self.items`) may change without
-being touched, so it stays awake and is copied at once, by each block until they are let go.
+A block costs as much as the entities that are touched while it is open. When a block opens, the live
+entities that were touched since the previous block opened fall *asleep*: `__class__` is assigned, and
+they become instances of a hidden subclass. Its first touch wakes an entity and copies its attributes,
+which cannot have changed in between. If a variable holds an attribute (`items = self.items`), the
+entity may change without a touch; so it stays awake, and each block copies it at once until the
+variable is gone.
 
-Blocks end in the order in which they began, reversed. Only generators can break that: one that is
-suspended inside a block, and then dropped, would end it whenever it is collected. So a block that
-outlives another that began before it, that is open at the end, or is left by `GeneratorExit`,
-undoes nothing and lets the transaction fail, whenever that is found.
+Blocks end in reverse order. Only a generator can break that order: if it is suspended inside a block
+and dropped, the block ends when the generator is collected. So the transaction fails, and the block
+undoes nothing, if the block outlives an outer block, is open at the end, or is left by `GeneratorExit`.
 """
 
 from types import TracebackType
@@ -27,12 +27,12 @@ _NEVER: Final = 1 << 62
 
 
 class Block:
-    """A stretch of a transaction that has a beginning to look back at.
+    """A part of a transaction; it can compare entities with their state at its beginning.
 
     Attributes:
-        images: Of each entity touched while it was open, the attributes at the beginning; None of
-            those that were not live then.
-        deleted: How many entities were deleted at the beginning.
+        images: The attributes at the beginning of each entity that was touched since; None for an
+            entity that was not live then.
+        deleted: The number of entities that were deleted at the beginning.
     """
 
     __slots__ = ("_txn", "deleted", "images")
@@ -43,10 +43,10 @@ class Block:
         self.deleted = 0
 
     def open(self) -> None:
-        """Begin.
+        """Begin the block.
 
         Raises:
-            Unencodable: An attribute holds what cannot be copied.
+            Unencodable: The value of an attribute cannot be copied.
         """
         txn = self._txn
         memo: dict[int, Any] = {}
@@ -63,23 +63,23 @@ class Block:
             raise
 
     def _look_at(self, key: EntityKey, memo: dict[int, Any]) -> None:
-        """Let an entity fall asleep, or copy it where it could change in its sleep."""
+        """Let an entity fall asleep, or copy it if it could change without a touch."""
         txn = self._txn
         instance = txn.instances[key]
-        kind: EntityType = type(instance).__reference__
-        if type(instance) is not kind.cls:
+        entity_type: EntityType = type(instance).__reference__
+        if type(instance) is not entity_type.cls:
             return
-        if is_private(instance) and txn.is_alone(kind, key, instance):
-            _set(instance, "__class__", kind.asleep)
+        if is_private(instance) and txn.is_alone(entity_type, key, instance):
+            _set(instance, "__class__", entity_type.asleep)
         else:
             flats = txn.flats.setdefault(key, {})
             self.images[key] = copied(_get(instance, "__dict__"), memo, flats)
             txn.awake[key] = None
 
     def close(self) -> bool:
-        """End, with all that began inside and is still open; False where it has ended already."""
+        """End the block and the blocks inside it; return False if it has ended before."""
         blocks = self._txn.blocks
-        if not any(one is self for one in blocks):
+        if not any(block is self for block in blocks):
             return False
         while (last := blocks.pop()) is not self:
             self._txn.leave_open()
@@ -87,7 +87,7 @@ class Block:
         return True
 
     def hand_on(self, outer: "Block | None" = None) -> None:
-        """Let the block around it know what was touched."""
+        """Give the outer block the images of the touched entities."""
         if outer is None and self._txn.blocks:
             outer = self._txn.blocks[-1]
         if outer is not None:
@@ -95,53 +95,53 @@ class Block:
                 outer.images.setdefault(key, image)
 
     def restore(self) -> None:
-        """Make all entities be what they were at the beginning."""
+        """Restore all entities to their state at the beginning."""
         txn = self._txn
         outer = txn.blocks[-1].images if txn.blocks else None
         while len(txn.deleted) > self.deleted:
             txn.deleted.popitem()
         for key, image in self.images.items():
             instance = txn.instances[key]
-            kind: EntityType = type(instance).__reference__
-            txn.part(kind, key)
+            entity_type: EntityType = type(instance).__reference__
+            txn.part(entity_type, key)
             if image is None:
-                txn.unload(kind, key, instance)
+                txn.unload(entity_type, key, instance)
                 continue
             txn.flats.pop(key, None)  # its copies are the attributes now
             _set(instance, "__dict__", image)
             if outer is None or key in outer:
-                _set(instance, "__class__", kind.cls)
+                _set(instance, "__class__", entity_type.cls)
                 txn.awake[key] = None
             else:  # as it was when the block around began, and so are all copies inside it
-                _set(instance, "__class__", kind.asleep)
+                _set(instance, "__class__", entity_type.asleep)
 
     def changed(self) -> EntityKey | None:
-        """Return the first entity that is not what it was at the beginning; None where all are.
+        """Return the first entity that differs from its state at the beginning; None if all are equal.
 
         Raises:
             Unencodable: An attribute does not fit its annotation.
         """
-        found = {key for key, image in self.images.items() if self._differs(key, image)}
-        return next((key for key in self._txn.before if key in found), None) if found else None
+        changed = {key for key, image in self.images.items() if self._differs(key, image)}
+        return next((key for key in self._txn.before if key in changed), None) if changed else None
 
     def _differs(self, key: EntityKey, image: Attributes | None) -> bool:
         txn = self._txn
         instance = txn.instances[key]
-        kind: EntityType = type(instance).__reference__
-        now = _get(instance, "__dict__") if txn.is_live(kind, instance) else None
+        entity_type: EntityType = type(instance).__reference__
+        now = _get(instance, "__dict__") if txn.is_live(entity_type, instance) else None
         if are_same(image, now, txn.flats.get(key, {})):
             return False
         before = txn.before[key]
         was = None if txn.deleted.get(key, _NEVER) < self.deleted else before
         if image is not None:
-            was = kind.encode(image)
+            was = entity_type.encode(image)
         if now is not None:
-            return kind.encode(now) != was
+            return entity_type.encode(now) != was
         return was != (None if key in txn.deleted else before)
 
 
 class Savepoint(Block):
-    """What `with savepoint():` enters."""
+    """The context manager of `with savepoint():`."""
 
     __slots__ = ()
 
@@ -150,23 +150,23 @@ class Savepoint(Block):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         ended = not self.close()
-        if kind is GeneratorExit:
+        if error_type is GeneratorExit:
             self._txn.leave_open()
         if ended:
             return
-        if kind is None or kind is GeneratorExit:
+        if error_type is None or error_type is GeneratorExit:
             self.hand_on()
         else:
             self.restore()
 
 
 class Unchanged(Block):
-    """A block that must not change entities: what `@readonly` promises.
+    """The block of a `@readonly` call, which must not change entities.
 
     Raises:
         ReadonlyViolation: The block changed, created or deleted an entity; also when it raises.
@@ -184,14 +184,14 @@ class Unchanged(Block):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         if not self.close():
             return
         self.hand_on()
-        if kind is None or issubclass(kind, Exception):
+        if error_type is None or issubclass(error_type, Exception):
             self._confirm()
             return
         try:  # it goes on, and may still be caught
@@ -200,7 +200,7 @@ class Unchanged(Block):
             self._txn.doom(violation)
 
     def refused(self, what: str) -> ReadonlyViolation:
-        """Let the transaction fail, for good, so that catching the error saves nothing; return it."""
+        """Return an error, and let the transaction fail with it even if the handler catches it."""
         violation = ReadonlyViolation(f"{self._name} is @readonly and {what}")
         self._txn.doom(violation)
         return violation
@@ -212,7 +212,7 @@ class Unchanged(Block):
 
 
 def savepoint() -> Savepoint:
-    """Undo what the block did to entities when it raises; the exception goes on.
+    """Undo the changes of the block to entities if the block raises; the exception propagates.
 
     Values that the block computed stay; lists, dictionaries and sets inside restored entities are
     new objects, so read them again from the entity. A generator may be suspended inside the block

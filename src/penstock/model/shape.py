@@ -48,7 +48,10 @@ def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> 
     """Describe a class by its key (name and type) and its attributes' types, in order."""
     describing = _Describing()
     lines = [f"{key[0]}: {describing.text(key[1])}, the key"]
-    lines += [f"{one}: {describing.text(kind)}" for one, kind in attributes.items()]
+    lines += [
+        f"{attribute}: {describing.text(annotation)}"
+        for attribute, annotation in attributes.items()
+    ]
     lines += describing.rest()
     digest = xxhash.xxh3_64_intdigest("\n".join((name, *lines)).encode())
     return Shape(digest & _TAG_BITS | _TAG_LOWEST, tuple(lines))
@@ -118,25 +121,25 @@ class _Describing:
     def rest(self) -> list[str]:
         """Return a line for each field and member of the types that were named, at any depth."""
         lines: list[str] = []
-        for kind in self._waiting:  # which grows while fields are described
-            label = self._labels[kind]
-            if issubclass(kind, enum.Enum):
-                members = sorted(kind.__members__.items())
+        for cls in self._waiting:  # which grows while fields are described
+            label = self._labels[cls]
+            if issubclass(cls, enum.Enum):
+                members = sorted(cls.__members__.items())
                 lines += [f"{label}.{name} = {one.value!r}" for name, one in members]
                 continue
-            hints = typing.get_type_hints(kind)
-            fields = [one.name for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+            hints = typing.get_type_hints(cls)
+            fields = [one.name for one in dataclasses.fields(cls)]  # type: ignore[arg-type]
             lines += [f"{label}.{one}: {self.text(hints[one])}" for one in fields]
         return lines
 
-    def _label(self, kind: type) -> str:
+    def _label(self, cls: type) -> str:
         """Return a class's name; of two with the same one the second is numbered."""
-        if kind not in self._labels:
-            name = kind.__name__
+        if cls not in self._labels:
+            name = cls.__name__
             same = sum(one.__name__ == name for one in self._labels)
-            self._labels[kind] = f"{name}#{same + 1}" if same else name
-            self._waiting.append(kind)
-        return self._labels[kind]
+            self._labels[cls] = f"{name}#{same + 1}" if same else name
+            self._waiting.append(cls)
+        return self._labels[cls]
 
 
 def _is_enum(annotation: Any) -> bool:
