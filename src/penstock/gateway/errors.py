@@ -87,7 +87,7 @@ def response_of(
     if isinstance(error, HttpError):
         told = {name.replace("_", "-"): value for name, value in error.headers.items()}
         told |= headers or {}
-        return error_response(error.status, error.code, "HttpError", str(error), told)
+        return error_response(error.status, error.code, "Refused", str(error), told)
     message = str(error)
     if isinstance(error, IntegrityError):
         message = "stored data is damaged; the log of the gateway names it"
