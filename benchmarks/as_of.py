@@ -26,6 +26,7 @@ from penstock.journal.api import CHANGES, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.snapshots.snapshot import FOLDER, Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
@@ -59,7 +60,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
     app = load_app(SHOP)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         data = Path(directory)
-        with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
             began = time.perf_counter()
             write(app, journal, data, chosen)
             written_s = time.perf_counter() - began

@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.recovery import SHOP, write
-from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, HistoryConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.retention.maintenance import tend
 
@@ -42,7 +42,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
         data = Path(folder)
         history = HistoryConfig(grace_s=0, keep_epochs=chosen.keep)
         config = Config(data, retention_s=0, history=history)
-        with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
             for start in range(0, chosen.epochs, chosen.every):
                 write(journal, ([f"i{one % KEYS}"] for one in range(start, start + chosen.every)))
                 began = time.perf_counter()
@@ -51,7 +51,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
                 files = [path.stat().st_size for path in data.rglob("*") if path.is_file()]
                 sizes.append((len(files), sum(files) / 1e6))
         began = time.perf_counter()
-        with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
             journal.last()
         open_s = time.perf_counter() - began
     quarter = len(sizes) // 4

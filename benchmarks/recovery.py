@@ -28,8 +28,8 @@ from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, HistoryConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.process.stores import open_stores
 from penstock.retention.maintenance import tend
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
@@ -53,7 +53,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-recovery-") as folder:
         data = Path(folder)
         config = Config(data, history=HistoryConfig(grace_s=0))
-        with closing(DeltaJournal(data / "journal", app.name)) as journal:
+        with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
             keys = [f"i{number}" for number in range(chosen.entities)]
             write(
                 journal,
@@ -106,10 +106,10 @@ def write(journal: DeltaJournal, epochs: Iterable[list[str]]) -> None:
 
 def recover(data: Path, app: str, partitions: int, partition: int) -> None:
     """Build one store from nothing."""
-    with closing(DeltaJournal(data / "journal", app)) as journal:
+    with closing(DataDirectory(data).open_journal_of(app)) as journal:
         last = journal.last()
         assert last is not None
-        with closing(open_stores(data, journal, partitions)) as stores:
+        with closing(DataDirectory(data).open_stores(journal, partitions)) as stores:
             stores.catch_up_one(partition, last.epoch)
 
 

@@ -27,9 +27,9 @@ from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
 from penstock.history.what_if import Scenario, what_if
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 
 
@@ -98,7 +98,7 @@ def write_journal(
     """Journal the loading as one epoch and the rest in epochs of a size; return the first of them."""
     state: dict[str, bytes] = {}
     executor = Executor(work.app, state.get, Limits())
-    journal = DeltaJournal(data / "journal", work.app.name)
+    journal = DataDirectory(data).open_journal_of(work.app.name)
     starts = [0, *range(loading, len(records), size), len(records)]
     for epoch, (start, end) in enumerate(pairwise(starts)):
         rows, changes = [], {}

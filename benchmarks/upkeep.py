@@ -25,7 +25,7 @@ import numpy.typing as npt
 from benchmarks.harness.shop import app
 from penstock.base.ids import BEFORE_FIRST
 from penstock.journal.api import PartKind
-from penstock.journal.delta import DeltaJournal
+from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance import last_report
 
 LOOK_S = 0.2
@@ -101,7 +101,7 @@ def watch(data: Path, spells: list[Spell], stop: threading.Event) -> None:
 def read(data: Path, checkouts: int) -> Committed:
     """Return the measured requests: the journal's last ones."""
     columns = ("epoch", "time_us")
-    with closing(DeltaJournal(data / "journal", app.name)) as journal:
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         last = journal.last()
         assert last is not None
         times = {one.epoch: one.time_us for one in journal.commits(BEFORE_FIRST)}

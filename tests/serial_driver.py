@@ -18,11 +18,10 @@ from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.log.api import Record
 from penstock.log.pump import Pump
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.process.report import EpochReport
-from penstock.process.stores import open_journal
 
 ONLY = LogPartition(0)
 
@@ -44,8 +43,8 @@ class SerialDriver:
         self.config = config
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         config.data.mkdir(parents=True, exist_ok=True)
-        self.log = SqliteLog(config.data / "log.sqlite")
-        self.journal = open_journal(config.data, self.app)
+        self.log = DataDirectory(config.data).open_log()
+        self.journal = DataDirectory(config.data).open_journal(self.app)
         self._break_state = break_state or (lambda key, data: data)
         self._state: dict[EntityKey, bytes] = {}
         self._position = Lsn(0)

@@ -23,9 +23,9 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.workload import application_of, loading_count
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
 from penstock.state.digest import digest_of_mapping
 
 SAMPLE: Final = 50_000
@@ -88,7 +88,7 @@ def audit(
     """
     app, _ = application_of(options)
     began = time.perf_counter()
-    journal = DeltaJournal(data / "journal", app.name)
+    journal = DataDirectory(data).open_journal_of(app.name)
     auditor = _Auditor(journal, _LEDGERS[options.kind](app), window_opens)
     gc.disable()  # millions of small values that all stay: collecting them took a third of it
     try:

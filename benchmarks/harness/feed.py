@@ -21,6 +21,7 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Diverged
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from penstock.process.data_directory import DataDirectory
 
 CHUNK: Final = 2_500
 LOADING_BACKLOG: Final = 60
@@ -37,7 +38,7 @@ def feed(options: Options, data: Path, board: Board, outcome: Path) -> None:
     board["prepared"] = 1
     if not _wait(board, "go", 1):
         return
-    log = SqliteLog(data / "log.sqlite")
+    log = DataDirectory(data).open_log()
     try:
         feeder = _Feeder(options, workload, log, board)
         feeder.load()

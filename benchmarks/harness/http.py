@@ -31,8 +31,8 @@ from penstock.cli.options import DIRECTORY
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
@@ -209,7 +209,7 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
     """Compare what clients were told with the fold of the journal's changes."""
     app = load_app(EXAMPLE)
     state: dict[tuple[str, str], dict[str, Any]] = {}
-    journal = DeltaJournal(data / "journal", app.name)
+    journal = DataDirectory(data).open_journal_of(app.name)
     for commit in journal.commits(BEFORE_FIRST):
         for part in commit.parts_of(PartKind.CHANGES):
             rows = journal.read(part)

@@ -13,8 +13,8 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.workload import application_of
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.journal.api import PartKind
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 
@@ -39,7 +39,7 @@ def differences(options: Options, data: Path, found: Findings) -> list[str]:
     """Return how the journal differs from the oracle that replays all of it."""
     app, _ = application_of(options)
     rows: list[tuple[str, str | None, bytes]] = []
-    journal = DeltaJournal(data / "journal", app.name)
+    journal = DataDirectory(data).open_journal_of(app.name)
     oracle = LocalRuntime(app, secret=journal.secret)
     for commit in journal.commits(BEFORE_FIRST):
         records = [

@@ -19,6 +19,7 @@ from benchmarks.harness.workload import application_of
 from penstock.base.ids import BEFORE_FIRST, LogPartition
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
+from penstock.process.data_directory import DataDirectory
 
 POLL_S: Final = 0.02
 WAIT_MS: Final = 200
@@ -38,7 +39,7 @@ def tail(options: Options, data: Path, board: Board, outcome: Path) -> None:
     while not board["go"] and not board.orphaned:
         time.sleep(POLL_S)
     app, _ = application_of(options)
-    journal = DeltaJournal(data / "journal", app.name)
+    journal = DataDirectory(data).open_journal_of(app.name)
     rows: list[Row] = []
     spent_s = 0.0
     epoch = BEFORE_FIRST

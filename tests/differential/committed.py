@@ -3,7 +3,7 @@
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.process.config import Config
-from penstock.process.stores import open_stores
+from penstock.process.data_directory import DataDirectory
 from penstock.state.digest import digest_of_mapping
 from tests.differential.simulation import Answer, apply
 
@@ -38,7 +38,7 @@ def digest_of_stores(config: Config, journal: Journal) -> str:
     """Return the digest of what the stores hold after the last epoch."""
     last = journal.last()
     assert last is not None, "an epoch was committed"
-    stores = open_stores(config.data, journal, config.partitions)
+    stores = DataDirectory(config.data).open_stores(journal, config.partitions)
     try:
         with stores.at(last.epoch) as reader:
             return digest_of_mapping(dict(reader.items()))

@@ -12,8 +12,8 @@ from typing import Any
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.engine.execute import Limits
 from penstock.journal.delta import DeltaJournal
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.report import EpochReport
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.driver import EpochDriver
@@ -56,7 +56,7 @@ class Inline:
     def __init__(self, folder: Path, partitions: int, **settings: Any) -> None:
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
-        self.log = SqliteLog(folder / "log.sqlite")
+        self.log = DataDirectory(folder).open_log()
         self.journal = DeltaJournal(folder / "journal", "machine")
         self.reports: list[tuple[EpochReport, Epoch]] = []
         self._start()

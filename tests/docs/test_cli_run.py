@@ -31,9 +31,9 @@ from penstock.journal.api import CHANGES, PartKind
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app, locate
 from penstock.process.reports import ReportWriter
-from penstock.process.stores import open_journal
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
@@ -304,7 +304,7 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
             return
         if not steps:
             steps.append(pids)
-            with closing(open_journal(data, app)) as journal:
+            with closing(DataDirectory(data).open_journal(app)) as journal:
                 journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "part")
             write_app(path, "0\n        colour: str = ''")
         elif len(steps) == 1 and "keeps what runs" in text:

@@ -17,8 +17,8 @@ from penstock.errors import LimitExceeded
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 
@@ -92,7 +92,7 @@ class Watch:
         self._check_effects()
 
     def _read(self) -> Iterator[EpochRows]:
-        journal = DeltaJournal(self._data / "journal", self._app.name)
+        journal = DataDirectory(self._data).open_journal_of(self._app.name)
         self._secret = journal.secret
         try:
             yield from read_epochs(journal, BEFORE_FIRST)
@@ -118,7 +118,7 @@ class Watch:
 
     def _check_log(self, acknowledged: dict[RequestId, Lsn], *, all_answered: bool) -> None:
         """What was acknowledged is in the log, and what was processed is what the log holds."""
-        log = SqliteLog(self._data / "log.sqlite")
+        log = DataDirectory(self._data).open_log()
         try:
             records = log.read(log.start(), log.end())
         finally:

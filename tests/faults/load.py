@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.faults.driver_process import DriverProcess
@@ -150,8 +149,8 @@ class Load:
         """Send the set-up and start; at most `most` requests in all, counted from `first`."""
         data.mkdir(parents=True, exist_ok=True)
         self._workload = workload
-        self._log = SqliteLog(data / "log.sqlite")
-        self._journal = DeltaJournal(data / "journal", workload.app.name)
+        self._log = DataDirectory(data).open_log()
+        self._journal = DataDirectory(data).open_journal_of(workload.app.name)
         self._draw = random.Random(seed)
         self._most = most
         self._closing = threading.Event()

@@ -14,8 +14,8 @@ from penstock.history.restore import fork, restore
 from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from tests.checkout import SHOP
 from tests.faults.copies import LAST, Place, check_sound, digest_at
 from tests.serial_driver import SerialDriver
@@ -64,7 +64,7 @@ def test_log_that_is_truncated_meanwhile_makes_the_backup_newer(place: Place) ->
 
     def go_on() -> None:
         place.add("meanwhile")
-        with closing(SqliteLog(place.data / "log.sqlite")) as log:
+        with closing(DataDirectory(place.data).open_log()) as log:
             log.truncate(log.end())
 
     backup = Backups(place.backups).make(place.data, "shop", once(go_on)).backup

@@ -8,6 +8,7 @@ import pytest
 from penstock.errors import Corrupt, Diverged, Fenced
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
+from penstock.process.data_directory import DataDirectory
 from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess
 from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
@@ -113,7 +114,7 @@ def test_second_driver_is_fenced(data: Path) -> None:
         assert (ended, code) == (REFUSED, Fenced.code)
         assert str(driver.pid) in message
         assert driver.alive
-        journal = DeltaJournal(data / "journal", bank.app.name)
+        journal = DataDirectory(data).open_journal_of(bank.app.name)
         wait_for(lambda: reached(journal) == 2 * SENT, "an answer to what waited")
         watch.check({}, all_answered=True)
         last = journal.last()

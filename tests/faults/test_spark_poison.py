@@ -8,7 +8,7 @@ import pytest
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Aborted, LimitExceeded, Unencodable
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Row, State, Watch, calls_of, values_of
@@ -31,7 +31,7 @@ class Poisoned:
         data.mkdir(parents=True)
         self.app = load_app(SPEC)
         self.watch = Watch(self.app, data, conserved)
-        self._log = SqliteLog(data / "log.sqlite")
+        self._log = DataDirectory(data).open_log()
         self.acknowledged: dict[RequestId, Lsn] = {}
         self._count = 0
 

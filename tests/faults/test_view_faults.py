@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.sql import change_batch as fold
 from penstock.sql.query import Query
 from penstock.sql.view import View
@@ -161,7 +162,7 @@ def test_lagging_view_folds_in_bounded_steps(
 
 def test_killed_view_loses_nothing(tmp_path: Path) -> None:
     """A view that is killed at any moment goes on, and ends with what the journal says."""
-    with closing(DeltaJournal(tmp_path / "journal", app.name)) as journal:
+    with closing(DataDirectory(tmp_path).open_journal_of(app.name)) as journal:
         written = Written(journal)
         for kills in range(4):
             process = subprocess.Popen(

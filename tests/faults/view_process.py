@@ -4,14 +4,14 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import app
 
 if __name__ == "__main__":
     data = Path(sys.argv[1])
-    with closing(DeltaJournal(data / "journal", app.name)) as journal:
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         view = View(data, app, journal, ViewConfig(memory_mb=256))
         view.start()
         while True:

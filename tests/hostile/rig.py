@@ -13,10 +13,9 @@ from typing import Any, Final
 from penstock.base.ids import BEFORE_FIRST, EntityKey, RequestId
 from penstock.engine.execute import Limits
 from penstock.errors import LimitExceeded
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
-from penstock.log.sqlite import SqliteLog
 from penstock.model.request import decode_failure
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import EpochRows, read_epochs, values_of
@@ -44,8 +43,8 @@ class Rig:
 
     def __init__(self, data: Path, driver: DriverProcess) -> None:
         self._driver = driver
-        self._log = SqliteLog(data / "log.sqlite")
-        self._journal = DeltaJournal(data / "journal", app.name)
+        self._log = DataDirectory(data).open_log()
+        self._journal = DataDirectory(data).open_journal_of(app.name)
         self._epoch = BEFORE_FIRST
         self._sent: dict[RequestId, Call] = {}
         self._bank = Bank()

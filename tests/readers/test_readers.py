@@ -11,7 +11,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.journal.api import Keep
-from penstock.journal.delta import DeltaJournal
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshotting import take, write_slices
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a directory with two snapshots, and a journal that was merged and cut."""
     data = tmp_path_factory.mktemp("gallery")
-    journal = DeltaJournal(data / "journal", app.name)
+    journal = DataDirectory(data).open_journal_of(app.name)
     written = Written(journal)
     snapshots = Snapshots(data / "snapshots", journal.identity)
     written.changes(("Painting", "sea", state_of("Painting", **FILLED)))

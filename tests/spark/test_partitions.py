@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.history import Watch
 from tests.faults.load import Bank
@@ -21,7 +21,7 @@ BANK = Bank()
 
 def run(data: Path, partitions: int, some: list[Entry]) -> None:
     """Append requests before a runtime starts, and let it answer them."""
-    log = SqliteLog(data / "log.sqlite")
+    log = DataDirectory(data).open_log()
     log.append(some)
     log.close()
     runtime = SparkRuntime(

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import ConfigError, QueryError, RequestError, read_table
-from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.as_of_query import as_of_queries
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a gallery's journal of four epochs."""
     folder = tmp_path_factory.mktemp("table")
-    with closing(DeltaJournal(folder / "journal", app.name)) as journal:
+    with closing(DataDirectory(folder).open_journal_of(app.name)) as journal:
         written = Written(journal)
         written.changes(("Painting", "full", state_of("Painting", **FILLED)))
         written.changes(("Painting", "plain", state_of("Painting")))
@@ -51,7 +51,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def in_sql(data: Path, epoch: int) -> pa.Table:
-    with closing(DeltaJournal(data / "journal", app.name)) as journal:
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         history = as_of_queries(data, app, journal, ViewConfig(memory_mb=256))
         question = Query(f"FROM Painting AS OF EPOCH {epoch}")
         past = question.past()

@@ -9,8 +9,8 @@ from pathlib import Path
 from penstock.cli.options import config_of, default_data
 from penstock.model.application import App
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.process.stores import check_data
 
 
 def application_of(
@@ -40,5 +40,5 @@ def application_of(
     app = load_app(spec)
     default = default_data(app.name)
     settings = config_of(default, data=data, file=file, assignments=assignments, **chosen)
-    check_data(settings.data, app)
+    DataDirectory(settings.data).check_app(app)
     return app, settings

@@ -19,13 +19,12 @@ from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
-from penstock.process import data_directory, presence
+from penstock.process import presence
 from penstock.process.config import Config
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 
 HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
 
@@ -66,9 +65,11 @@ def call(
     body, touches = request_of(application, words)
     chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
-    data_directory.create(settings.data)
+    DataDirectory(settings.data).create()
     entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
-    with closing(open_journal(settings.data, application)) as journal:  # it may refuse
+    with closing(
+        DataDirectory(settings.data).open_journal(application)
+    ) as journal:  # it may refuse
         lsn = _append(settings, entry)
         if not any(presence.find(settings.data, role) for role in presence.SINGLE):
             messages.print(
@@ -132,11 +133,7 @@ def value_of(reply: Reply, messages: Console) -> str:
 
 
 def _append(settings: Config, entry: Entry) -> Lsn:
-    log = SqliteLog(
-        settings.data / "log.sqlite",
-        record_bytes_max=settings.record_bytes_max,
-        retention_s=settings.retention_s,
-    )
+    log = DataDirectory(settings.data).open_log(settings)
     try:
         return log.append([entry])[0]
     finally:

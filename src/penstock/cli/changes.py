@@ -18,8 +18,8 @@ from penstock.cli.options import (
 )
 from penstock.cli.sql import ASKED, ROWS_SHOWN, OutputFormat, history_opened
 from penstock.errors import ConfigError
-from penstock.journal.delta import app_of
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.text import json_text
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import encode_result, json_rows
@@ -70,7 +70,7 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
 def _answer(
     entity: str, app: str, settings: Config, given: tuple[int | None, int | None]
 ) -> QueryResult:
-    if app_of(settings.data / "journal") is None:
+    if DataDirectory(settings.data).app_name is None:
         raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
     with history_opened(app, settings) as history:
         held = history.held_epochs()

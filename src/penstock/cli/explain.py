@@ -15,8 +15,8 @@ from penstock.dataflow.analysis.analyze import compile_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.process.stores import check_data
 
 HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
 
@@ -71,5 +71,5 @@ def explain(
     """
     application = load_app(app)
     if data is not None:
-        check_data(data, application)
+        DataDirectory(data).check_app(application)
     typer.echo(_PRINTERS[form](compile_app(application)), nl=False)

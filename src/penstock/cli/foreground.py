@@ -22,14 +22,13 @@ from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.measures import clear
 from penstock.process.port import reserved
 from penstock.process.status import standing_of
-from penstock.process.stores import open_journal
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
@@ -120,8 +119,8 @@ class Foreground:
             self.tell("source", warning)
         self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
         with (
-            closing(open_journal(data, self.app)) as journal,
-            closing(SqliteLog(data / "log.sqlite")) as log,
+            closing(DataDirectory(data).open_journal(self.app)) as journal,
+            closing(DataDirectory(data).open_log()) as log,
         ):
             while not supervisor.ready:
                 look(supervisor)

@@ -8,8 +8,8 @@ import typer
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
+from penstock.files.private import keep_private
 from penstock.history.audit_hook import refuse_other_threads
-from penstock.process.data_directory import keep_private
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
 

@@ -17,6 +17,7 @@ from penstock.cli.options import (
     SetOption,
 )
 from penstock.errors import ConfigError
+from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance import Done, tend
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
@@ -48,7 +49,7 @@ def snapshot(
 ) -> None:
     """Take a snapshot and say what there is; see `HELP`."""
     application, settings = application_of(app, data=data, file=config, assignments=assignments)
-    if not (settings.data / "journal").is_dir():
+    if not DataDirectory(settings.data).journal_path.is_dir():
         raise ConfigError(
             f"there is no journal in {settings.data}: nothing of {application.name} was ever "
             "processed there; name its directory with --data"

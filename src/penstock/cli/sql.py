@@ -28,8 +28,8 @@ from penstock.errors import (
     ViewUnavailable,
 )
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.process.stores import open_journal
 from penstock.snapshots.text import json_text
 from penstock.sql.as_of_query import AsOfQueries, as_of_queries
 from penstock.sql.query import AsOf, Query, QueryResult
@@ -176,7 +176,7 @@ def _told_here(
             return query_view(client, msgspec.json.encode(question), asked, None)
     if app is None:
         raise ConfigError(f"no view runs in {settings.data}; name the application to open it here")
-    if not (settings.data / "journal").is_dir():
+    if not DataDirectory(settings.data).journal_path.is_dir():
         raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
     answer = _answer_of_past(question, app, settings)
     if answer is None:
@@ -199,7 +199,7 @@ def _answer_of_past(question: Query, app: str, settings: Config) -> QueryResult 
 def history_opened(app: str, settings: Config) -> Iterator[AsOfQueries]:
     """Open the history of a data directory, which has a journal; nothing is written there."""
     application = load_app(app)
-    with closing(open_journal(settings.data, application)) as journal:
+    with closing(DataDirectory(settings.data).open_journal(application)) as journal:
         yield as_of_queries(settings.data, application, journal, settings.view)
 
 
@@ -207,7 +207,7 @@ def history_opened(app: str, settings: Config) -> Iterator[AsOfQueries]:
 def _opened(app: str, settings: Config) -> Iterator[View]:
     """Open a view in this process and bring it up to date, in sight of whoever waits."""
     application = load_app(app)
-    with closing(open_journal(settings.data, application)) as journal:
+    with closing(DataDirectory(settings.data).open_journal(application)) as journal:
         view = View(settings.data, application, journal, settings.view)
         with closing(view):
             view.start()

@@ -23,8 +23,8 @@ from penstock.cli.options import (
     default_data,
 )
 from penstock.errors import ConfigError
-from penstock.journal.delta import app_of
 from penstock.process import presence
+from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER
@@ -125,7 +125,7 @@ def status_of(data: Path) -> Status:
         PenstockError: Its log or journal cannot be read.
     """
     processes = list(_processes(data))
-    name = app_of(data / "journal")
+    name = DataDirectory(data).app_name
     standing = Standing() if name is None else standing_in(data, name, RATE_OVER_S)
     epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
     upkeep = last_report(data) or Done()

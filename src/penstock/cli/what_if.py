@@ -31,7 +31,7 @@ from penstock.history.what_if import Scenario, what_if
 from penstock.journal.api import ignored
 from penstock.model.application import App
 from penstock.process.config import Config
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 from penstock.sql.as_of_clause import AsOfStatement
 from penstock.sql.as_of_query import as_of_queries
 from penstock.sql.query import Query, QueryResult
@@ -154,7 +154,7 @@ def _answers(
     """Ask all queries of a data directory, as of an epoch."""
     if not statements:
         return []
-    with closing(open_journal(data, app)) as journal:
+    with closing(DataDirectory(data).open_journal(app)) as journal:
         history = as_of_queries(data, app, journal, settings.view)
         return [
             history.ask(

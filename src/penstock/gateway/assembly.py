@@ -46,9 +46,9 @@ from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.route import VERBS
-from penstock.process import data_directory, presence
+from penstock.process import presence
 from penstock.process.config import Config
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 
 _DRIVER: Final = "driver"
 
@@ -101,14 +101,10 @@ async def assemble(
         OperationalError: They cannot be opened.
     """
     data = config.data
-    data_directory.create(data)
-    journal = open_journal(data, app)
+    DataDirectory(data).create()
+    journal = DataDirectory(data).open_journal(app)
     metrics = Metrics(data)
-    log = SqliteLog(
-        data / "log.sqlite",
-        record_bytes_max=config.record_bytes_max,
-        retention_s=config.retention_s,
-    )
+    log = DataDirectory(data).open_log(config)
     following = AsyncJournalTail(journal, metrics.waiting)
     batcher = AppendBatcher(log, metrics)
     entities = EntityReader(data, app.name, _partitions(data, config))

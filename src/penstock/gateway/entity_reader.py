@@ -12,8 +12,7 @@ from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt, PenstockError, StateUnavailable
-from penstock.journal.delta import DeltaJournal
-from penstock.process.stores import open_stores
+from penstock.process.data_directory import DataDirectory
 
 ATTEMPTS: Final = 20
 """A driver that goes on while this one reads may be an epoch further each time."""
@@ -25,8 +24,8 @@ class EntityReader:
     def __init__(self, data: Path, app: str, partitions: int) -> None:
         """Name the stores; each is opened when it is first needed."""
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
-        self._journal = DeltaJournal(data / "journal", app)
-        self._stores = open_stores(data, self._journal, partitions)
+        self._journal = DataDirectory(data).open_journal_of(app)
+        self._stores = DataDirectory(data).open_stores(self._journal, partitions)
 
     async def read(self, key: EntityKey) -> tuple[Epoch, bytes | None]:
         """Return the newest epoch and the entity's encoded attributes; None where it is not.

@@ -22,17 +22,17 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
-from penstock.files import durable
+from penstock.files import durable, private
 from penstock.files.checksum import size_and_checksum_of
 from penstock.files.lock import locked_file
 from penstock.files.sealed import seal, unseal
 from penstock.history import copying
-from penstock.history.backup_set import LOG, BackupSet, FileEntry, collect, identity_of
+from penstock.history.backup_set import BackupSet, FileEntry, collect, identity_of
 from penstock.history.copying import storing
 from penstock.journal.api import Reached, ignored
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
-from penstock.process import data_directory
+from penstock.process.data_directory import LOG
 from penstock.retention.leases import holding
 
 _log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class Backups:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        data_directory.create(self.directory)
+        private.create(self.directory)
         with locked_file(self.directory / _LOCK, timeout_s=0) as held:
             if held is None:
                 raise ConfigError(

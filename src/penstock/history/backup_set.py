@@ -19,16 +19,14 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.checksum import checksum_of
 from penstock.journal.api import Commit
-from penstock.journal.delta import DeltaJournal, app_of
+from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
 from penstock.log.cut import Extent
+from penstock.process.data_directory import JOURNAL, KEYS, LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import Snapshots
 
-JOURNAL: Final = "journal"
-LOG: Final = "log.sqlite"
-KEYS: Final = "keys.json"
 _ATTEMPTS: Final = 5
 
 
@@ -144,9 +142,9 @@ def survey(data: Path, app: str) -> tuple[BackupSet, Lsn]:
 
 
 def _surveyed(data: Path, app: str) -> tuple[BackupSet, Lsn]:
-    if app_of(data / JOURNAL) is None:
+    if DataDirectory(data).app_name is None:
         raise no_history(data)
-    journal = DeltaJournal(data / JOURNAL, app)
+    journal = DataDirectory(data).open_journal_of(app)
     try:
         # Snapshots first: each is of an epoch that the journal has when it is looked at afterwards.
         files = [*_snapshots(data, journal.identity), *_small(data)]
@@ -166,9 +164,9 @@ def identity_of(data: Path, app: str) -> str:
         ConfigError: There is none, or it is of another application.
         Corrupt: It is damaged.
     """
-    if app_of(data / JOURNAL) is None:
+    if DataDirectory(data).app_name is None:
         raise no_history(data)
-    journal = DeltaJournal(data / JOURNAL, app)
+    journal = DataDirectory(data).open_journal_of(app)
     journal.close()
     return journal.identity
 

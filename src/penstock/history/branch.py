@@ -18,18 +18,15 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.engine.replay import call_text
 from penstock.errors import ConfigError
-from penstock.files import durable
+from penstock.files import durable, private
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
-from penstock.history.backup_set import JOURNAL, LOG
 from penstock.history.copying import storing
 from penstock.journal import cut as journals
 from penstock.journal.api import Commit, Journal, PartKind, Reached
-from penstock.journal.delta import DeltaJournal
 from penstock.log import cut as logs
-from penstock.log.sqlite import SqliteLog
-from penstock.process import data_directory
+from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
@@ -110,7 +107,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
         Corrupt: Something that must be read is damaged.
         OperationalError: The disk is full or fails.
     """
-    journal = DeltaJournal(data / JOURNAL, app)
+    journal = DataDirectory(data).open_journal_of(app)
     commit, newest = _held(journal, epoch)
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     dropped = 0
@@ -125,7 +122,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     for one in savepoints.every(data):
         if one.epoch > commit.epoch:
             savepoints.remove(data, one.name)
-    with closing(SqliteLog(data / LOG)) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         waiting = log.end() - end
     assert waiting >= 0, "the log holds what the epoch has read"
     return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped)
@@ -192,7 +189,7 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
 @contextmanager
 def _alone(beside: Path) -> Iterator[None]:
     """Create a directory, or empty the one that a crash has left, and keep others from it."""
-    data_directory.create(beside)
+    private.create(beside)
     with locked_directory(beside, timeout_s=0) as lock:
         # A process that was faster still builds it, or has renamed it since it was opened here.
         if lock is None or not _is_open_as(beside, lock):

@@ -17,9 +17,8 @@ from penstock.engine.replay import Recorded, Row, fold
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.bulk import entity_keys
-from penstock.journal.delta import app_of
 from penstock.model.application import App
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import holding
 from penstock.snapshots.changes import all_folded
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
@@ -49,13 +48,13 @@ class HistoryReader:
             ConfigError: There is none in this directory, or it is of another application.
             Corrupt: The journal is damaged.
         """
-        path = data / "journal"
-        if app_of(path) is None:
+        directory = DataDirectory(data)
+        if directory.app_name is None:
             raise ConfigError(
                 f"there is no journal in {data}: nothing of {app.name} was ever processed there; "
                 "name its directory with --data"
             )
-        self._journal = open_journal(data, app)
+        self._journal = directory.open_journal(app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
         self._hold = holding(data, who, Epoch(0))

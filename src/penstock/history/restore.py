@@ -15,13 +15,13 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
-from penstock.history.backup_set import JOURNAL, LOG, BackupSet, FileMismatch, collect
+from penstock.history.backup_set import BackupSet, FileMismatch, collect
 from penstock.history.branch import Branch, create_branch, new_directory
 from penstock.journal.api import Reached, ignored
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
-from penstock.journal.delta import DeltaJournal
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
+from penstock.process.data_directory import LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.retention.leases import holding
 
@@ -176,7 +176,7 @@ def _epoch(data: Path, app: str, aim: RestorePoint) -> Epoch | None:
         return None
     if isinstance(aim, str):
         return savepoints.find(data, aim).epoch
-    journal = DeltaJournal(data / JOURNAL, app)
+    journal = DataDirectory(data).open_journal_of(app)
     try:
         return epoch_as_of(journal, aim)
     finally:

@@ -19,7 +19,7 @@ from penstock.engine.replay import Row
 from penstock.engine.what_if import Course
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.model.application import App
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 
 _NAME: Final = "what-if"
 
@@ -56,7 +56,7 @@ class ScratchJournal:
             time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
         """
         self.shift = epoch_shift(first)
-        self._journal = open_journal(data, app, secret)
+        self._journal = DataDirectory(data).open_journal(app, secret)
         self._position = Lsn(0)
         if first > 0:
             parts = self._changes(Epoch(0), state)

@@ -1,83 +1,149 @@
-"""The data directory of an application: creates it durably, and keeps it private.
+"""`DataDirectory`: where the files of an application lie, and the one way to open them.
 
-A directory is its owner's alone (0700), and so are all files in it (0600), with any umask at the
-start. A new directory survives the loss of power with its contents, because its name is durable
-before anything is written in it.
-
-SQLite, LMDB, DuckDB, Arrow, delta-rs and Java write files, too, and take no mode. So a process that
-opens a data directory removes all rights of others in its umask, for itself and for the processes
-that it starts.
+No process opens the journal of an application with code that declares a stored class differently.
 """
 
-import logging
-import os
-import stat
-from contextlib import suppress
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from penstock.errors import ConfigError
-from penstock.files import durable
+from penstock.files import private
+from penstock.journal.api import Journal
+from penstock.journal.delta import DeltaJournal, app_of
+from penstock.log.sqlite import SqliteLog
+from penstock.model.application import App
+from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
+from penstock.state.stores import Stores
 
-_log = logging.getLogger(__name__)
-
-UMASK: Final = 0o077
-_OTHERS: Final = 0o077
-_CONTENTS: Final = frozenset({"log.sqlite", "journal", "keys.json", "run", "backups"})
-"""Names of which at least one lies in a directory of Penstock's: of data, or of backups."""
-
-
-def keep_private() -> None:
-    """Let this process, and those that it starts, create files for their owner only."""
-    os.umask(UMASK)
+JOURNAL: Final = "journal"
+LOG: Final = "log.sqlite"
+KEYS: Final = "keys.json"
+STATE: Final = "state"
+CHECKPOINT: Final = "checkpoint"
+RUN: Final = "run"
+"""The folder of files that only running processes need."""
 
 
-def create(path: Path) -> None:
-    """Create a directory and its parents where they are missing, durably, and keep it private.
+class LogLimits(Protocol):
+    """The settings of a process that appends to the log; `Config` has them."""
 
-    A directory of Penstock's that others may read is closed to them. A directory with other files,
-    or one that every user may write to (`/tmp`), keeps its rights; a warning names it.
+    @property
+    def record_bytes_max(self) -> int:
+        """The most bytes of one request."""
 
-    Raises:
-        ConfigError: It cannot be created, or is a file.
+    @property
+    def retention_s(self) -> int:
+        """The seconds for which a request id stays known."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """The data directory of one application.
+
+    Attributes:
+        path: The directory, which need not exist.
     """
-    keep_private()
+
+    path: Path
+
+    @property
+    def journal_path(self) -> Path:
+        """The folder of the journal."""
+        return self.path / JOURNAL
+
+    @property
+    def log_path(self) -> Path:
+        """The file of the log."""
+        return self.path / LOG
+
+    @property
+    def app_name(self) -> str | None:
+        """The name of the application whose journal lies here; None if there is no journal.
+
+        Raises:
+            JournalUnavailable: The journal cannot be read.
+            Corrupt: The journal is damaged.
+        """
+        return app_of(self.journal_path)
+
+    def create(self) -> None:
+        """Create the directory, durably and private; see `files.private`.
+
+        Raises:
+            ConfigError: The directory cannot be created, or is a file.
+        """
+        private.create(self.path)
+
+    def check_app(self, app: App) -> None:
+        """Refuse an application that does not fit the journal; nothing is created.
+
+        A process that writes calls this first, before it opens or starts anything.
+
+        Raises:
+            ClassChanged: A stored entity class is declared differently.
+            ConfigError: The journal belongs to another application, or to an earlier Penstock.
+            Corrupt: The journal is damaged.
+            JournalUnavailable: The journal cannot be read.
+        """
+        if self.app_name is not None:
+            with closing(self.open_journal(app)):
+                pass
+
+    def open_journal(self, app: App, secret: bytes | None = None) -> DeltaJournal:
+        """Open the journal of an application; create it if it does not exist.
+
+        Args:
+            app: The application.
+            secret: The secret of a new journal; None draws one.
+
+        Returns:
+            The journal, which the caller closes.
+
+        Raises:
+            ClassChanged: A stored entity class is declared differently; nothing was written.
+            ConfigError: The journal belongs to another application, or to an earlier Penstock.
+            Corrupt: The journal is damaged.
+            JournalUnavailable: The journal cannot be created or read.
+        """
+        return DeltaJournal(self.journal_path, app.name, app.shapes, secret)
+
+    def open_journal_of(self, app_name: str) -> DeltaJournal:
+        """Open the journal for a reader that needs no code of the application; see `open_journal`."""
+        return DeltaJournal(self.journal_path, app_name)
+
+    def open_log(self, limits: LogLimits | None = None) -> SqliteLog:
+        """Open the log; create it if it does not exist. A process without `limits` must not append.
+
+        Raises:
+            LogUnavailable: The log cannot be opened.
+            Corrupt: The log is damaged.
+        """
+        if limits is None:
+            return SqliteLog(self.log_path)
+        return SqliteLog(
+            self.log_path,
+            record_bytes_max=limits.record_bytes_max,
+            retention_s=limits.retention_s,
+        )
+
+    def open_stores(self, journal: Journal, partitions: int) -> Stores:
+        """Return the stores of the state, which the journal and its snapshots feed."""
+        return Stores(
+            self.path / STATE,
+            journal,
+            partitions,
+            boot_id=boot_id(),
+            snapshots=self.path / SNAPSHOTS,
+        )
+
+
+def boot_id() -> str:
+    """Return a text that changes when the machine restarts; empty if the system has no such text.
+
+    It tells the crash of a process from the crash of the machine.
+    """
     try:
-        new = _created(path.absolute())
-        for one in new:
-            durable.sync_directory(one.parent)
-        if not new:
-            _close_to_others(path)
-    except OSError as error:
-        raise ConfigError(
-            f"the directory {path} cannot be used: {error.strerror}; name another one"
-        ) from error
-
-
-def _created(path: Path) -> list[Path]:
-    """Create the missing directories of a path; return them, also if another process was faster."""
-    missing = []
-    place = path
-    while not place.is_dir():
-        missing.append(place)
-        place = place.parent
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
-    return missing
-
-
-def _close_to_others(path: Path) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if not mode & _OTHERS:
-        return
-    names = {one.name for one in path.iterdir()}
-    is_ours = not names or not names.isdisjoint(_CONTENTS)
-    if is_ours and not mode & stat.S_ISVTX:
-        with suppress(PermissionError):  # another user's: the warning says so
-            path.chmod(mode & ~_OTHERS)
-            _log.info("a directory is closed to others", extra={"path": str(path)})
-            return
-    _log.warning(
-        "others may look into a directory; chmod 700 closes it",
-        extra={"path": str(path), "mode": f"{mode:o}"},
-    )
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

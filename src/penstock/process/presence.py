@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from penstock.errors import ConfigError
-from penstock.process import data_directory
+from penstock.files import private
 
 FOLDER: Final = "run"
 ROLES: Final = ("supervisor", "driver", "view", "gateway")
@@ -84,7 +84,7 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
     """
     refuse_second(data, role)
     folder = data / FOLDER
-    data_directory.create(data)
+    private.create(data)
     folder.mkdir(exist_ok=True)
     _remove_dead(folder)
     mine = Presence(os.getpid(), role, app, psutil.Process().create_time(), details)

@@ -22,15 +22,14 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
 from penstock.journal.api import KEEP, Journal, Keep, Reached
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER as RUN
 from penstock.process.question import encode_question, receive_question
-from penstock.process.stores import open_journal
 from penstock.retention import retention
 from penstock.retention.leases import Hold
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
@@ -100,7 +99,7 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
     """
     began = time.perf_counter()
     reached: Reached = Fault(config.fault).reached
-    with closing(open_journal(config.data, app)) as journal:
+    with closing(DataDirectory(config.data).open_journal(app)) as journal:
         snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
         with alone(snapshots, wait=wait) as mine:
             if not mine:
@@ -179,11 +178,10 @@ def _forget(
 
 def _truncate(config: Config, journal: Journal, reached: Reached) -> Lsn:
     """Forget the log's records of merged epochs, which no crash can unmake; return its start."""
-    path = config.data / "log.sqlite"
-    if not path.exists():
+    directory = DataDirectory(config.data)
+    if not directory.log_path.exists():
         return Lsn(0)
-    log = SqliteLog(path, record_bytes_max=config.record_bytes_max, retention_s=config.retention_s)
-    with closing(log):
+    with closing(directory.open_log(config)) as log:
         for commit in journal.commits(Epoch(journal.merged() - 1), journal.merged()):
             for partition, position in commit.positions.items():
                 log.truncate(position, partition)

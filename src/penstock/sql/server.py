@@ -40,9 +40,9 @@ from penstock.base.http import (
 )
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
 from penstock.model.application import App
-from penstock.process import data_directory, presence
+from penstock.process import presence
 from penstock.process.config import Config
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 from penstock.sql.query import Query
 from penstock.sql.query_pool import Asked, EncodedResult
 from penstock.sql.result_format import accepted_format
@@ -139,8 +139,8 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         ConfigError: Another process has the view open.
         PenstockError: The journal or the view cannot be opened.
     """
-    data_directory.create(config.data)
-    with closing(open_journal(config.data, app)) as journal:
+    DataDirectory(config.data).create()
+    with closing(DataDirectory(config.data).open_journal(app)) as journal:
         view = View(config.data, app, journal, config.view)
         with closing(view), _socket(config.data) as socket:
             view.start(spare=True)

@@ -19,7 +19,7 @@ from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
 from penstock.gateway.handlers import history
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
-from penstock.log.sqlite import SqliteLog
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
@@ -103,7 +103,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
 def keyed(spec: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
     """Clients with keys of their own, by the key's name; `where` tells the data directory."""
     data = tmp_path_factory.mktemp("keyed")
-    with closing(SqliteLog(data / "log.sqlite")):
+    with closing(DataDirectory(data).open_log()):
         pass
     scopes = {"ada": ["call", "sql"], "bob": ["call", "sql"], "operator": ["admin", "sql"]}
     secrets = {

@@ -12,7 +12,7 @@ from penstock.journal.api import Keep
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
 from tests.checkout import SHOP
@@ -56,7 +56,7 @@ def add(data: Path, request_id: str) -> None:
     """Append a request that nobody processes."""
     app = load_app(SHOP)
     body, touches = app.request("Item", "i1", "add", (1,), {})
-    with closing(SqliteLog(data / "log.sqlite")) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         log.append([Entry(RequestId(request_id), body, touches, 1)])
 
 
@@ -64,7 +64,7 @@ def replies(data: Path) -> list[tuple[str, str | None, bytes | None]]:
     """Return every reply that the log's ids lead to, as a client that asks again gets them."""
     found: list[tuple[str, str | None, bytes | None]] = []
     with (
-        closing(SqliteLog(data / "log.sqlite")) as log,
+        closing(DataDirectory(data).open_log()) as log,
         closing(DeltaJournal(data / "journal", "shop")) as journal,
     ):
         newest = journal.last()

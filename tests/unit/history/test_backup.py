@@ -12,8 +12,8 @@ from penstock.files.checksum import checksum_of
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 from tests.unit.history.copied_shop import CREATED, EPOCHS, add, made
@@ -108,12 +108,12 @@ def test_log_that_does_not_fit_its_journal_stops_the_backup(tmp_path: Path) -> N
     with pytest.raises(Corrupt, match=r"log\.sqlite is missing"):
         Backups(tmp_path / "b").make(data, "shop")
     assert not (data / "log.sqlite").exists()
-    SqliteLog(data / "log.sqlite").close()
+    DataDirectory(data).open_log().close()
     with pytest.raises(Diverged, match="holds 0 to 0, but the journal has read it up to 1"):
         Backups(tmp_path / "b").make(data, "shop")
     add(data, "a")
     add(data, "b")
-    with closing(SqliteLog(data / "log.sqlite")) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         log.truncate(Lsn(2))
     with pytest.raises(Diverged, match="holds 2 to 2, but the journal has read it up to 1"):
         Backups(tmp_path / "b").make(data, "shop")

@@ -20,10 +20,9 @@ from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Unit
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.process import presence
-from penstock.process.boot import boot_id
 from penstock.process.config import Config, ViewConfig
+from penstock.process.data_directory import DataDirectory, boot_id
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
@@ -107,20 +106,20 @@ def replace_log(data: Path) -> None:
     """Put the log of another application there, as long as this one."""
     for path in data.glob("log.sqlite*"):
         path.unlink()
-    with closing(SqliteLog(data / "log.sqlite")) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         log.append([Entry(RequestId(f"x{number}"), b"", b"", 0) for number in range(16)])
 
 
 def shorten_log(data: Path) -> None:
     for path in data.glob("log.sqlite*"):
         path.unlink()
-    with closing(SqliteLog(data / "log.sqlite")) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         log.append([Entry(RequestId("x"), b"", b"", 0)])
 
 
 def truncate_log(data: Path) -> None:
     """Let the log forget what no epoch has processed."""
-    with closing(SqliteLog(data / "log.sqlite")) as log:
+    with closing(DataDirectory(data).open_log()) as log:
         log.append([Entry(RequestId("x"), b"", b"", 0)])
         log.truncate(log.end())
 

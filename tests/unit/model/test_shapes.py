@@ -21,7 +21,7 @@ from penstock.journal.api import CHANGES, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import NAME
 from penstock.model.shape import Shape, differences, tag_of
-from penstock.process.stores import check_data, open_journal
+from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.table import tables_of
 
 LINES: dict[str, Any] = {"price": int, "stock": int}
@@ -211,22 +211,22 @@ def test_row_of_another_shape_is_no_outcome() -> None:
 
 def test_class_is_recorded_before_its_first_row(tmp_path: Path) -> None:
     """A class that was never stored may change; from its first part on it may not."""
-    with closing(open_journal(tmp_path, app_of())):
+    with closing(DataDirectory(tmp_path).open_journal(app_of())):
         pass
     for attributes in ({"cost": float}, LINES):
         app = app_of(attributes)
-        with closing(open_journal(tmp_path, app)) as journal:
+        with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
             if attributes is LINES:
                 journal.write(PartKind.CHANGES, rows(app, price=3, stock=10), "part")
-    check_data(tmp_path, app_of())
+    DataDirectory(tmp_path).check_app(app_of())
     before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
-    for open_ in (check_data, open_journal):
+    for refuse in (DataDirectory(tmp_path).check_app, DataDirectory(tmp_path).open_journal):
         with pytest.raises(ClassChanged, match="order changed") as caught:
-            open_(tmp_path, app_of({"stock": int, "price": int}))
+            refuse(app_of({"stock": int, "price": int}))
         assert "Go back to the code" in str(caught.value)
         assert "--data" in str(caught.value)
     with pytest.raises(ClassChanged, match="no such class"):
-        check_data(tmp_path, App("shop"))
+        DataDirectory(tmp_path).check_app(App("shop"))
     assert before == {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
 
 
@@ -234,8 +234,8 @@ def test_new_class_may_join_and_who_comes_second_is_refused(tmp_path: Path) -> N
     """Two processes with different code store a class for the first time: one shape gets in."""
     first, second = app_of(), app_of({"stock": int, "price": int})
     with (
-        closing(open_journal(tmp_path, first)) as one,
-        closing(open_journal(tmp_path, second)) as other,
+        closing(DataDirectory(tmp_path).open_journal(first)) as one,
+        closing(DataDirectory(tmp_path).open_journal(second)) as other,
     ):
         one.write(PartKind.CHANGES, rows(first, price=3, stock=10), "one")
         one.write(PartKind.CHANGES, rows(first, price=3, stock=11), "one")
@@ -246,7 +246,7 @@ def test_new_class_may_join_and_who_comes_second_is_refused(tmp_path: Path) -> N
 
 def test_lost_or_damaged_shapes_stop_everything(tmp_path: Path) -> None:
     """Without the file nobody could tell what the rows are, so a backup has to help."""
-    with closing(open_journal(tmp_path, app_of())):
+    with closing(DataDirectory(tmp_path).open_journal(app_of())):
         pass
     path = tmp_path / "journal" / NAME
     whole = path.read_bytes()
@@ -256,10 +256,10 @@ def test_lost_or_damaged_shapes_stop_everything(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         with pytest.raises(Corrupt, match=complaint):
-            open_journal(tmp_path, app_of())
+            DataDirectory(tmp_path).open_journal(app_of())
     path.unlink()
     with pytest.raises(Corrupt, match="is missing; put the file back from a backup"):
-        check_data(tmp_path, app_of())
+        DataDirectory(tmp_path).check_app(app_of())
 
 
 def test_journal_without_shapes_is_of_an_earlier_penstock(
@@ -271,4 +271,4 @@ def test_journal_without_shapes_is_of_an_earlier_penstock(
         patch.setattr(action, "CONFIGURATION", former | {action.FORMAT: "1"})
         DeltaJournal(tmp_path / "journal", "shop").close()
     with pytest.raises(ConfigError, match=r"earlier Penstock.*--data"):
-        open_journal(tmp_path, app_of())
+        DataDirectory(tmp_path).open_journal(app_of())

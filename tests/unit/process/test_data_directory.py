@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from penstock.base.ids import Epoch
 from penstock.cli.main import application
 from penstock.errors import ConfigError
+from penstock.files import private
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import EVERYTHING
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
-from penstock.process import data_directory, presence
+from penstock.process import presence
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
@@ -56,7 +57,7 @@ def test_new_directory_is_durable_before_it_is_used(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", watched)
-    data_directory.create(tmp_path / "a" / "b" / "shop")
+    private.create(tmp_path / "a" / "b" / "shop")
     assert sorted(synced) == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     assert open_to_others(tmp_path / "a") == []
 
@@ -64,7 +65,7 @@ def test_new_directory_is_durable_before_it_is_used(
 def test_everything_written_is_private(tmp_path: Path) -> None:
     """Log, journal, stores, snapshots, views, keys, copies: all of it is for its owner only."""
     data, app = tmp_path / "new" / "data", load_app(SHOP)
-    data_directory.create(data)
+    private.create(data)
     made(data, EPOCHS)
     tend(app, Config(data, history=HistoryConfig(merge_epochs=2, grace_s=0)), snapshot=True)
     savepoints.create(data, savepoints.Savepoint("before", Epoch(0), 0))
@@ -93,7 +94,7 @@ def test_directory_of_ours_is_closed_to_others(tmp_path: Path) -> None:
         path = tmp_path / name
         (path / content).mkdir(parents=True)
         path.chmod(0o755)
-        data_directory.create(path)
+        private.create(path)
         assert rights(path) == 0o700
 
 
@@ -107,7 +108,7 @@ def test_directory_of_others_is_left_and_named(
     path.mkdir()
     (path / content).touch()
     path.chmod(mode)
-    data_directory.create(path)
+    private.create(path)
     assert rights(path) == mode
     assert "others may look into a directory" in caplog.text
 
@@ -117,7 +118,7 @@ def test_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "data"):
         with pytest.raises(ConfigError, match=r"file.*cannot be used: .*; name another one"):
-            data_directory.create(path)
+            private.create(path)
 
 
 def test_commands_write_for_their_user_alone(

@@ -18,12 +18,10 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.errors import OperationalError
 from penstock.journal.api import Keep
-from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.process.config import Config, HistoryConfig, ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import UPKEEP_STEPS
-from penstock.process.stores import open_stores
 from penstock.retention import savepoints
 from penstock.retention.leases import holding
 from penstock.retention.maintenance import Done, tend, work_of
@@ -50,7 +48,7 @@ class Kept:
 
     def __init__(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data = data
-        self.journal = DeltaJournal(data / "journal", app.name)
+        self.journal = DataDirectory(data).open_journal_of(app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
         monkeypatch.setattr("penstock.retention.maintenance.KEEP", Keep(newest=2))
@@ -134,7 +132,7 @@ def test_what_somebody_needs_stays_and_is_named(kept: Kept, holder: str) -> None
 
 def test_log_is_truncated_behind_what_is_merged(kept: Kept) -> None:
     """Records of merged epochs go from the log; their request ids stay known."""
-    with closing(SqliteLog(kept.data / "log.sqlite")) as log:
+    with closing(DataDirectory(kept.data).open_log()) as log:
         for number in range(10):
             log.append([Entry(RequestId(f"r{number}"), b"x", b"", time.time_ns() // 1_000)])
         kept.written.lsn = 6
@@ -165,7 +163,7 @@ def test_disk_stays_bounded_over_many_epochs(
     assert max(count for count, _ in sizes[2:]) <= 1.2 * sizes[1][0]
     assert max(size for _, size in sizes[2:]) <= 1.2 * sizes[1][1]
     with (
-        closing(open_stores(tmp_path, kept.journal, 2)) as stores,
+        closing(DataDirectory(tmp_path).open_stores(kept.journal, 2)) as stores,
         stores.at(Epoch(3_999)) as reader,
     ):
         assert len(list(reader.items())) == len(kept.states(3_999)) == 6
@@ -289,7 +287,7 @@ upkeep.tend(app, config, snapshot=True)
 @pytest.mark.parametrize("step", UPKEEP_STEPS)
 def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     """A process that dies at a step of upkeep leaves all states as they were; the next one goes on."""
-    with closing(SqliteLog(kept.data / "log.sqlite")):
+    with closing(DataDirectory(kept.data).open_log()):
         pass
     kept.tend()
     kept.grow(10)
@@ -307,5 +305,8 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     assert after.snapshot == 40
     assert after.first > 20
     assert {epoch: kept.states(epoch) for epoch in truth if epoch >= 39} == {39: truth[39]}
-    with closing(open_stores(kept.data, kept.journal, 2)) as stores, stores.at(Epoch(40)) as reader:
+    with (
+        closing(DataDirectory(kept.data).open_stores(kept.journal, 2)) as stores,
+        stores.at(Epoch(40)) as reader,
+    ):
         assert len(list(reader.items())) == len(kept.states(40))

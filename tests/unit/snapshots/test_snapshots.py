@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Keep
-from penstock.journal.delta import DeltaJournal
+from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.snapshotting import alone, remove, take, write_slices
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
@@ -43,7 +43,7 @@ class Gallery:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.journal = DeltaJournal(data / "journal", app.name)
+        self.journal = DataDirectory(data).open_journal_of(app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
 

@@ -24,10 +24,9 @@ from typing import Annotated, Final
 import msgspec
 
 from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
-from penstock.files import durable
+from penstock.files import durable, private
 from penstock.files.lock import locked_file
 from penstock.gateway.auth.principal import Principal, Scope
-from penstock.process import data_directory
 
 FILE: Final = "keys.json"
 LOCK: Final = "keys.lock"
@@ -153,7 +152,7 @@ class KeyStore:
     def _changing(self) -> Iterator[None]:
         """Keep other writers out, and translate a failure of the disk."""
         try:
-            data_directory.create(self.path.parent)
+            private.create(self.path.parent)
             with locked_file(self._lock_path):
                 yield
         except OSError as error:

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.files.checksum import size_and_checksum_of
-from penstock.history.backup_set import JOURNAL, LOG, FileEntry, FileMismatch
+from penstock.history.backup_set import FileEntry, FileMismatch
 from penstock.history.copying import check
 from penstock.history.verification.finding import (
     Finding,
@@ -29,6 +29,7 @@ from penstock.history.verification.finding import (
 from penstock.journal.api import Commit, Journal
 from penstock.log.cut import examine
 from penstock.log.database import Database, end_of, start_of
+from penstock.process.data_directory import JOURNAL, LOG
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import Manifest, Snapshots

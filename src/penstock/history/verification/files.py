@@ -12,7 +12,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.files.checksum import size_and_checksum_of
-from penstock.history.backup_set import JOURNAL, FileEntry, FileMismatch
+from penstock.history.backup_set import FileEntry, FileMismatch
 from penstock.history.copying import check
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.action import Flaw, parse
@@ -21,6 +21,7 @@ from penstock.journal.inventory import LOG, Inventory, Stored, Unit, commit_name
 from penstock.journal.parquet import epoch_of
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import shapes_in
+from penstock.process.data_directory import JOURNAL
 
 _TORN: Final = ".torn."
 

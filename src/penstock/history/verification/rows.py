@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, Truncated
-from penstock.history.backup_set import JOURNAL, LOG
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -24,6 +23,7 @@ from penstock.journal.inventory import Unit
 from penstock.journal.shapes import NAME
 from penstock.log.api import Log
 from penstock.model.application import App
+from penstock.process.data_directory import JOURNAL, LOG
 
 _REQUESTS: Final = ("epoch", "partition", "lsn", "request_id", "time_us", "request", "reply")
 _CHANGED: Final = ("epoch", "entity", "key")

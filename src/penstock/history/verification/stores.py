@@ -8,7 +8,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partiti
 from penstock.errors import Corrupt
 from penstock.history.verification.finding import Finding, harmless, rebuildable
 from penstock.journal.api import Journal
-from penstock.process.boot import boot_id
+from penstock.process.data_directory import boot_id
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.digest import digest_of_items, digest_of_mapping

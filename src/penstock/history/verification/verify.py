@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.history.backup_set import JOURNAL, LOG, no_history
+from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components as others
 from penstock.history.verification.files import JournalFiles
@@ -26,10 +26,9 @@ from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import newest_listed
-from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.process import presence
-from penstock.process.stores import check_data, open_journal
+from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
 from penstock.retention.leases import holding
 
 Progress = Callable[[str, int, int], None]
@@ -77,10 +76,10 @@ def verify(
     if not (data / JOURNAL / COMMITS).is_dir():
         raise no_history(data)
     with suppress(Corrupt, Diverged):  # of which is said more below
-        check_data(data, app)
+        DataDirectory(data).check_app(app)
     with holding(data, "verify", Epoch(0)):
         try:
-            journal = open_journal(data, app)
+            journal = DataDirectory(data).open_journal(app)
             newest = journal.last()
         except (Corrupt, Diverged) as error:
             return _without_journal(data, error, told)
@@ -169,7 +168,7 @@ class _Verification:
     def _rows(self) -> Iterator[Finding]:
         log = None
         if not any(one.where == LOG for one in self._findings) and (self._data / LOG).exists():
-            log = SqliteLog(self._data / LOG)
+            log = DataDirectory(self._data).open_log()
         try:
             rows = JournalRows(
                 self._app,
@@ -202,5 +201,5 @@ def _without_journal(data: Path, error: Exception, told: Progress) -> Verificati
 def _condense(data: Path, app: App) -> None:
     for path in (data / JOURNAL / COMMITS).glob(_CHECKPOINTS):
         path.unlink()
-    with closing(open_journal(data, app)) as journal:
+    with closing(DataDirectory(data).open_journal(app)) as journal:
         journal.checkpoint()

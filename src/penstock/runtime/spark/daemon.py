@@ -14,7 +14,7 @@ import gc
 import os
 from typing import Final
 
-from penstock.process.data_directory import keep_private
+from penstock.files.private import keep_private
 
 _ONE_THREAD: Final = {
     "OPENBLAS_NUM_THREADS": "1",

@@ -30,13 +30,11 @@ from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
-from penstock.log.sqlite import SqliteLog
 from penstock.model.reply import Reply, caller_of
-from penstock.process import data_directory
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.process.report import EpochReport
-from penstock.process.stores import open_journal, open_stores
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.keeper import Keeper
@@ -89,13 +87,9 @@ class SparkRuntime:
         self._spec = spec
         self._config = config
         self.app = load_app(spec)
-        data_directory.create(config.data)
-        self.journal = open_journal(config.data, self.app)
-        self.log = SqliteLog(
-            config.data / "log.sqlite",
-            record_bytes_max=config.record_bytes_max,
-            retention_s=config.retention_s,
-        )
+        DataDirectory(config.data).create()
+        self.journal = DataDirectory(config.data).open_journal(self.app)
+        self.log = DataDirectory(config.data).open_log(config)
         self.call = caller_of(self)
         self.failure: BaseException | None = None
         self._restarts = 0
@@ -260,7 +254,7 @@ class SparkRuntime:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _stores(self) -> Stores:
-        return open_stores(self._config.data, self.journal, self._config.partitions)
+        return DataDirectory(self._config.data).open_stores(self.journal, self._config.partitions)
 
     def _check_log(self) -> None:
         last = self.journal.last()
@@ -294,7 +288,7 @@ class SparkRuntime:
         assert self._session is not None
         assert self._driver is not None
         options = source_options(
-            self._config.data / "log.sqlite",
+            DataDirectory(self._config.data).log_path,
             self._driver.positions,
             run=uuid.uuid4().hex,
             epoch_records_max=self._config.epoch_records_max,

@@ -38,13 +38,12 @@ from penstock.errors import (
 )
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
-from penstock.log.sqlite import SqliteLog
 from penstock.model.request import decode_failure, encode_failure
 from penstock.process import logs
+from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
-from penstock.process.stores import open_journal, open_stores
 from penstock.retention.maintenance_process import in_child
 from penstock.runtime.spark import orders
 from penstock.runtime.spark.orders import (
@@ -154,13 +153,9 @@ class Worker:
         self._settings = settings
         self._app = load_app(settings.spec)
         self._members = members_of(self._app)
-        self._journal = open_journal(data, self._app)
-        self._log = SqliteLog(
-            data / "log.sqlite",
-            record_bytes_max=settings.record_bytes_max,
-            retention_s=settings.retention_s,
-        )
-        self._stores = open_stores(data, self._journal, settings.partitions)
+        self._journal = DataDirectory(data).open_journal(self._app)
+        self._log = DataDirectory(data).open_log(settings)
+        self._stores = DataDirectory(data).open_stores(self._journal, settings.partitions)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()

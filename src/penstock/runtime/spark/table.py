@@ -24,9 +24,8 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
 from penstock.journal.api import Journal
 from penstock.journal.as_of import PointInTime, epoch_as_of, held_epochs
-from penstock.journal.delta import app_of
 from penstock.model.application import App
-from penstock.process.stores import open_journal
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import FOLDER, Snapshots, stored_type
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
@@ -67,11 +66,11 @@ def read_table(
         IntegrityError: The journal is damaged.
     """
     folder = Path(".penstock") / app.name if data is None else data
-    if app_of(folder / "journal") is None:
+    if DataDirectory(folder).app_name is None:
         raise ConfigError(
             f"there is no journal of {app.name} in {folder}; name its directory: data="
         )
-    with closing(open_journal(folder, app)) as journal:
+    with closing(DataDirectory(folder).open_journal(app)) as journal:
         scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
