@@ -4,6 +4,7 @@ Orders and reports travel as the bytes that they are on the wire. One thread doe
 so that what is bound to a thread stays in it.
 """
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,20 +54,28 @@ class Inline:
         reports: What listeners were told, each with the epoch that the journal was at.
     """
 
-    def __init__(self, folder: Path, partitions: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        partitions: int,
+        spec: str = SPEC,
+        name: str = "machine",
+        **settings: Any,
+    ) -> None:
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
+        self._spec = spec
         self.log = DataDirectory(folder).open_log()
-        self.journal = DeltaJournal(folder / "journal", "machine")
+        self.journal = DeltaJournal(folder / "journal", name)
         self.reports: list[tuple[EpochReport, Epoch]] = []
         self._start()
 
     def _start(self) -> None:
         config = self.config
-        scratch = config.data / f"scratch-{len(self.reports)}"
+        scratch = config.data / f"scratch-{os.getpid()}-{len(self.reports)}"
         scratch.mkdir()
         settings = Settings(
-            spec=SPEC,
+            spec=self._spec,
             data=str(config.data),
             scratch=str(scratch),
             partitions=config.partitions,

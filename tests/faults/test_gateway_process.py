@@ -1,5 +1,6 @@
 """A gateway as a process of its own: very many waiting requests, a graceful end, a sudden one."""
 
+import json
 import os
 import resource
 import signal
@@ -8,7 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +27,22 @@ from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
 HOST = "127.0.0.1"
+LOG = "gateway.stderr"
 MANY = 10_000
 BYTES_MAX = 500 << 20
 
 
 @contextmanager
-def gateway(data: Path, port: int, **settings: int) -> Iterator[subprocess.Popen[bytes]]:
+def gateway(data: Path, port: int, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a gateway of the shop; it is killed at the end if it still runs."""
     command = [sys.executable, "-m", "penstock", "gateway", SHOP, "--data", str(data)]
     command += ["--port", str(port)]
-    for name, value in settings.items():
-        command += ["--set", f"gateway.{name}={value}"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    for setting in settings:
+        command += ["--set", setting]
+    with (
+        (data / LOG).open("ab") as log,
+        subprocess.Popen(command, stderr=log) as process,
+    ):
         try:
             wait_for(
                 lambda: any(one.pid == process.pid for one in presence.find(data, "gateway")),
@@ -80,7 +86,7 @@ def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
     assert wanted > MANY + 100, "this machine lets no process have 10,000 connections"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     with (
-        gateway(tmp_path, port, waiting_max=MANY) as process,
+        gateway(tmp_path, port, f"gateway.waiting_max={MANY}") as process,
         ThreadPoolExecutor(1) as thread,
     ):
         load = Load(HOST, port, MANY)
@@ -122,6 +128,28 @@ def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
         wait_for(lambda: httpx.get(f"http://{HOST}:{port}/readyz").status_code == 503, "the drain")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 130
+
+
+def test_drain_ends_in_its_time(tmp_path: Path) -> None:
+    """After `gateway.drain_ms` a gateway stops although a request waits; `log_level` hides its warning."""
+    warnings = {}
+    with ExitStack() as stack:
+        thread = stack.enter_context(ThreadPoolExecutor(2))
+        processes = {}
+        for level in ("warning", "error"):
+            (data := tmp_path / level).mkdir()
+            port = free_port(HOST)
+            settings = ("gateway.drain_ms=200", f"log_level={level}", "log_format=json")
+            processes[level] = stack.enter_context(gateway(data, port, *settings))
+            load = Load(HOST, port, 1, timeout_s=5)
+            thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
+            wait_for(partial(waiting, port), "a request that waits")
+            processes[level].send_signal(signal.SIGTERM)
+        for level, process in processes.items():
+            assert process.wait(timeout=15) == 0
+            lines = (tmp_path / level / LOG).read_text().splitlines()
+            warnings[level] = [json.loads(line)["level"] for line in lines]
+    assert warnings == {"warning": ["warning"], "error": []}
 
 
 def test_killed_gateway_takes_nothing_with_it(tmp_path: Path, port: int) -> None:

@@ -1,6 +1,7 @@
-"""The driver is killed at every named step of an epoch, and its surroundings are damaged meanwhile.
+"""The driver on Spark and its workers are killed at steps of an epoch, and the checkpoint is damaged.
 
-Several kills go one after the other on one data directory: a start of Spark takes seconds.
+The steps are those at which Spark has a part; `test_epoch_kills` has all others, without Spark. The
+kills follow each other on one data directory, because a start of Spark takes seconds.
 """
 
 import shutil
@@ -11,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from penstock.process.fault import STEPS
 from tests.faults.driver_process import KILLED, DriverProcess
 from tests.faults.history import Watch
-from tests.faults.load import Bank, Load, Shop, Workload
+from tests.faults.load import Load, Shop, Workload
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 
-WORKER_STEPS = ("in-round", "between-parts", "in-apply")
-DRIVER_STEPS = tuple(step for step in STEPS if step not in WORKER_STEPS)
+WORKER_STEPS = ("in-round", "in-apply")
 
 MULTI: dict[str, Any] = {"partitions": 2, "small_epoch": 0, "epoch_records_max": 150}
 MULTI_3: dict[str, Any] = {"partitions": 3, "small_epoch": 20, "epoch_records_max": 120}
@@ -39,27 +38,13 @@ def delete_checkpoint(data: Path) -> None:
 def cut_checkpoint(data: Path) -> None:
     """Cut the newest file of each of Spark's logs."""
     for name in ("offsets", "commits"):
-        files = [one for one in (data / "checkpoint" / name).iterdir() if one.name.isdecimal()]
-        newest = max(files, key=lambda one: int(one.name))
+        files = [path for path in (data / "checkpoint" / name).iterdir() if path.name.isdecimal()]
+        newest = max(files, key=lambda path: int(path.name))
         newest.write_bytes(newest.read_bytes()[:5])
 
 
 def flip_metadata(data: Path) -> None:
     (data / "checkpoint" / "metadata").write_bytes(b"\x00not json")
-
-
-def flip_state(data: Path) -> None:
-    """Flip bits all over a partition's store."""
-    files = [one for one in (data / "state" / "partition-0").rglob("*") if one.stat().st_size]
-    largest = max(files, key=lambda one: one.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    for at in range(100, len(content), 997):
-        content[at] ^= 0x10
-    largest.write_bytes(content)
-
-
-def delete_state(data: Path) -> None:
-    shutil.rmtree(data / "state")
 
 
 @dataclass(frozen=True)
@@ -96,15 +81,13 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
     return watch
 
 
-def test_kill_at_every_step_with_several_tasks(tmp_path: Path, seed: int) -> None:
-    """However the driver of a parallel epoch dies, checkouts are neither lost nor doubled."""
-    surgery = [delete_checkpoint, flip_state, cut_checkpoint, nothing, delete_state, flip_metadata]
-    lives = [Life(step, MULTI, then) for step, then in zip(DRIVER_STEPS, surgery, strict=True)]
+def test_kills_and_a_damaged_checkpoint_change_no_outcome(tmp_path: Path, seed: int) -> None:
+    """However drivers and workers die, and at whatever number of partitions, checkouts happen once."""
+    lives = [
+        Life("offsets-planned", MULTI, delete_checkpoint),
+        Life("in-round", SMALL, cut_checkpoint),
+        Life("before-commit", MULTI),
+        Life("in-apply", MULTI_3),
+        Life("before-spark-commit", MULTI, flip_metadata),
+    ]
     live(Shop(), tmp_path / "data", seed, lives)
-
-
-def test_kills_of_workers_and_drivers_while_partitions_change(tmp_path: Path, seed: int) -> None:
-    """Workers die at their steps, then the driver, and each start has other partitions."""
-    settings = (SMALL, MULTI_3, MULTI)
-    lives = [Life(step, given) for step, given in zip(WORKER_STEPS, settings, strict=True)]
-    live(Bank(), tmp_path / "data", seed, lives)

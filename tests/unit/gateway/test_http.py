@@ -117,6 +117,23 @@ def test_errors_have_their_status(
     assert (answer.status_code, code(answer)) == (status, wanted)
 
 
+def test_long_key_is_refused(tmp_path: Path) -> None:
+    """`gateway.key_bytes_max` bounds an entity's key and a request id, in bytes of UTF-8."""
+    settings = GatewayConfig(key_bytes_max=16)
+    with (
+        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
+        httpx.Client(base_url=gateway.url) as client,
+    ):
+        reads = {"k" * 16: 404, "k" * 17: 400, "\u00e9" * 8: 404, "\u00e9" * 9: 400}
+        for key, status in reads.items():
+            assert client.get(f"/entities/Item/{key}").status_code == status, key
+        for key, of_entity, of_request in (("k" * 16, 202, 202), ("k" * 17, 413, 400)):
+            assert client.post(f"/send/Item/{key}/add", json=[1]).status_code == of_entity
+            headers = {"Idempotency-Key": key}
+            told = client.post("/send/Item/a/add", json=[1], headers=headers)
+            assert told.status_code == of_request
+
+
 def test_large_body_is_refused(shop: httpx.Client) -> None:
     """A body beyond the limit gets 413, whether its length is said before or not."""
     body = b'["' + b"x" * 5_000 + b'"]'

@@ -1,7 +1,6 @@
 """Upkeep: disk stays bounded, what is needed stays, and what stays for whom is said."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -293,10 +292,7 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     kept.grow(10)
     truth = {epoch: kept.states(epoch) for epoch in range(36, 40)}
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(kept.data), f"{step}@1"],
-        check=False,
-        cwd=TOP,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
+        [sys.executable, "-c", _KILLED, str(kept.data), f"{step}@1"], check=False, cwd=TOP
     )
     assert done.returncode == -signal.SIGKILL
     assert {epoch: kept.states(epoch) for epoch in truth} == truth

@@ -1,0 +1,66 @@
+"""The driver of epochs is killed at every step that it has without Spark; nothing is lost or doubled."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.log.sqlite import SqliteLog
+from penstock.process.fault import STEPS
+from tests.checkout import TOP
+from tests.faults.driver_process import KILLED
+from tests.faults.history import Watch
+from tests.faults.load import Bank
+
+pytestmark = pytest.mark.faults
+
+SPARK_STEPS = {
+    "offsets-planned",
+    "before-spark-commit",
+}  # tests/faults/test_spark_kills.py has them
+REQUESTS = 400
+
+
+def process(data: Path, fault: str) -> int:
+    command = [sys.executable, "-m", "tests.faults.epoch_process", str(data), fault]
+    return subprocess.run(command, check=False, cwd=TOP).returncode
+
+
+def flip_state(data: Path) -> None:
+    """Flip bits all over a partition's store."""
+    files = [path for path in (data / "state" / "partition-0").rglob("*") if path.stat().st_size]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    for at in range(100, len(content), 997):
+        content[at] ^= 0x10
+    largest.write_bytes(content)
+
+
+def delete_state(data: Path) -> None:
+    shutil.rmtree(data / "state")
+
+
+DAMAGE = {"between-parts": flip_state, "after-commit": delete_state}
+
+
+def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> None:
+    """After a kill at each step, and damage to the state, every request took effect once and in order."""
+    bank, data = Bank(), tmp_path / "data"
+    data.mkdir()
+    watch = Watch(bank.app, data, bank.conserved)
+    log = SqliteLog(data / "log.sqlite")
+    entries = bank.entries(seed, REQUESTS)
+    lsns = log.append(entries)
+    log.close()
+    acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
+    for step in STEPS:
+        if step in SPARK_STEPS:
+            continue
+        assert process(data, f"{step}@2") == KILLED, step
+        watch.check(acknowledged)
+        if step in DAMAGE:
+            DAMAGE[step](data)
+    assert process(data, "") == 0
+    watch.check(acknowledged, all_answered=True)

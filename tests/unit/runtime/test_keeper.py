@@ -1,0 +1,44 @@
+"""When the driver takes a snapshot."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.journal.api import Commit
+from penstock.journal.memory import MemoryJournal
+from penstock.process.config import Config, HistoryConfig
+from penstock.runtime.spark.keeper import Keeper
+
+REQUESTS = 10  # of each epoch
+SECONDS = 1_000  # from one epoch to the next
+NEVER = {"snapshot_epochs": 0, "snapshot_requests": 0, "snapshot_s": 0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "bound", "first_due"),
+    [
+        ("snapshot_epochs", 3, 3),
+        ("snapshot_requests", 5 * REQUESTS, 5),
+        ("snapshot_s", 4 * SECONDS, 4),
+    ],
+)
+def test_each_bound_makes_a_snapshot_due(
+    tmp_path: Path, setting: str, bound: int, first_due: int
+) -> None:
+    """A snapshot is due when one bound is reached; a bound of 0 makes none due."""
+    history = HistoryConfig(**{**NEVER, setting: bound})
+    no_jobs: Any = None
+    keeper = Keeper("", Config(tmp_path, history=history), MemoryJournal(), no_jobs)
+    began = keeper._snapshot_s
+    due = []
+    for count in range(1, 7):
+        keeper._snapshot_s = began - count * SECONDS
+        commit = Commit(
+            Epoch(BEFORE_FIRST + count), {LogPartition(0): Lsn(count * REQUESTS)}, (), time_us=0
+        )
+        due.append(keeper._snapshot_due(commit))
+    assert due == [count >= first_due for count in range(1, 7)]
+    assert time.monotonic() - began < SECONDS
