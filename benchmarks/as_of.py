@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
-from penstock.journal.api import CHANGES, Commit, Keep, PartKind
+from penstock.journal.api import CHANGES, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
@@ -94,7 +94,7 @@ def write(app: App, journal: DeltaJournal, data: Path, chosen: argparse.Namespac
         parts = (journal.write(PartKind.CHANGES, rows, "as-of"),)
         journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, parts, 1_000 * epoch))
         if epoch % chosen.every == due + 1:
-            journal.compact(Keep())
+            journal.compact(CompactionPolicy())
             take(
                 app,
                 journal,

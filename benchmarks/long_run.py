@@ -19,7 +19,7 @@ from benchmarks.recovery import SHOP, write
 from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.retention.maintenance import tend
+from penstock.retention.maintenance import maintain
 
 KEYS = 50
 
@@ -46,7 +46,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
             for start in range(0, chosen.epochs, chosen.every):
                 write(journal, ([f"i{one % KEYS}"] for one in range(start, start + chosen.every)))
                 began = time.perf_counter()
-                tend(app, config, snapshot=True)
+                maintain(app, config, snapshot=True)
                 spent_s.append(time.perf_counter() - began)
                 files = [path.stat().st_size for path in data.rglob("*") if path.is_file()]
                 sizes.append((len(files), sum(files) / 1e6))

@@ -30,7 +30,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.retention.maintenance import tend
+from penstock.retention.maintenance import maintain
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
 LOADED_AT_ONCE = 20_000
@@ -60,7 +60,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
                 [keys[at : at + LOADED_AT_ONCE] for at in range(0, len(keys), LOADED_AT_ONCE)],
             )
             began = time.perf_counter()
-            tend(app, config, snapshot=True)
+            maintain(app, config, snapshot=True)
             snapshot_s = time.perf_counter() - began
             dice = np.random.default_rng(1)
             drawn = (
@@ -69,7 +69,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
             )
             write(journal, drawn)
             began = time.perf_counter()
-            tend(app, config, snapshot=False)
+            maintain(app, config, snapshot=False)
             merge_s = time.perf_counter() - began
         began = time.perf_counter()
         with ProcessPoolExecutor(chosen.partitions) as processes:

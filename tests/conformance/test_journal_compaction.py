@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced
-from penstock.journal.api import Commit, Journal, Keep, PartKind
+from penstock.journal.api import Commit, CompactionPolicy, Journal, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
 from tests.conformance.test_journal import changes, commit_of, grow
 
-SMALL = Keep(newest=2, epochs=4, grace_s=0)
+SMALL = CompactionPolicy(newest=2, epochs=4, grace_s=0)
 STEPS = ("segment-written", "segment-indexed", "segment-condensed", "segment-reclaimed")
 FORGETTING = ("floor-raised", "floor-condensed", "floor-removed")
 
@@ -31,7 +31,7 @@ def shown(journal: Journal) -> list[tuple[Commit, list[pa.Table]]]:
     ]
 
 
-def compacted(path: Path, epochs: int, keep: Keep = SMALL) -> DeltaJournal:
+def compacted(path: Path, epochs: int, keep: CompactionPolicy = SMALL) -> DeltaJournal:
     journal = DeltaJournal(path, "shop")
     grow(journal, epochs - 1)
     journal.compact(keep)
@@ -228,7 +228,9 @@ def test_any_history_of_upkeep_shows_the_same_epochs(
                 last = truth.last()
         elif what == "compact":
             small = 0 if number % 2 else 1 << 20  # merged or not
-            journal.compact(Keep(newest=number % 3, epochs=1 + number, small=small, grace_s=0))
+            journal.compact(
+                CompactionPolicy(newest=number % 3, epochs=1 + number, small=small, grace_s=0)
+            )
         elif what == "forget":
             journal.forget(Epoch(number))
         else:
@@ -247,7 +249,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from penstock.base.ids import Epoch
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.journal.delta import DeltaJournal
 
 step, journal = sys.argv[2], DeltaJournal(Path(sys.argv[1]), "shop")
@@ -256,7 +258,7 @@ def reached(name):
     if name == step:
         os.kill(os.getpid(), signal.SIGKILL)
 
-journal.compact(Keep(newest=2, epochs=4, grace_s=0), reached)
+journal.compact(CompactionPolicy(newest=2, epochs=4, grace_s=0), reached)
 journal.forget(Epoch(7), reached)
 """
 

@@ -16,10 +16,10 @@ from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.report import EpochReport
-from penstock.runtime.spark import orders
+from penstock.runtime.spark import messages
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.orders import Order, Report, Settings
+from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings
 from penstock.runtime.spark.stage import Worker
 
 SPEC = "tests.differential.machine:app"
@@ -29,16 +29,16 @@ ONLY = LogPartition(0)
 class InlineJobs(Jobs):
     """Runs orders one after the other."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
 
-    def run(self, given: Sequence[Order]) -> list[Report]:
-        return [self._thread.submit(self._perform, orders.encode(one)).result() for one in given]
+    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
+        return [self._thread.submit(self._perform, messages.encode(one)).result() for one in given]
 
-    def _perform(self, order: bytes) -> Report:
-        report = self._worker.perform(orders.decode_order(order))
-        return orders.decode_report(orders.encode(report))
+    def _perform(self, order: bytes) -> TaskResult:
+        report = self._worker.perform(messages.decode_command(order))
+        return messages.decode_result(messages.encode(report))
 
     def close(self) -> None:
         self._thread.submit(self._worker._stores.close).result()
@@ -74,7 +74,7 @@ class Inline:
         config = self.config
         scratch = config.data / f"scratch-{os.getpid()}-{len(self.reports)}"
         scratch.mkdir()
-        settings = Settings(
+        settings = WorkerSettings(
             spec=self._spec,
             data=str(config.data),
             scratch=str(scratch),

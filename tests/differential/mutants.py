@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "validation is skipped",
         "engine/step.py",
-        "        if self._alone():\n",
+        "        if self._ran_in_one_task():\n",
         "        if self.rounds:\n",
         TANGLE,
     ),
@@ -84,15 +84,15 @@ MUTANTS = (
     Mutant(
         "only the last round's touches count",
         "engine/step.py",
-        "self._touches = self._touches.and_also(",
-        "self._touches = Touches.none().and_also(",
+        "self._accesses = self._accesses.union(",
+        "self._accesses = AccessSet.empty().union(",
         TANGLE,
     ),
     Mutant(
         "escapes are ignored",
         "engine/step.py",
-        "self._escaped[finding.escaped] = True",
-        "self._escaped[finding.escaped] = False",
+        "self._escaped[result.escaped] = True",
+        "self._escaped[result.escaped] = False",
         HOSTS,
     ),
     Mutant(
@@ -105,16 +105,14 @@ MUTANTS = (
     Mutant(
         "nothing is shipped",
         "engine/step.py",
-        "if self._hosts is None or self._touches.position.size == 0:",
+        "if self._hosts is None or self._accesses.position.size == 0:",
         "if True:",
         HOSTS,
     ),
     Mutant(
         "wrong order inside a task",
         "engine/order.py",
-        "    task_of = _place(sizes, tasks)[index]\n"
         "    return [positions[task_of == task] for task in range(tasks)]",
-        "    task_of = _place(sizes, tasks)[index]\n"
         "    return [positions[task_of == task][::-1] for task in range(tasks)]",
         ENGINE,
     ),
@@ -122,13 +120,13 @@ MUTANTS = (
         "readers do not join writers",
         "engine/conflicts.py",
         "joins = written[index]",
-        "joins = touches.wrote",
+        "joins = accesses.wrote",
         TANGLE,
     ),
     Mutant(
         "an entity that nobody wrote joins its readers",
         "engine/conflicts.py",
-        "written[index[touches.wrote]] = True",
+        "written[index[accesses.wrote]] = True",
         "written[index] = True",
         CONFLICTS,
     ),

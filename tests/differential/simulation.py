@@ -23,12 +23,12 @@ from penstock.base.ids import (
     entity_key,
     fingerprint_of,
 )
+from penstock.engine.access import Positions
 from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Limits
 from penstock.engine.order import Hosts, spread
 from penstock.engine.step import EpochRun, Round
 from penstock.engine.task import Task
-from penstock.engine.touches import Positions
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.application import App
@@ -115,7 +115,7 @@ class Simulation:
                     write_draft(rows.tables(task.written), path)
                     drafts.append((now.number, path))
                     names |= {fingerprint_of(key): key for key in task.wanted}
-                run.absorb([task.finding() for task in tasks])
+                run.absorb([task.access() for task in tasks])
             several = [read_draft(path, run.superseded(number)) for number, path in drafts]
             standing, roots = merge(several), roots_of(several)
         assert sum(roots.values()) == len(records), "each request counts once, however often it ran"

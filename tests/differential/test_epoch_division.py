@@ -14,7 +14,7 @@ from penstock.journal.replies import LogPosition, replies_of
 from penstock.log.api import Entry
 from penstock.process.incidents import IncidentLog
 from penstock.runtime.spark.division import DEATHS_MAX, Division
-from penstock.runtime.spark.orders import Execute, Order, Report
+from penstock.runtime.spark.messages import RunTransactions, TaskCommand, TaskResult
 from penstock.runtime.spark.quarantine import Quarantine
 from tests.differential.inline import ONLY, Inline, InlineJobs
 from tests.differential.machine import app
@@ -33,9 +33,9 @@ class Poisoned(InlineJobs):
     full = False
     attempts: list[int]
 
-    def run(self, given: Sequence[Order]) -> list[Report]:
+    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
         for order in given:
-            if isinstance(order, Execute):
+            if isinstance(order, RunTransactions):
                 if self.full:
                     raise StateUnavailable("the disk is full")
                 (one,) = order.ranges

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.ids import RequestId
 from penstock.errors import EpochFailed
 from penstock.log.api import Entry
-from penstock.runtime.spark.orders import Execute, Order, Report
+from penstock.runtime.spark.messages import RunTransactions, TaskCommand, TaskResult
 from tests.differential.inline import Inline, InlineJobs
 from tests.differential.machine import app
 
@@ -17,9 +17,12 @@ from tests.differential.machine import app
 class Feeble(InlineJobs):
     """Workers that fail on more than ten transactions at once, as if memory were too small."""
 
-    def run(self, given: Sequence[Order]) -> list[Report]:
+    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
         for order in given:
-            if isinstance(order, Execute) and order.ranges[0].end - order.ranges[0].start > 10:
+            if (
+                isinstance(order, RunTransactions)
+                and order.ranges[0].end - order.ranges[0].start > 10
+            ):
                 raise EpochFailed("too large")
         return super().run(given)
 

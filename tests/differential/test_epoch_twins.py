@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.spark import pacing
+from penstock.runtime.spark import parallelism as pacing
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits
-from penstock.engine.replay import Row
+from penstock.engine.replay import RequestRow
 from penstock.history.edits import ParsedEdits, drop_edits, resolve_edits
 from penstock.history.reader import HistoryReader
 from penstock.history.scratch_journal import epoch_shift
@@ -44,7 +44,7 @@ def recorded_in(past: HistoryReader, first: int) -> Outcomes:
     return {one.request_id: (one.error, one.reply) for one in rows}
 
 
-def rows_of(past: HistoryReader, first: Epoch = Epoch(0)) -> list[Row]:
+def rows_of(past: HistoryReader, first: Epoch = Epoch(0)) -> list[RequestRow]:
     return [row for epoch in past.epochs(first, past.last) for row in epoch.rows]
 
 

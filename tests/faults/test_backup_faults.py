@@ -11,7 +11,7 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ConfigError
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Entry
 from penstock.process.config import Config
@@ -20,7 +20,7 @@ from tests.checkout import SHOP
 from tests.faults.copies import LAST, Place, check_sound, digest_at
 from tests.serial_driver import SerialDriver
 
-AT_ONCE = Keep(newest=1, epochs=3, grace_s=0)
+AT_ONCE = CompactionPolicy(newest=1, epochs=3, grace_s=0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from penstock.errors import Fenced
-from penstock.runtime.spark.ownership import Ownership
+from penstock.runtime.spark.driver_lock import DriverLock
 from penstock.runtime.spark.quarantine import Quarantine, deaths_noted, read_note
 from penstock.runtime.spark.watchdog import Watchdog
 from tests.checkout import TOP
@@ -153,7 +153,7 @@ def test_watchdog_spares_strangers(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_second_owner_is_fenced_until_the_first_lets_go(tmp_path: Path) -> None:
     """A data directory has one owner at a time, and the error names its process."""
-    first, second = Ownership(tmp_path), Ownership(tmp_path)
+    first, second = DriverLock(tmp_path), DriverLock(tmp_path)
     first.take()
     with pytest.raises(Fenced, match=str(psutil.Process().pid)):
         second.take()

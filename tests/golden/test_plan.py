@@ -7,7 +7,7 @@ import pytest
 
 from examples.shop import app as shop
 from penstock import App
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
@@ -21,19 +21,19 @@ APPS = pytest.mark.parametrize("app", [shop, workshop], ids=lambda app: app.name
 @APPS
 def test_text(app: App, golden: Golden) -> None:
     """The text says what each method touches, aligned, with every line it is on."""
-    golden(f"{app.name}.txt", plan_text(compile_app(app)))
+    golden(f"{app.name}.txt", plan_text(analyze_app(app)))
 
 
 @APPS
 def test_json(app: App, golden: Golden) -> None:
     """The JSON holds the whole plan."""
-    golden(f"{app.name}.json", plan_json(compile_app(app)))
+    golden(f"{app.name}.json", plan_json(analyze_app(app)))
 
 
 @APPS
 def test_mermaid(app: App, golden: Golden) -> None:
     """The flowchart has every operator and every pair that deal with each other."""
-    golden(f"{app.name}.mmd", plan_mermaid(compile_app(app)))
+    golden(f"{app.name}.mmd", plan_mermaid(analyze_app(app)))
 
 
 NODE = r'  \w+(\["[^"<>]+(<br/>[^"<>]+)*"\]|\(\["[^"<>]+"\]\)|\{\{"\?"\}\})'
@@ -43,7 +43,7 @@ ARROW = r'  (\w+) (?:-->|-\.->)\|"[^"<>]+(?:<br/>[^"<>]+)*"\| (\w+)'
 @APPS
 def test_mermaid_uses_the_safe_part_of_the_syntax(app: App) -> None:
     """Every line is a node or an arrow between nodes, with quoted labels that need no escape."""
-    head, *lines = plan_mermaid(compile_app(app)).splitlines()
+    head, *lines = plan_mermaid(analyze_app(app)).splitlines()
     arrows = [match for line in lines if (match := re.fullmatch(ARROW, line))]
     nodes = {
         line.strip().partition("[")[0].rstrip("({") for line in lines if re.fullmatch(NODE, line)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             app, journal, snapshots, Epoch(epoch),
             lambda slices: write_slices(app, journal, snapshots, slices),
         )  # fmt: skip
-    journal.compact(Keep(newest=2, epochs=3, grace_s=0))
+    journal.compact(CompactionPolicy(newest=2, epochs=3, grace_s=0))
     journal.forget(Epoch(4))
     return data
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from penstock.base.ids import Lsn
 from penstock.process.config import Config, HistoryConfig
-from penstock.retention.maintenance import last_report, tend
+from penstock.retention.maintenance import last_report, maintain
 from penstock.retention.maintenance_process import MODULE
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
@@ -48,7 +48,7 @@ def test_snapshots_are_taken_beside_epochs_and_recovered_from(
     runtime.stop()
     assert last_report(data) is None
 
-    assert tend(BANK.app, config_of(data), snapshot=True).snapshot > 0
+    assert maintain(BANK.app, config_of(data), snapshot=True).snapshot > 0
     shutil.rmtree(data / "state")
     runtime = SparkRuntime(BANK.spec, config_of(data))
     with caplog.at_level(logging.INFO):

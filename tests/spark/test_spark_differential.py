@@ -18,7 +18,7 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.spark import pacing
+from penstock.runtime.spark import parallelism as pacing
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.options import AppArgument
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
@@ -72,4 +72,4 @@ def explain(
     application = load_app(app)
     if data is not None:
         DataDirectory(data).check_app(application)
-    typer.echo(_PRINTERS[form](compile_app(application)), nl=False)
+    typer.echo(_PRINTERS[form](analyze_app(application)), nl=False)

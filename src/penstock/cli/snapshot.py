@@ -18,7 +18,7 @@ from penstock.cli.options import (
 )
 from penstock.errors import ConfigError
 from penstock.process.data_directory import DataDirectory
-from penstock.retention.maintenance import Done, tend
+from penstock.retention.maintenance import MaintenanceReport, maintain
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 
@@ -56,21 +56,21 @@ def snapshot(
         )
     messages = Console(stderr=True)
     with messages.status("writing the state, merging files …"):
-        done = tend(application, settings, snapshot=not merge_only, wait=True)
+        done = maintain(application, settings, snapshot=not merge_only, wait=True)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(plain(done)).decode()}\n")
     else:
         show(done, Console(soft_wrap=True, highlight=False))
 
 
-def plain(done: Done) -> dict[str, Any]:
+def plain(done: MaintenanceReport) -> dict[str, Any]:
     """Return what was done as plain data, holders by name."""
     told: dict[str, Any] = msgspec.to_builtins(done)
     told["holders"] = [{"who": one.who, "epoch": one.epoch} for one in done.holders]
     return told
 
 
-def show(done: Done, console: Console) -> None:
+def show(done: MaintenanceReport, console: Console) -> None:
     """Print what was done, for a person."""
     if done.snapshot == BEFORE_FIRST:
         console.print("there is no snapshot yet")

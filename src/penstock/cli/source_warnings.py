@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from penstock.dataflow.analysis.analyze import compile_app
-from penstock.dataflow.graph import Caution
+from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.graph import PlanWarning
 from penstock.model.application import App
 
 SHOWN_MAX: Final = 20
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class _Document(msgspec.Struct, frozen=True):
     """The part of a plan's JSON that holds its warnings."""
 
-    warnings: list[Caution]
+    warnings: list[PlanWarning]
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Checked(msgspec.Struct, frozen=True):
 def cautions_of(app: App) -> list[str]:
     """Return a line for each warning of an application's source; the first ones."""
     try:
-        return _lines(compile_app(app).warnings)
+        return _lines(analyze_app(app).warnings)
     except Exception:  # noqa: BLE001 -- a source that the compiler cannot follow runs all the same
         _log.exception("the source could not be checked")
         return []
@@ -64,7 +64,7 @@ def check(app: str, data: Path) -> Checked:
         return Checked("", [])
 
 
-def _lines(cautions: Sequence[Caution]) -> list[str]:
+def _lines(cautions: Sequence[PlanWarning]) -> list[str]:
     lines = [one.text for one in cautions[:SHOWN_MAX]]
     more = len(cautions) - len(lines)
     return [*lines, f"and {more:,} more; penstock explain shows them"] if more else lines

@@ -29,7 +29,7 @@ from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER
 from penstock.process.status import Standing, standing_in
-from penstock.retention.maintenance import Done, last_report
+from penstock.retention.maintenance import MaintenanceReport, last_report
 from penstock.sql.view_client import view_epoch
 
 HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
@@ -128,7 +128,7 @@ def status_of(data: Path) -> Status:
     name = DataDirectory(data).app_name
     standing = Standing() if name is None else standing_in(data, name, RATE_OVER_S)
     epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
-    upkeep = last_report(data) or Done()
+    upkeep = last_report(data) or MaintenanceReport()
     return Status(
         running=any(one.role == "driver" for one in processes),
         data=str(data),

@@ -12,8 +12,8 @@ from rich.table import Table
 from penstock.cli.trace import show_outside
 from penstock.engine.what_if import (
     SHOWN_MAX,
+    DifferenceList,
     EntityDifference,
-    Found,
     ReplyDifference,
 )
 from penstock.history.rerun import outside_calls_json
@@ -99,7 +99,7 @@ def show(told: Told, console: Console) -> None:
         console.print(f"kept in {told.keep}{numbers}", markup=False)
 
 
-def _show_replies(title: str, found: Found[ReplyDifference], console: Console) -> None:
+def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: Console) -> None:
     if found.count:
         table = Table("epoch", "request", "call", "recorded", "what-if", title=title)
         for one in found.shown:
@@ -108,7 +108,7 @@ def _show_replies(title: str, found: Found[ReplyDifference], console: Console) -
         _print(table, found.count, console)
 
 
-def _show_entities(title: str, found: Found[EntityDifference], console: Console) -> None:
+def _show_entities(title: str, found: DifferenceList[EntityDifference], console: Console) -> None:
     if found.count:
         table = Table("entity", "attribute", "recorded", "what-if", title=title)
         for one in found.shown:
@@ -178,7 +178,7 @@ def json_of(told: Told) -> str:
     return json_text(plain)
 
 
-def _plain_replies(found: Found[ReplyDifference]) -> dict[str, Any]:
+def _plain_replies(found: DifferenceList[ReplyDifference]) -> dict[str, Any]:
     shown = []
     for one in found.shown:
         plain: dict[str, Any] = {
@@ -192,7 +192,7 @@ def _plain_replies(found: Found[ReplyDifference]) -> dict[str, Any]:
     return {"count": found.count, "truncated": found.truncated, "shown": shown}
 
 
-def _plain_entities(found: Found[EntityDifference]) -> dict[str, Any]:
+def _plain_entities(found: DifferenceList[EntityDifference]) -> dict[str, Any]:
     shown = [
         {
             "entity": one.key,

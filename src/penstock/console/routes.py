@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from penstock.base.ids import Epoch
 from penstock.console.assets import PAGE, load_assets
 from penstock.console.observation import Observation
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.errors import Forbidden, PenstockError, RequestError
 from penstock.gateway.auth.authentication import Authenticator
@@ -71,7 +71,7 @@ def _page_routes() -> list[Route]:
 
 
 def _api_routes(app: App, observation: Observation) -> list[Route]:
-    plan = plan_json(compile_app(app)).encode()
+    plan = plan_json(analyze_app(app)).encode()
 
     async def show_plan(request: Request) -> Response:
         return _json(plan)

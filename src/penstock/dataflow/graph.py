@@ -51,7 +51,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class SourceLocation:
     """A line of source. `file` is relative to the folder from which its module is imported."""
 
     file: str
@@ -84,7 +84,7 @@ class Method:
     parameters: tuple[Attribute, ...]
     returns: str
     readonly: bool
-    where: Place
+    where: SourceLocation
 
     @property
     def text(self) -> str:
@@ -101,11 +101,11 @@ class Operator:
     key: Attribute | None
     attributes: tuple[Attribute, ...]
     methods: tuple[Method, ...]
-    where: Place
+    where: SourceLocation
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class End:
+class Endpoint:
     """One end of an edge: a method of an operator, or an attribute of it."""
 
     operator: str
@@ -128,10 +128,10 @@ class Edge:
         origin: Where the reference comes from that says which entity is the target.
     """
 
-    source: End
-    target: End
+    source: Endpoint
+    target: Endpoint
     action: Action
-    where: Place
+    where: SourceLocation
     looped: bool
     conditional: bool
     origin: Origin
@@ -143,11 +143,11 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Caution:
+class PlanWarning:
     """A line of a handler that will make replay differ, or fail when it runs."""
 
-    where: Place
-    source: End
+    where: SourceLocation
+    source: Endpoint
     message: str
 
     @property
@@ -163,7 +163,7 @@ class Plan:
     app: str
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
-    warnings: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,7 @@ Every form in which a plan is shown to people is made from these.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.dataflow.graph import Action, Edge, End, Origin, Place, Plan
+from penstock.dataflow.graph import Action, Edge, Endpoint, Origin, Plan, SourceLocation
 
 _KNOWN_LAST = {origin: rank for rank, origin in enumerate(Origin)}
 
@@ -22,13 +22,13 @@ class Link:
         where: Their lines, in order.
     """
 
-    source: End
-    target: End
+    source: Endpoint
+    target: Endpoint
     action: Action
     looped: bool
     conditional: bool
     origin: Origin
-    where: tuple[Place, ...]
+    where: tuple[SourceLocation, ...]
 
     @property
     def is_own(self) -> bool:
@@ -39,7 +39,7 @@ class Link:
 
 def links_of(plan: Plan) -> tuple[Link, ...]:
     """Put together what a reader takes for one, in the order of first appearance."""
-    groups: dict[tuple[End, End, Action, bool], list[Edge]] = {}
+    groups: dict[tuple[Endpoint, Endpoint, Action, bool], list[Edge]] = {}
     for edge in plan.edges:
         itself = edge.source.operator == edge.target.operator and edge.origin is Origin.SELF
         groups.setdefault((edge.source, edge.target, edge.action, itself), []).append(edge)
@@ -59,7 +59,7 @@ def _link(edges: list[Edge]) -> Link:
     )
 
 
-def places_text(places: Iterable[Place]) -> str:
+def places_text(places: Iterable[SourceLocation]) -> str:
     """Name lines shortly: `shop/order.py:26, 31`."""
     lines: dict[str, list[str]] = {}
     for place in places:

@@ -1,8 +1,9 @@
-"""Which transactions can affect each other: components of the graph transactions x entities.
+"""Conflict graph: which transactions of an epoch can affect each other.
 
-An entity joins the transactions that touched it if one of them wrote it. Two transactions in
-different components cannot affect each other, in whatever order and place they run. Connected
-components are scipy's (Pearce's algorithm); this module builds the graph.
+The graph has a node for each transaction and for each entity. An edge joins a transaction and an
+entity that it accessed, if any transaction wrote that entity. Transactions in different connected
+components cannot affect each other, whatever the order and the place in which they run. The
+components are computed by `scipy.sparse.csgraph.connected_components`.
 """
 
 import numpy as np
@@ -10,24 +11,28 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from penstock.engine.touches import Touches
+from penstock.engine.access import AccessSet
 
 Labels = npt.NDArray[np.int32]
-"""For each position the number of its component."""
+"""The number of the component of each position; shape (transactions,)."""
 
 
-def components(count: int, touches: Touches) -> Labels:
-    """Label the transactions 0 … count-1 of an epoch by component.
+def components(count: int, accesses: AccessSet) -> Labels:
+    """Label the transactions 0 … count-1 of an epoch by connected component.
 
-    An entity that nobody wrote joins nothing.
+    Returns:
+        int32, shape (count,). Transactions that share only entities that were never written have
+        different labels.
     """
-    if touches.position.size == 0:
+    if accesses.position.size == 0:
         return np.arange(count, dtype=np.int32)
-    entities, index = np.unique(touches.entity, return_inverse=True)
+    assert int(accesses.position.max()) < count, "positions lie in the epoch"
+    entities, index = np.unique(accesses.entity, return_inverse=True)
     written = np.zeros(entities.size, np.bool_)
-    written[index[touches.wrote]] = True
+    written[index[accesses.wrote]] = True
     joins = written[index]
-    ends = touches.position[joins].astype(np.int64), index[joins] + count
+    # Nodes: transactions are 0 … count-1, and entity i is count + i.
+    ends = accesses.position[joins].astype(np.int64), index[joins] + count
     size = count + entities.size
     graph = coo_array((np.ones(ends[0].size, np.int8), ends), shape=(size, size))
     labels: Labels = connected_components(graph, directed=False)[1]

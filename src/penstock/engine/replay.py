@@ -27,7 +27,7 @@ _TEXT_MAX: Final = 80
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class Row(NamedTuple):
+class RequestRow(NamedTuple):
     """A request of an epoch, and what was recorded of it."""
 
     lsn: Lsn
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEpoch:
     """An epoch as the journal has it.
 
     Attributes:
@@ -50,11 +50,11 @@ class Recorded:
 
     epoch: Epoch
     time_us: int
-    rows: Sequence[Row]
+    rows: Sequence[RequestRow]
     changes: dict[EntityKey, bytes | None]
 
 
-class Finding(NamedTuple):
+class ValueDifference(NamedTuple):
     """One value that is not what was recorded.
 
     Attributes:
@@ -69,7 +69,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first request of an epoch after which something is not what was recorded.
 
     Attributes:
@@ -80,7 +80,7 @@ class Difference:
     """
 
     position: int
-    findings: tuple[Finding, ...]
+    findings: tuple[ValueDifference, ...]
     suspects: tuple[int, ...]
 
 
@@ -106,14 +106,14 @@ class Replayer:
         self.read = read
         self.executor = Executor(app, read, limits)
 
-    def run(self, row: Row) -> Outcome:
+    def run(self, row: RequestRow) -> Outcome:
         """Process one request; its writes are seen by those after it."""
         outcome = self.executor.run(row.request_id, row.body, row.time_us)
         if outcome.writes:
             self.written.update(outcome.writes)
         return outcome
 
-    def run_all(self, rows: Iterable[Row]) -> list[Outcome | None]:
+    def run_all(self, rows: Iterable[RequestRow]) -> list[Outcome | None]:
         """Process requests in order; None stands for one that is taken as recorded."""
         execute, written = self.executor.run, self.written
         outcomes: list[Outcome | None] = []
@@ -133,11 +133,11 @@ class Replayer:
 
     def finish(self) -> None:
         """End the epoch: what it wrote is the state before the next one."""
-        fold(self.state, self.written)
+        apply_changes(self.state, self.written)
         self.written.clear()
 
 
-def fold(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes | None]) -> None:
+def apply_changes(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes | None]) -> None:
     """Apply an epoch's changes to a state."""
     for key, data in changes.items():
         if data is None:
@@ -147,18 +147,18 @@ def fold(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes | None]) 
 
 
 def first_difference(
-    replayer: Replayer, recorded: Recorded, outcomes: Sequence[Outcome | None]
-) -> Difference | None:
+    replayer: Replayer, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]
+) -> ReplayDifference | None:
     """Compare an epoch that was run, and is not finished, with what was recorded of it."""
     keys = _differing_entities(replayer, recorded)
-    wrong = first_wrong_reply(recorded, outcomes)
+    wrong = first_differing_reply(recorded, outcomes)
     if wrong is None and not keys:
         return None
     last = {key: _last_at(outcomes, key) for key in keys}
     position = min([*last.values(), *([] if wrong is None else [wrong])])
-    findings: list[Finding] = []
+    findings: list[ValueDifference] = []
     if position == wrong:
-        findings.append(reply_finding(recorded.rows[position], outcomes[position]))
+        findings.append(reply_difference(recorded.rows[position], outcomes[position]))
     mine = [key for key in keys if last[key] == position]
     for key in mine:
         before = recorded.changes.get(key, replayer.state.get(key))
@@ -166,10 +166,12 @@ def first_difference(
     suspects = {position, *([] if wrong is None else [wrong])}
     for key in mine:
         suspects.update(at for at, one in enumerate(outcomes) if one and key in one.writes)
-    return Difference(position, tuple(findings), tuple(sorted(suspects)))
+    return ReplayDifference(position, tuple(findings), tuple(sorted(suspects)))
 
 
-def first_wrong_reply(recorded: Recorded, outcomes: Sequence[Outcome | None]) -> int | None:
+def first_differing_reply(
+    recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]
+) -> int | None:
     """Return the position of the first request whose reply is not what was recorded."""
     for position, (row, outcome) in enumerate(zip(recorded.rows, outcomes, strict=True)):
         if outcome is not None and (outcome.reply != row.reply or outcome.error != row.error):
@@ -177,7 +179,7 @@ def first_wrong_reply(recorded: Recorded, outcomes: Sequence[Outcome | None]) ->
     return None
 
 
-def _differing_entities(replayer: Replayer, recorded: Recorded) -> list[EntityKey]:
+def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[EntityKey]:
     """Return what is another entity after the epoch; one that was changed back is none."""
     written, changes, state = replayer.written, recorded.changes, replayer.state
     if written == changes:
@@ -199,16 +201,16 @@ def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:
     return len(outcomes) - 1
 
 
-def reply_finding(row: Row, outcome: Outcome | None) -> Finding:
+def reply_difference(row: RequestRow, outcome: Outcome | None) -> ValueDifference:
     """Return how the reply of a request that was run differs."""
     assert outcome is not None, "what is taken as recorded does not differ"
     now = reply_of(outcome.error, outcome.reply)
-    return Finding(REPLY, "", reply_of(row.error, row.reply), now)
+    return ValueDifference(REPLY, "", reply_of(row.error, row.reply), now)
 
 
 def compare(
     app: App, key: EntityKey, recorded: bytes | None, replayed: bytes | None
-) -> list[Finding]:
+) -> list[ValueDifference]:
     """Return which attributes of an entity differ; one finding where it did not exist once."""
     before, after = attributes_of(app, key, recorded), attributes_of(app, key, replayed)
     return compare_attributes(key, before, after)
@@ -216,16 +218,16 @@ def compare(
 
 def compare_attributes(
     key: EntityKey, before: dict[str, Any] | None, after: dict[str, Any] | None
-) -> list[Finding]:
+) -> list[ValueDifference]:
     """Return which attributes differ, as `compare` does, from attributes by name.
 
     As bytes do: 1 is neither 1.0 nor true, and what is no number equals itself.
     """
     if before is None or after is None:
-        return [] if before == after else [Finding(key, "", before, after)]
+        return [] if before == after else [ValueDifference(key, "", before, after)]
     names = [*before, *(name for name in after if name not in before)]
     return [
-        Finding(key, name, before.get(name), after.get(name))
+        ValueDifference(key, name, before.get(name), after.get(name))
         for name in names
         if _encode(before.get(name)) != _encode(after.get(name))
     ]
@@ -272,7 +274,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
-def misfit(app: App, body: bytes) -> str:
+def rejection_of(app: App, body: bytes) -> str:
     """Say why an application cannot take a request; empty where it can."""
     try:
         request = decode_request(body)

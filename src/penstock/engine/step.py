@@ -1,14 +1,23 @@
-"""One epoch as a state machine: rounds go out, findings come in, until all is finished.
+"""The rounds of one epoch, as a state machine without I/O.
 
-Pure: it neither runs anything nor knows where things run. Who drives it sends each `Round` to its
-tasks, gives the findings of all of them to `absorb`, and goes on until `next_round` is None. Then
-every transaction's latest run stands, and no other run of it does.
+The caller runs each `Round` on its tasks, passes what all of them report to `absorb`, and repeats
+until `next_round` returns None. Then the latest run of every transaction is valid, and its earlier
+runs are void.
 
-The argument. A run of a task executes its transactions in log order over the committed state. A
-component of transactions x written entities that one run executed wholly, without an escape, read
-and wrote exactly what the serial order would have: nothing outside it wrote what it read. Sets
-of all runs of a transaction are united, so components only grow, and a component that grows runs
-again whole in one task; so this ends, at the latest with all transactions in one task.
+Why the result equals serial execution in log order:
+
+1. A task executes its transactions in log order over the committed state. A component of the
+   conflict graph (`conflicts`) that one run executed whole, without an escape, read exactly what
+   serial execution would have read: no transaction outside the component wrote any of it.
+2. Every other component runs again, whole, in one task. Then all components are validated again, the
+   finished ones too, because a transaction that runs again may access other entities than before.
+3. The access sets of all runs of a transaction are united, so components only grow. The rounds end,
+   at the latest when one task has executed the whole epoch.
+
+Sources: the order is fixed before execution, as in Calvin (Thomson et al., SIGMOD 2012). Transactions
+run before their read and write sets are known, and those in conflict run again, as in Aria (Lu et
+al., PVLDB 2020) and, for stateful dataflows, Styx (Psarakis et al., arXiv 2023, SIGMOD 2025). Unlike
+Aria, no transaction moves to a later batch, so the outcome is that of the log's order.
 """
 
 from dataclasses import dataclass
@@ -17,19 +26,19 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from penstock.engine.access import AccessSet, Fingerprints, Flags, Positions, TaskAccess
 from penstock.engine.conflicts import Labels, components
 from penstock.engine.order import Hosts, balance, place
-from penstock.engine.touches import Finding, Fingerprints, Flags, Positions, Touches
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What runs now.
+    """The work of one round.
 
     Attributes:
         number: From 1.
         tasks: The positions for each task, ascending; may be empty.
-        ships: The entities that each task needs and its host does not hold; on one host none.
+        ships: For each task, the entities that it needs and its host does not hold.
     """
 
     number: int
@@ -38,27 +47,27 @@ class Round:
 
 
 class EpochRun:
-    """The rounds of one epoch: `first` are the positions for each task of the first round.
+    """The rounds of one epoch.
 
     Attributes:
-        reran: Transactions that ran more than once, so far.
-        rounds: Rounds that ran, so far.
+        reran: How often transactions were executed again, so far.
+        rounds: Rounds that were started, so far.
     """
 
     def __init__(self, count: int, first: list[Positions], hosts: Hosts | None = None) -> None:
-        """Begin with the tasks of the first round, which together hold every position once.
+        """Begin with the tasks of the first round.
 
         Args:
             count: Transactions in the epoch.
-            first: For each task its positions, ascending.
+            first: For each task its positions, ascending; together every position once.
             hosts: Where tasks and entities are; None where every task can read every entity.
         """
         assert sum(task.size for task in first) == count, "the first round runs everything"
         self._count = count
         self._tasks = len(first)
         self._hosts = hosts
-        self._touches = Touches.none()
-        self._run = np.full(count, -1, np.int64)  # round * tasks + task of the latest run
+        self._accesses = AccessSet.empty()
+        self._run = np.full(count, -1, np.int64)  # of the latest run: round * tasks + task
         self._escaped = np.zeros(count, np.bool_)
         self._next: tuple[Positions, ...] | None = tuple(first)
         self._last: tuple[Positions, ...] = ()
@@ -66,8 +75,8 @@ class EpochRun:
         self.reran = 0
 
     @classmethod
-    def alone(cls, count: int) -> Self:
-        """Begin an epoch that one task runs whole: nothing can be in conflict."""
+    def single_task(cls, count: int) -> Self:
+        """Begin an epoch that one task runs whole, where no conflict is possible."""
         return cls(count, [np.arange(count, dtype=np.uint32)])
 
     def next_round(self) -> Round | None:
@@ -83,50 +92,52 @@ class EpochRun:
             self._escaped[positions] = False
         return Round(self.rounds, self._last, self._ships())
 
-    def absorb(self, findings: list[Finding]) -> None:
-        """Take the findings of the last round, one for each task in order, and validate."""
-        assert len(findings) == len(self._last), "every task reports"
-        for finding in findings:
-            self._escaped[finding.escaped] = True
-        self._touches = self._touches.and_also([finding.touches for finding in findings])
-        if self._alone():
+    def absorb(self, results: list[TaskAccess]) -> None:
+        """Take the results of the last round, one for each task in order, and validate."""
+        assert len(results) == len(self._last), "every task reports"
+        for result in results:
+            self._escaped[result.escaped] = True
+        self._accesses = self._accesses.union([result.accesses for result in results])
+        if self._ran_in_one_task():
             return
-        labels = components(self._count, self._touches)
+        labels = components(self._count, self._accesses)
         again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
         if again.size:
             self._next = tuple(
                 balance(again, labels, self._tasks)
                 if self._hosts is None
-                else place(again, labels, self._touches, self._hosts, self._tasks)
+                else place(again, labels, self._accesses, self._hosts, self._tasks)
             )
 
     def superseded(self, number: int) -> Positions:
         """Return the positions that have run, or run now, in a later round than `number`.
 
-        What round `number` produced of them is void.
+        The output of round `number` for these positions is void.
         """
         return np.flatnonzero(self._run >= (number + 1) * self._tasks).astype(np.uint32)
 
     def _ships(self) -> tuple[Fingerprints, ...]:
-        """Return for each task of the round what its transactions touch and its host lacks."""
-        if self._hosts is None or self._touches.position.size == 0:
+        if self._hosts is None or self._accesses.position.size == 0:
             return (np.empty(0, np.uint64),) * self._tasks
         return tuple(
             self._hosts.foreign(
-                self._touches.entity[np.isin(self._touches.position, positions)], task
+                self._accesses.entity[np.isin(self._accesses.position, positions)], task
             )
             for task, positions in enumerate(self._last)
         )
 
-    def _alone(self) -> bool:
-        """Say whether one run executed the whole epoch: then nothing can be in conflict."""
+    def _ran_in_one_task(self) -> bool:
         return bool((self._run == self._run[:1]).all()) and not self._escaped.any()
 
     def _unfinished(self, labels: Labels) -> Flags:
-        """Flag the transactions whose component no single run has executed without escape."""
-        found = int(labels.max(initial=-1)) + 1
-        lowest = np.full(found, np.iinfo(np.int64).max)
-        highest: npt.NDArray[np.int64] = np.full(found, -1, np.int64)
+        """Flag the transactions whose component was not executed whole, without escape, by one run.
+
+        Returns:
+            bool, shape (count,).
+        """
+        size = int(labels.max(initial=-1)) + 1
+        lowest = np.full(size, np.iinfo(np.int64).max)
+        highest: npt.NDArray[np.int64] = np.full(size, -1, np.int64)
         np.minimum.at(lowest, labels, self._run)
         np.maximum.at(highest, labels, self._run)
         torn: Flags = lowest != highest

@@ -1,8 +1,8 @@
-"""A task: some transactions of an epoch, executed in order over one committed state.
+"""A task: some transactions of an epoch, executed in log order over one committed state.
 
-Pure: the caller supplies `base`, which reads committed state, and takes away what was written and
-what was touched. On several hosts an entity is *local* or *shipped* or the transaction that touches
-it escapes; on one host everything is local.
+The task does no I/O: the caller supplies `base`, which reads committed state, and uses the writes and
+the access set that the task collects. On several hosts an entity is *local* or *shipped*, or else the
+transaction that touches it escapes. On one host every entity is local.
 """
 
 from array import array
@@ -14,9 +14,9 @@ import numpy.typing as npt
 import xxhash
 
 from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape
-from penstock.engine.touches import Finding, Touches
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Read
@@ -25,10 +25,10 @@ _NOTHING: Final[Mapping[EntityKey, bytes | None]] = {}
 
 
 class Task:
-    """Executes transactions one by one, each seeing what those before it have written.
+    """Executes transactions one by one; each transaction sees the writes of those before it.
 
     Attributes:
-        executor: What a guard needs to hold handlers to their limits.
+        executor: Runs the handlers; a guard uses it to enforce limits.
         written: Newest state of every entity that was written (None: deleted).
         wanted: The entities that escaped transactions are known to touch.
     """
@@ -49,14 +49,14 @@ class Task:
             app: The application.
             base: Reads committed state of local entities.
             limits: What a transaction may use.
-            tracked: Note what is touched; not needed where one task runs the whole epoch.
-            is_local: Whether `base` can read an entity; None where it can read all.
+            tracked: Collect the access set; not needed where one task runs the whole epoch.
+            is_local: Whether `base` can read an entity; None where it can read every entity.
             shipped: Committed state of entities that are not local.
         """
         self._tracked = tracked
         self._broken: PenstockError | None = None
         self._position = array("I")
-        self._count = array("I")  # touches of each noted transaction
+        self._count = array("I")  # accesses of each transaction in `_position`
         self._entity = array("Q")
         self._wrote = bytearray()
         self._escaped = array("I")
@@ -68,10 +68,19 @@ class Task:
     def run(
         self, position: int, request_id: RequestId, body: bytes, time_us: int
     ) -> Outcome | None:
-        """Execute the transaction at `position`; None when it escaped, and nothing of it remains.
+        """Execute the transaction at `position`.
+
+        Args:
+            position: Its position in the epoch.
+            request_id: The request's id.
+            body: The encoded request.
+            time_us: When the request was appended, microseconds since the Unix epoch.
+
+        Returns:
+            How it ended; None when it escaped, which leaves no writes.
 
         Raises:
-            PenstockError: Committed state could not be read; no fault of the transaction.
+            PenstockError: Committed state could not be read; the transaction has no outcome.
         """
         try:
             outcome = self.executor.run(request_id, body, time_us)
@@ -89,17 +98,17 @@ class Task:
             self._note(position, outcome.reads, outcome.writes)
         return outcome
 
-    def finding(self) -> Finding:
-        """Return what was touched and what escaped, for the epoch's state machine."""
-        touches = Touches(
+    def access(self) -> TaskAccess:
+        """Return the access set and the escapes, for the epoch's state machine."""
+        accesses = AccessSet(
             np.repeat(_column(self._position, np.uint32), _column(self._count, np.uint32)),
             _column(self._entity, np.uint64),
             np.frombuffer(bytes(self._wrote), np.bool_),
         )
-        return Finding(touches, _column(self._escaped, np.uint32))
+        return TaskAccess(accesses, _column(self._escaped, np.uint32))
 
     def _reader(self, here: Read) -> Read:
-        """Return what transactions read with: a closure, called for every entity they touch."""
+        """Return the function by which transactions read: a closure, because it is called often."""
         written = self.written
 
         def read(key: EntityKey) -> bytes | None:
@@ -110,7 +119,7 @@ class Task:
             except Escape:
                 self.executor.escaped = key
                 raise
-            except PenstockError as error:  # not the handler's to catch
+            except PenstockError as error:  # the handler must not catch it
                 self._broken = error
                 self.executor.escaped = key
                 raise Escape(key) from error
@@ -127,14 +136,14 @@ class Task:
         self._wrote.extend([key in writes for key in keys])
 
 
-def _column(values: "array[int]", of: type[np.generic]) -> npt.NDArray[Any]:
-    return np.frombuffer(values.tobytes(), of)
+def _column(values: "array[int]", dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.frombuffer(values.tobytes(), dtype)
 
 
 def _shipping(
     base: Read, is_local: Callable[[EntityKey], bool], shipped: Mapping[EntityKey, bytes | None]
 ) -> Read:
-    """Return a reader of several hosts' states: local, shipped, or an escape."""
+    """Return a function that reads local and shipped entities, and escapes on all others."""
 
     def read(key: EntityKey) -> bytes | None:
         if is_local(key):

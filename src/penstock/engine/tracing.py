@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from penstock.base.ids import EntityKey
 from penstock.engine.execute import Outcome
-from penstock.engine.replay import Replayer, Row
+from penstock.engine.replay import Replayer, RequestRow
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Transaction, active
@@ -47,7 +47,7 @@ _OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _OPEN, _RESTORE})
 
 
 @dataclass(slots=True)
-class Call:
+class TracedCall:
     """One call in a request.
 
     Attributes:
@@ -66,7 +66,7 @@ class Call:
     value: str | None = None
     error: str | None = None
     undone: bool = False
-    calls: list["Call"] = field(default_factory=list)
+    calls: list["TracedCall"] = field(default_factory=list)
 
     def undo(self) -> None:
         """Mark it and all inside it as undone."""
@@ -76,7 +76,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class RequestTrace:
     """What one request did.
 
     Attributes:
@@ -86,11 +86,13 @@ class Traced:
     """
 
     outcome: Outcome
-    root: Call | None
+    root: TracedCall | None
     undone: dict[EntityKey, bytes | None]
 
 
-def trace(app: App, replayer: Replayer, row: Row, clock: Callable[[], float]) -> Traced:
+def trace(
+    app: App, replayer: Replayer, row: RequestRow, clock: Callable[[], float]
+) -> RequestTrace:
     """Run a request and watch it; `clock` returns seconds.
 
     A debugger or a profiler that uses the trace function of this thread is put aside meanwhile.
@@ -104,7 +106,7 @@ def trace(app: App, replayer: Replayer, row: Row, clock: Callable[[], float]) ->
         sys.settrace(before)
     if outcome.error is not None and tracer.root is not None:
         tracer.root.undo()
-    return Traced(outcome, tracer.root, tracer.undone)
+    return RequestTrace(outcome, tracer.root, tracer.undone)
 
 
 class _Tracer:
@@ -113,10 +115,10 @@ class _Tracer:
     def __init__(self, app: App, clock: Callable[[], float]) -> None:
         self._codes = dict(_codes_of(app))
         self._clock = clock
-        self._open: list[Call] = []
+        self._open: list[TracedCall] = []
         self._began: list[float] = []
-        self._marks: list[tuple[Block, Call, int]] = []  # of blocks: where they began
-        self.root: Call | None = None
+        self._marks: list[tuple[Block, TracedCall, int]] = []  # of blocks: where they began
+        self.root: TracedCall | None = None
         self.undone: dict[EntityKey, bytes | None] = {}
 
     def enter(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -131,7 +133,7 @@ class _Tracer:
         frame.f_trace_lines = False
         file = "/".join(code.co_filename.split("/")[-2:])  # others need not know where that lies
         where = f"{file}:{code.co_firstlineno}"
-        self._push(Call(_call_text(self._codes[code], frame), where))
+        self._push(TracedCall(_call_text(self._codes[code], frame), where))
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -159,7 +161,7 @@ class _Tracer:
             self._restore(values["self"])
             return None
         frame.f_trace_lines = False
-        self._push(Call(_own_text(code, values)))
+        self._push(TracedCall(_own_text(code, values)))
         return self._inside
 
     def _restore(self, block: Block) -> None:
@@ -171,7 +173,7 @@ class _Tracer:
                 for one in call.calls[since:]:
                     one.undo()
 
-    def _push(self, call: Call) -> None:
+    def _push(self, call: TracedCall) -> None:
         if self._open:
             self._open[-1].calls.append(call)
         elif self.root is None:

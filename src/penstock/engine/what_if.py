@@ -16,8 +16,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import (
-    Finding,
-    Row,
+    RequestRow,
+    ValueDifference,
     attributes_of,
     call_text,
     compare_attributes,
@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 100
 T = TypeVar("T")
 
 
-class Inserted(NamedTuple):
+class InsertedRequest(NamedTuple):
     """A request that was not there."""
 
     request_id: RequestId
@@ -39,7 +39,7 @@ class Inserted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RequestChanges:
     """What is changed in an epoch's requests.
 
     Attributes:
@@ -48,14 +48,14 @@ class Changes:
     """
 
     calls: dict[RequestId, bytes | None] = field(default_factory=dict)
-    inserted: dict[RequestId, list[Inserted]] = field(default_factory=dict)
+    inserted: dict[RequestId, list[InsertedRequest]] = field(default_factory=dict)
 
 
-UNCHANGED: Final = Changes()
+UNCHANGED: Final = RequestChanges()
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ReplayPlan:
     """An epoch as it shall run.
 
     Attributes:
@@ -64,16 +64,18 @@ class Course:
         left_out: What was recorded and does not run.
     """
 
-    rows: Sequence[Row]
-    recorded: Sequence[Row | None]
-    left_out: Sequence[Row]
+    rows: Sequence[RequestRow]
+    recorded: Sequence[RequestRow | None]
+    left_out: Sequence[RequestRow]
 
 
-def course_of(rows: Sequence[Row], changes: Changes, *, other_code: bool) -> Course:
+def replay_plan(
+    rows: Sequence[RequestRow], changes: RequestChanges, *, other_code: bool
+) -> ReplayPlan:
     """Return the course of an epoch whose requests or code are changed."""
-    run: list[Row] = []
-    recorded: list[Row | None] = []
-    left_out: list[Row] = []
+    run: list[RequestRow] = []
+    recorded: list[RequestRow | None] = []
+    left_out: list[RequestRow] = []
     for row in rows:
         body = changes.calls.get(row.request_id, row.body)
         if body is None:
@@ -85,7 +87,7 @@ def course_of(rows: Sequence[Row], changes: Changes, *, other_code: bool) -> Cou
         for one in changes.inserted.get(row.request_id, ()):
             run.append(row._replace(request_id=one.request_id, body=one.body, error=None))
             recorded.append(None)
-    return Course(run, recorded, left_out)
+    return ReplayPlan(run, recorded, left_out)
 
 
 class ReplyDifference(NamedTuple):
@@ -107,11 +109,11 @@ class EntityDifference(NamedTuple):
     """An entity that is another one after the last epoch; findings are as those of a replay."""
 
     key: EntityKey
-    findings: list[Finding]
+    findings: list[ValueDifference]
 
 
 @dataclass(slots=True)
-class Found(Generic[T]):
+class DifferenceList(Generic[T]):
     """Differences of one kind: all are counted, the first ones kept."""
 
     count: int = 0
@@ -128,7 +130,7 @@ class Found(Generic[T]):
         return self.count <= SHOWN_MAX
 
 
-class Replies:
+class ReplyDifferences:
     """Replies, compared epoch by epoch.
 
     Attributes:
@@ -138,11 +140,11 @@ class Replies:
     """
 
     def __init__(self) -> None:
-        self.differing: Found[ReplyDifference] = Found()
-        self.left_out: Found[ReplyDifference] = Found()
-        self.inserted: Found[ReplyDifference] = Found()
+        self.differing: DifferenceList[ReplyDifference] = DifferenceList()
+        self.left_out: DifferenceList[ReplyDifference] = DifferenceList()
+        self.inserted: DifferenceList[ReplyDifference] = DifferenceList()
 
-    def compare(self, epoch: Epoch, course: Course, outcomes: Sequence[Outcome | None]) -> None:
+    def compare(self, epoch: Epoch, course: ReplayPlan, outcomes: Sequence[Outcome | None]) -> None:
         """Compare those of an epoch that ran."""
         for row, was, outcome in zip(course.rows, course.recorded, outcomes, strict=True):
             if outcome is None:
@@ -156,7 +158,11 @@ class Replies:
 
 
 def _note(
-    found: Found[ReplyDifference], epoch: Epoch, row: Row, was: Row | None, now: Outcome | None
+    found: DifferenceList[ReplyDifference],
+    epoch: Epoch,
+    row: RequestRow,
+    was: RequestRow | None,
+    now: Outcome | None,
 ) -> None:
     if found.next():
         recorded = [] if was is None else [reply_of(was.error, was.reply)]
@@ -165,7 +171,7 @@ def _note(
         found.shown.append(ReplyDifference(epoch, row.request_id, call, recorded, replayed))
 
 
-class Drift:
+class StateDiff:
     """How a state that is replayed differs from the recorded one, after every epoch.
 
     Memory is that of the differences. An entity that comes to be what was recorded is none.
@@ -206,12 +212,12 @@ class Drift:
 
 
 @dataclass(slots=True)
-class Entities:
+class EntityDifferences:
     """Entities that differ after the last epoch: on both sides, or there on one of them only."""
 
-    changed: Found[EntityDifference] = field(default_factory=Found)
-    created: Found[EntityDifference] = field(default_factory=Found)
-    deleted: Found[EntityDifference] = field(default_factory=Found)
+    changed: DifferenceList[EntityDifference] = field(default_factory=DifferenceList)
+    created: DifferenceList[EntityDifference] = field(default_factory=DifferenceList)
+    deleted: DifferenceList[EntityDifference] = field(default_factory=DifferenceList)
 
     @property
     def count(self) -> int:
@@ -219,9 +225,9 @@ class Entities:
         return self.changed.count + self.created.count + self.deleted.count
 
 
-def entities_of(
-    drift: Drift, state: Mapping[EntityKey, bytes], recorded_by: App, replayed_by: App
-) -> Entities:
+def entity_differences(
+    drift: StateDiff, state: Mapping[EntityKey, bytes], recorded_by: App, replayed_by: App
+) -> EntityDifferences:
     """Return what differs, in the order of keys, attribute by attribute.
 
     Args:
@@ -230,7 +236,7 @@ def entities_of(
         recorded_by: The application as it was.
         replayed_by: The one that has replayed.
     """
-    found = Entities()
+    found = EntityDifferences()
     for key in sorted(drift.recorded):
         was, now = drift.recorded[key], state.get(key)
         kind = found.created if was is None else found.deleted if now is None else found.changed

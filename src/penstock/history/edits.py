@@ -21,8 +21,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.base.ids import Epoch, RequestId
-from penstock.engine.replay import Row
-from penstock.engine.what_if import Changes, Inserted
+from penstock.engine.replay import RequestRow
+from penstock.engine.what_if import InsertedRequest, RequestChanges
 from penstock.errors import PenstockError, RequestError
 from penstock.history.reader import HistoryReader, position_of
 from penstock.model.application import App
@@ -86,7 +86,7 @@ def drop_edits(request_ids: Sequence[str]) -> list[LocatedEdit]:
 
 def resolve_edits(
     read: ParsedEdits, past: HistoryReader, app: App, span: tuple[Epoch, Epoch]
-) -> Mapping[Epoch, Changes]:
+) -> Mapping[Epoch, RequestChanges]:
     """Return what edits change in which epoch.
 
     Args:
@@ -120,10 +120,10 @@ class _Resolving:
     app: App
     span: tuple[Epoch, Epoch]
     complaints: list[str] = field(default_factory=list)
-    changes: dict[Epoch, Changes] = field(default_factory=dict)
+    changes: dict[Epoch, RequestChanges] = field(default_factory=dict)
     _epochs: dict[str, Epoch] = field(default_factory=dict)
-    _rows: dict[str, Row] = field(default_factory=dict)
-    _inserted: dict[str, list[Inserted]] = field(default_factory=dict)
+    _rows: dict[str, RequestRow] = field(default_factory=dict)
+    _inserted: dict[str, list[InsertedRequest]] = field(default_factory=dict)
     _met: dict[str, str] = field(default_factory=dict)
 
     def look_up(self, edits: Sequence[LocatedEdit]) -> None:
@@ -162,7 +162,7 @@ class _Resolving:
         self._at(epoch).calls[RequestId(edit.request_id)] = body
 
     def _insert(self, edit: Edit, after: str) -> None:
-        new = Inserted(RequestId(edit.request_id), self._body(edit, None))
+        new = InsertedRequest(RequestId(edit.request_id), self._body(edit, None))
         if edit.request_id in self._epochs:
             raise RequestError(f"{edit.request_id} is the id of a request that is there")
         behind = self._inserted.get(after)
@@ -181,10 +181,10 @@ class _Resolving:
             raise RequestError(f"there is no request {request_id} in the epochs {first} to {last}")
         return self._epochs[request_id]
 
-    def _at(self, epoch: Epoch) -> Changes:
-        return self.changes.setdefault(epoch, Changes())
+    def _at(self, epoch: Epoch) -> RequestChanges:
+        return self.changes.setdefault(epoch, RequestChanges())
 
-    def _body(self, edit: Edit, row: Row | None) -> bytes:
+    def _body(self, edit: Edit, row: RequestRow | None) -> bytes:
         """Return the call that an edit describes, the rest of it from a recorded one."""
         former = None if row is None else decode_request(row.body)
         entity = former.entity if former is not None else ""

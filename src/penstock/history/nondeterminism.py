@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import EntityKey
-from penstock.dataflow.analysis.analyze import compile_app
-from penstock.dataflow.graph import End
+from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.graph import Endpoint
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.replay import Row
+from penstock.engine.replay import RequestRow
 from penstock.errors import RequestError
 from penstock.history.determinism_run import Experiment, Result
 from penstock.model.application import App
@@ -88,7 +88,7 @@ class Verdict:
 
 def find_causes(
     spec: str,
-    row: Row,
+    row: RequestRow,
     states: Mapping[EntityKey, bytes | None],
     replayed: Outcome,
     limits: Limits,
@@ -167,8 +167,8 @@ def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[
         request = decode_request(body)
     except RequestError:
         return ()
-    plan = compile_app(app)
-    pending = [End(request.entity or request.method, request.method)]
+    plan = analyze_app(app)
+    pending = [Endpoint(request.entity or request.method, request.method)]
     reached = set(pending)
     while pending:
         source = pending.pop()

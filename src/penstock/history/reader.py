@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_entity_key
-from penstock.engine.replay import Recorded, Row, fold
+from penstock.engine.replay import RecordedEpoch, RequestRow, apply_changes
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.bulk import entity_keys
@@ -26,7 +26,7 @@ from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 
 _ORDER: Final = [("lsn", "ascending"), ("partition", "ascending")]
-_COLUMNS: Final = ("partition", *Row._fields)
+_COLUMNS: Final = ("partition", *RequestRow._fields)
 _STORED: Final = {"body": "request"}
 _CHANGED: Final = ("entity", "key", "state")
 _NAMED_MAX: Final = 5
@@ -127,17 +127,17 @@ class HistoryReader:
         found = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
         return dict(zip(entity_keys(found), found["state"].to_pylist(), strict=True))
 
-    def epochs(self, first: Epoch, last: Epoch) -> Iterator[Recorded]:
+    def epochs(self, first: Epoch, last: Epoch) -> Iterator[RecordedEpoch]:
         """Yield the epochs from `first` to `last`, both included.
 
         Raises:
             Corrupt: A part is damaged.
         """
         for commit in self._journal.commits(Epoch(first - 1), last):
-            rows = list(map(Row._make, zip(*self._requests(commit), strict=True)))
-            yield Recorded(commit.epoch, commit.time_us, rows, self._changes(commit))
+            rows = list(map(RequestRow._make, zip(*self._requests(commit), strict=True)))
+            yield RecordedEpoch(commit.epoch, commit.time_us, rows, self._changes(commit))
 
-    def epoch(self, epoch: Epoch) -> Recorded:
+    def epoch(self, epoch: Epoch) -> RecordedEpoch:
         """Return one epoch."""
         return next(self.epochs(epoch, epoch))
 
@@ -206,15 +206,15 @@ class HistoryReader:
             Corrupt: A part is damaged.
         """
         rows = all_folded(self._journal, after, upto)
-        fold(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
+        apply_changes(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
 
     def _requests(self, commit: Commit) -> list[list[Any]]:
-        """Return the columns of `Row`, in the epoch's order."""
+        """Return the columns of `RequestRow`, in the epoch's order."""
         names = [_STORED.get(name, name) for name in _COLUMNS]
         parts = commit.parts_of(PartKind.TRANSACTIONS)
         tables = [self._journal.read(part, names) for part in parts]
         if not tables:
-            return [[] for _ in Row._fields]
+            return [[] for _ in RequestRow._fields]
         rows = pa.concat_tables(tables).sort_by(_ORDER)
         return [rows.column(name).to_pylist() for name in names[1:]]
 
@@ -228,7 +228,7 @@ class HistoryReader:
         return changes
 
 
-def position_of(recorded: Recorded, request_id: str) -> int:
+def position_of(recorded: RecordedEpoch, request_id: str) -> int:
     """Return the position of a request in its epoch, from 0."""
     return next(
         at for at, row in enumerate(recorded.rows) if row.request_id == RequestId(request_id)

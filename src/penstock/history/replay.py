@@ -13,16 +13,16 @@ from typing import Final
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import (
-    Difference,
-    Finding,
-    Recorded,
+    RecordedEpoch,
+    ReplayDifference,
     Replayer,
+    ValueDifference,
     call_text,
     first_difference,
-    first_wrong_reply,
+    first_differing_reply,
     handler_line,
-    misfit,
-    reply_finding,
+    rejection_of,
+    reply_difference,
 )
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
@@ -52,7 +52,7 @@ class Divergence:
     request_id: str
     call: str
     handler: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ValueDifference, ...]
     verdict: Verdict
 
 
@@ -128,17 +128,19 @@ def replay(
     return ReplayResult(first, reached, requests, skipped, spent_s, divergence)
 
 
-def _certain(rerun: Rerun, recorded: Recorded, outcomes: list[Outcome | None]) -> Divergence | None:
+def _certain(
+    rerun: Rerun, recorded: RecordedEpoch, outcomes: list[Outcome | None]
+) -> Divergence | None:
     """Explain a difference whose cause nobody has to look for.
 
     The first request whose reply differs was refused a call to the outside, or calls what the
     application does not have.
     """
-    position = first_wrong_reply(recorded, outcomes)
+    position = first_differing_reply(recorded, outcomes)
     if position is None:
         return None
     row, app = recorded.rows[position], rerun.replayer.app
-    call, why = rerun.refused.get(row.request_id), misfit(app, row.body)
+    call, why = rerun.refused.get(row.request_id), rejection_of(app, row.body)
     if call is None and not why:
         return None
     cause, line = (Cause.CODE, why) if call is None else (Cause.OUTSIDE, call.text)
@@ -148,7 +150,7 @@ def _certain(rerun: Rerun, recorded: Recorded, outcomes: list[Outcome | None]) -
         row.request_id,
         call_text(row.body),
         handler_line(app, row.body),
-        (reply_finding(row, outcomes[position]),),
+        (reply_difference(row, outcomes[position]),),
         Verdict(row.request_id, (cause,), (line,)),
     )
 
@@ -157,9 +159,9 @@ def _explain(
     replayer: Replayer,
     spec: str,
     limits: Limits,
-    recorded: Recorded,
+    recorded: RecordedEpoch,
     outcomes: list[Outcome | None],
-    difference: Difference,
+    difference: ReplayDifference,
 ) -> Divergence:
     """Find out which request is to blame, and why."""
     app, rows = replayer.app, recorded.rows

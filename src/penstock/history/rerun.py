@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.replay import Replayer, Row
-from penstock.engine.tracing import Traced, trace
+from penstock.engine.replay import Replayer, RequestRow
+from penstock.engine.tracing import RequestTrace, trace
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.request import Failure, encode_failure
@@ -49,7 +49,7 @@ class Rerun:
         self._isolation = Sandbox(self.replayer.executor)
         self.refused: Mapping[RequestId, OutsideCall] = self._isolation.refused
 
-    def run_all(self, rows: Sequence[Row]) -> list[Outcome | None]:
+    def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
         """Process requests in order; None stands for one that is taken as recorded."""
         with Guard(self.replayer.executor, self._limits) as guard, self._isolation as isolation:
             outcomes = self.replayer.run_all(isolation.each(guard.each(rows)))
@@ -60,21 +60,21 @@ class Rerun:
             for row, one in zip(rows, outcomes, strict=True)
         ]
 
-    def run_unlimited(self, row: Row) -> Outcome:
+    def run_unlimited(self, row: RequestRow) -> Outcome:
         """Process one request, for as long as it takes."""
         with self._isolation as isolation:
             (outcome,) = map(self.replayer.run, isolation.each([row]))
         return self._told(row, outcome)
 
-    def trace(self, row: Row, clock: Callable[[], float]) -> Traced:
+    def trace(self, row: RequestRow, clock: Callable[[], float]) -> RequestTrace:
         """Process one request and watch it; `clock` returns seconds."""
         with Guard(self.replayer.executor, self._limits), self._isolation as isolation:
             (traced,) = (
                 trace(self._app, self.replayer, one, clock) for one in isolation.each([row])
             )
-        return Traced(self._told(row, traced.outcome), traced.root, traced.undone)
+        return RequestTrace(self._told(row, traced.outcome), traced.root, traced.undone)
 
-    def _told(self, row: Row, outcome: Outcome) -> Outcome:
+    def _told(self, row: RequestRow, outcome: Outcome) -> Outcome:
         """Return an outcome that says so where the request was refused a call."""
         call = self.refused.get(row.request_id)
         if call is None:

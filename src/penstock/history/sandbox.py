@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Interrupted
-from penstock.engine.replay import Row
+from penstock.engine.replay import RequestRow
 from penstock.history import audit_hook as hook
 from penstock.process.loading import is_own
 
@@ -74,7 +74,7 @@ class Sandbox:
         hook.leave()
         sys.dont_write_bytecode = self._without_bytecode
 
-    def each(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def each(self, rows: Iterable[RequestRow]) -> Iterator[RequestRow]:
         """Yield rows, and note which of them runs."""
         for row in rows:
             self._running = row.request_id

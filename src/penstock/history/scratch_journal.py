@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from penstock.base.ids import ONLY_PARTITION, EntityKey, Epoch, Lsn, split_entity_key
 from penstock.engine.execute import Outcome
-from penstock.engine.replay import Row
-from penstock.engine.what_if import Course
+from penstock.engine.replay import RequestRow
+from penstock.engine.what_if import ReplayPlan
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -77,7 +77,7 @@ class ScratchJournal:
         self,
         epoch: Epoch,
         time_us: int,
-        course: Course,
+        course: ReplayPlan,
         outcomes: Sequence[Outcome | None],
         changes: Mapping[EntityKey, bytes | None],
     ) -> None:
@@ -100,7 +100,7 @@ class ScratchJournal:
         self._journal.commit(Commit(here, {ONLY_PARTITION: self._position}, parts, time_us))
 
     def _transactions(
-        self, epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None]
+        self, epoch: Epoch, rows: Sequence[RequestRow], outcomes: Sequence[Outcome | None]
     ) -> tuple[Part, ...]:
         if not rows:
             return ()

@@ -15,13 +15,13 @@ from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
-    Recorded,
-    Row,
+    RecordedEpoch,
+    RequestRow,
     attributes_of,
     call_text,
     reply_of,
 )
-from penstock.engine.tracing import Call, Traced
+from penstock.engine.tracing import RequestTrace, TracedCall
 from penstock.errors import NoSuchEntity
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
@@ -74,13 +74,13 @@ class Trace:
         refused: By id, the requests that reached outside: this one, or others that ran for it.
     """
 
-    row: Row
-    epoch: Recorded
+    row: RequestRow
+    epoch: RecordedEpoch
     position: int
     report: StoredReport | None
     as_recorded: bool
     taken_as_recorded: bool
-    root: Call | None
+    root: TracedCall | None
     entities: tuple[TracedEntity, ...]
     refused: Mapping[RequestId, OutsideCall]
 
@@ -90,7 +90,7 @@ class EntityChange(NamedTuple):
 
     epoch: Epoch
     time_us: int
-    row: Row
+    row: RequestRow
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
@@ -120,7 +120,7 @@ def trace(past: HistoryReader, app: App, data: Path, request_id: str, limits: Li
     rerun.run_all(recorded.rows[:position])
     before = _Before(rerun)
     if skipped:
-        traced = Traced(Outcome(row.error, row.reply, (), {}), None, {})
+        traced = RequestTrace(Outcome(row.error, row.reply, (), {}), None, {})
     else:
         traced = rerun.trace(row, time.perf_counter)
     entities = _touched(app, before, traced)
@@ -177,7 +177,7 @@ def history(
 
 def _again(
     past: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
-) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
+) -> Iterator[tuple[RecordedEpoch, list[Outcome | None]]]:
     """Run some epochs again, each over the state before it, as the journal has it."""
     for epoch in epochs:
         past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
@@ -199,7 +199,7 @@ class _Before:
         return self._written[key] if key in self._written else self._state.get(key)
 
 
-def _touched(app: App, before: _Before, traced: Traced) -> list[TracedEntity]:
+def _touched(app: App, before: _Before, traced: RequestTrace) -> list[TracedEntity]:
     """Return the entities that a request looked at, in that order."""
     found: list[TracedEntity] = []
     writes = traced.outcome.writes
@@ -228,7 +228,7 @@ class _Following:
 
     def after(
         self,
-        recorded: Recorded,
+        recorded: RecordedEpoch,
         position: int,
         later: Sequence[Outcome | None],
         keys: Sequence[EntityKey],
@@ -252,7 +252,10 @@ class _Following:
 
 
 def _writers(
-    epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None], keys: Sequence[EntityKey]
+    epoch: Epoch,
+    rows: Sequence[RequestRow],
+    outcomes: Sequence[Outcome | None],
+    keys: Sequence[EntityKey],
 ) -> dict[EntityKey, NextChange]:
     wanted, found = set(keys), dict[EntityKey, NextChange]()
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -304,7 +307,7 @@ def entity_history_json(key: EntityKey, changes: EntityHistory) -> dict[str, Any
     }
 
 
-def reply_json(row: Row) -> dict[str, Any]:
+def reply_json(row: RequestRow) -> dict[str, Any]:
     """Return a recorded reply: `value`, or `error` with code, kind and message."""
     if row.error is None:
         return {"value": reply_of(None, row.reply)}
@@ -312,7 +315,7 @@ def reply_json(row: Row) -> dict[str, Any]:
     return {"error": {"code": told["error"], "kind": told["kind"], "message": told["message"]}}
 
 
-def _call_json(call: Call) -> dict[str, Any]:
+def _call_json(call: TracedCall) -> dict[str, Any]:
     return {
         "call": call.call,
         "where": call.where,

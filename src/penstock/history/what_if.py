@@ -15,15 +15,15 @@ from pathlib import Path
 
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.engine.execute import Limits
-from penstock.engine.replay import Recorded
+from penstock.engine.replay import RecordedEpoch
 from penstock.engine.what_if import (
     UNCHANGED,
-    Changes,
-    Drift,
-    Entities,
-    Replies,
-    course_of,
-    entities_of,
+    EntityDifferences,
+    ReplyDifferences,
+    RequestChanges,
+    StateDiff,
+    entity_differences,
+    replay_plan,
 )
 from penstock.errors import ClassChanged
 from penstock.history.reader import HistoryReader
@@ -47,7 +47,7 @@ class Scenario:
 
     recorded_by: App
     app: App
-    changes: Mapping[Epoch, Changes] = field(default_factory=dict)
+    changes: Mapping[Epoch, RequestChanges] = field(default_factory=dict)
 
     @property
     def other_code(self) -> bool:
@@ -72,8 +72,8 @@ class WhatIf:
     requests: int
     skipped: int
     spent_s: float
-    replies: Replies
-    entities: Entities
+    replies: ReplyDifferences
+    entities: EntityDifferences
     refused: Mapping[RequestId, OutsideCall]
 
 
@@ -119,7 +119,7 @@ def what_if(
     finally:
         gc.unfreeze()
     spent_s = time.perf_counter() - began
-    found = entities_of(run.drift, state, alternative.recorded_by, alternative.app)
+    found = entity_differences(run.drift, state, alternative.recorded_by, alternative.app)
     return WhatIf(
         first, last, run.requests, run.skipped, spent_s, run.replies, found, run.rerun.refused
     )
@@ -132,15 +132,15 @@ class _Run:
         self.rerun = rerun
         self._alternative = alternative
         self.scratch: ScratchJournal | None = None
-        self.replies = Replies()
-        self.drift = Drift()
+        self.replies = ReplyDifferences()
+        self.drift = StateDiff()
         self.requests = self.skipped = 0
 
-    def epoch(self, recorded: Recorded) -> None:
+    def epoch(self, recorded: RecordedEpoch) -> None:
         """Run an epoch, compare it and write it."""
         replayer, changed = self.rerun.replayer, self._alternative
         changes = changed.changes.get(recorded.epoch, UNCHANGED)
-        course = course_of(recorded.rows, changes, other_code=changed.other_code)
+        course = replay_plan(recorded.rows, changes, other_code=changed.other_code)
         if recorded.epoch == 0 and not recorded.rows:
             check_layouts(changed.recorded_by, changed.app, recorded.changes)
             replayer.take(recorded.changes)  # a state that history begins with: `scratch`

@@ -74,7 +74,7 @@ class Commit:
         return [part for part in self.parts if part.kind is kind]
 
 
-class Keep(NamedTuple):
+class CompactionPolicy(NamedTuple):
     """How much is merged, and what stays.
 
     Attributes:
@@ -93,7 +93,7 @@ class Keep(NamedTuple):
     grace_s: int = 600
 
 
-KEEP: Final = Keep()
+DEFAULT_COMPACTION: Final = CompactionPolicy()
 
 
 class Compacted(NamedTuple):
@@ -194,7 +194,9 @@ class Journal(Protocol):
             JournalUnavailable: The disk is full or fails; the former checkpoint stays in force.
         """
 
-    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+    def compact(
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
+    ) -> Compacted:
         """Merge the many small files of older epochs into few.
 
         Changes nothing that this port shows, and may run beside everything else; where another

@@ -24,7 +24,7 @@ from penstock.files import durable
 from penstock.files.lock import locked_directory
 from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
-from penstock.journal.api import Commit, Compacted, Keep, Part, PartKind, Reached
+from penstock.journal.api import Commit, Compacted, CompactionPolicy, Part, PartKind, Reached
 from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.segment import PREFIX
 from penstock.journal.segments import Segments
@@ -61,7 +61,7 @@ class Compaction:
         self._segments = segments
         self._reached = reached
 
-    def run(self, journal: _Reader, keep: Keep) -> Compacted:
+    def run(self, journal: _Reader, keep: CompactionPolicy) -> Compacted:
         """Merge what is old enough; do nothing while another process does.
 
         Raises:
@@ -109,7 +109,9 @@ class Compaction:
                 self._reached("floor-removed")
             return self._segments.first
 
-    def _batches(self, journal: _Reader, keep: Keep) -> Iterator[tuple[list[Commit], bool]]:
+    def _batches(
+        self, journal: _Reader, keep: CompactionPolicy
+    ) -> Iterator[tuple[list[Commit], bool]]:
         """Yield the commits of each segment that can be made, and whether to merge their files."""
         upto = Epoch(self._commits.newest() - keep.newest)
         batch: list[Commit] = []

@@ -27,11 +27,11 @@ from penstock.files.durable import storage
 from penstock.journal import action, checkpoint, leftover, parquet
 from penstock.journal.action import Flaw, MetaData
 from penstock.journal.api import (
-    KEEP,
+    DEFAULT_COMPACTION,
     SCHEMAS,
     Commit,
     Compacted,
-    Keep,
+    CompactionPolicy,
     Part,
     PartKind,
     Reached,
@@ -201,7 +201,9 @@ class DeltaJournal:
         """Write a Delta checkpoint, as the port says; the commits stay."""
         checkpoint.checkpoint(self._commits, self._segments, self._app)
 
-    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+    def compact(
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
+    ) -> Compacted:
         """Merge the files of older epochs, as the port says."""
         self._commits.check_open()
         return self._compaction(reached).run(self, keep)

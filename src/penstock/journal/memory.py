@@ -14,7 +14,16 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged, Fenced, JournalUnavailable
 from penstock.journal import parquet
-from penstock.journal.api import KEEP, Commit, Compacted, Keep, Part, PartKind, Reached, ignored
+from penstock.journal.api import (
+    DEFAULT_COMPACTION,
+    Commit,
+    Compacted,
+    CompactionPolicy,
+    Part,
+    PartKind,
+    Reached,
+    ignored,
+)
 from penstock.journal.bulk import rows_of
 
 
@@ -121,7 +130,9 @@ class MemoryJournal:
         with self._changed:
             self._check_open()
 
-    def compact(self, keep: Keep = KEEP, reached: Reached = ignored) -> Compacted:
+    def compact(
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
+    ) -> Compacted:
         """Do nothing: in memory there are no files."""
         with self._changed:
             self._check_open()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
-from penstock.journal.api import KEEP, Journal, Keep, Reached
+from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, Reached
 from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 REPORT: Final = "upkeep.json"
 
 
-class Work(msgspec.Struct, frozen=True):
+class MaintenanceWork(msgspec.Struct, frozen=True):
     """What a process is to do.
 
     Attributes:
@@ -55,7 +55,7 @@ class Work(msgspec.Struct, frozen=True):
     snapshot: bool
 
 
-class Done(msgspec.Struct, frozen=True):
+class MaintenanceReport(msgspec.Struct, frozen=True):
     """What was done, and how history stands afterwards.
 
     Attributes:
@@ -85,13 +85,13 @@ class Done(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-def work_of(spec: str, config: Config, *, snapshot: bool) -> bytes:
+def encode_work(spec: str, config: Config, *, snapshot: bool) -> bytes:
     """Return what a process is to be told."""
     absolute = dataclasses.replace(config, data=config.data.absolute())
-    return encode_question(Work(spec, absolute, snapshot))
+    return encode_question(MaintenanceWork(spec, absolute, snapshot))
 
 
-def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Done:
+def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> MaintenanceReport:
     """Take a snapshot if asked to, merge, forget, and report; `wait` for who does it already.
 
     Raises:
@@ -103,14 +103,14 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
         snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
         with alone(snapshots, wait=wait) as mine:
             if not mine:
-                return last_report(config.data) or Done()
+                return last_report(config.data) or MaintenanceReport()
             if snapshot:
                 _take_all(app, journal, snapshots, reached)
-            merged = journal.compact(keep_of(config), reached)
+            merged = journal.compact(compaction_policy(config), reached)
             verdict = _forget(config, journal, snapshots, reached)
             log_start = _truncate(config, journal, reached)
             newest = snapshots.newest()
-            done = Done(
+            done = MaintenanceReport(
                 time_us=time.time_ns() // 1_000,
                 snapshot=BEFORE_FIRST if newest is None else newest.epoch,
                 rows=0 if newest is None else newest.rows,
@@ -128,16 +128,16 @@ def tend(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> Don
         return done
 
 
-def keep_of(config: Config) -> Keep:
+def compaction_policy(config: Config) -> CompactionPolicy:
     """Return how the journal is compacted."""
     history = config.history
-    return KEEP._replace(epochs=history.merge_epochs, grace_s=history.grace_s)
+    return DEFAULT_COMPACTION._replace(epochs=history.merge_epochs, grace_s=history.grace_s)
 
 
-def last_report(data: Path) -> Done | None:
+def last_report(data: Path) -> MaintenanceReport | None:
     """Return what was reported last; None where nothing (readable) was."""
     try:
-        return msgspec.json.decode((data / RUN / REPORT).read_bytes(), type=Done)
+        return msgspec.json.decode((data / RUN / REPORT).read_bytes(), type=MaintenanceReport)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -191,15 +191,15 @@ def _truncate(config: Config, journal: Journal, reached: Reached) -> Lsn:
 
 def main() -> None:
     """Do the work on standard input, and say on standard output what was done."""
-    work, answer_file = receive_question(Work)
+    work, answer_file = receive_question(MaintenanceWork)
     config = work.config
     logs.configure("upkeep", config.log_format, config.log_level)
     pa.set_cpu_count(1)  # it takes its time, on one core
     try:
-        done = tend(load_app(work.spec), config, snapshot=work.snapshot)
+        done = maintain(load_app(work.spec), config, snapshot=work.snapshot)
     except PenstockError as error:
         _log.exception("upkeep broke off")
-        done = Done(failure=f"{error.code}: {error}")
+        done = MaintenanceReport(failure=f"{error.code}: {error}")
     with answer_file:
         answer_file.write(msgspec.json.encode(done))
 

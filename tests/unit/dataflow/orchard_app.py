@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import App, Entity, key, transactional
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.graph import Edge, Plan
 
 
@@ -140,7 +140,7 @@ def service(leaf: Leaf) -> None:
 
 
 def plan_of(function: Callable[..., Any]) -> Plan:
-    return compile_app(App("test", Leaf, Other, Derived, service, transactional(function)))
+    return analyze_app(App("test", Leaf, Other, Derived, service, transactional(function)))
 
 
 def shown(edge: Edge) -> str:

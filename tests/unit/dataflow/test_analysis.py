@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import App, Entity, key, now, random, savepoint
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from tests.unit.dataflow.orchard_app import (
     SINGLETON,
     Basket,
@@ -214,7 +214,7 @@ def test_static_and_class_methods_and_properties() -> None:
 
 def test_inherited_methods_are_methods_of_the_entity() -> None:
     """`super()` leads along the entity's own order of classes."""
-    plan = compile_app(App("test", Leaf, Derived))
+    plan = analyze_app(App("test", Leaf, Derived))
     found = {shown(edge) for edge in plan.edges if edge.source.text == "Derived.go"}
     assert found == {"call Leaf.touch argument", "call Leaf.grow argument"}
 
@@ -350,8 +350,8 @@ def test_cycles_are_named() -> None:
         def here(self) -> None:
             pass
 
-    assert compile_app(App("test", Node)).cycles == (("Node", "Node"),)
-    assert compile_app(App("test", Leaf)).cycles == ()
+    assert analyze_app(App("test", Node)).cycles == (("Node", "Node"),)
+    assert analyze_app(App("test", Leaf)).cycles == ()
 
 
 def test_plan_is_the_same_each_time() -> None:

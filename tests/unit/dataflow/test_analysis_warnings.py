@@ -26,7 +26,7 @@ import httpx
 
 from penstock import App, Entity, key, now, transactional
 from penstock import random as chance
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.analysis.hazard import OUTSIDE
 from penstock.dataflow.graph import Plan
 
@@ -45,7 +45,7 @@ class Leaf(Entity):
 
 
 def plan_of(function: Callable[..., Any]) -> Plan:
-    return compile_app(App("test", Leaf, transactional(function)))
+    return analyze_app(App("test", Leaf, transactional(function)))
 
 
 def warnings_of(function: Callable[..., Any]) -> list[str]:
@@ -200,7 +200,7 @@ def test_special_methods_are_warned_of() -> None:
         def __len__(self) -> int:
             return 3
 
-    (warning,) = compile_app(App("test", Box)).warnings
+    (warning,) = analyze_app(App("test", Box)).warnings
     assert warning.message == "calls through __len__ are not in the plan"
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from penstock import App
 from penstock.base.ids import EntityKey, RequestId, split_entity_key
-from penstock.dataflow.analysis.analyze import compile_app
-from penstock.dataflow.graph import Action, Edge, End, Plan
+from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.graph import Action, Edge, Endpoint, Plan
 from penstock.engine.execute import Executor, Limits, Outcome
 from tests.golden.workshop import app as workshop
 
@@ -39,7 +39,7 @@ def outcomes_of(app: App, calls: Sequence[Call]) -> Iterator[tuple[Call, Outcome
         yield call, outcome
 
 
-def reachable(plan: Plan, root: End) -> list[Edge]:
+def reachable(plan: Plan, root: Endpoint) -> list[Edge]:
     """Return every edge of a method and of those that it leads to."""
     seen, pending, found = {root}, [root], []
     while pending:
@@ -58,7 +58,7 @@ def test_run_touches_only_what_the_plan_says(call: Call) -> None:
     """Classes that a request read or wrote are targets of edges that its method leads to."""
     (outcome,) = [one for made, one in outcomes_of(workshop, CALLS) if made is call]
     assert outcome.error is None
-    edges = reachable(compile_app(workshop), End(call[0], call[2]))
+    edges = reachable(analyze_app(workshop), Endpoint(call[0], call[2]))
     changing = (Action.WRITE, Action.CREATE, Action.DELETE)
     read = {split_entity_key(key)[0] for key in outcome.reads}
     written = {split_entity_key(key)[0] for key in outcome.writes}

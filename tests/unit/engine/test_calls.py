@@ -9,7 +9,7 @@ import pytest
 
 from penstock import App, Entity, key, readonly, transactional
 from penstock.base.ids import EntityKey, RequestId
-from penstock.dataflow.analysis.analyze import compile_app
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.graph import Plan
 from penstock.engine.calls import (
     HEAVY,
@@ -278,7 +278,7 @@ def test_counted_edges_are_in_the_plan(app: App, calls: Sequence[Call]) -> None:
     """Every counted edge is one of the plan's, by the same names; roots are what was called."""
     _, found = run(app, calls, counted=True)
     inner = {edge for edge in found if not edge.startswith(">")}
-    assert inner <= edges_in(compile_app(app))
+    assert inner <= edges_in(analyze_app(app))
     assert found.keys() - inner <= {f">{call[0]}.{call[2]}".replace(">.", ">") for call in calls}
 
 

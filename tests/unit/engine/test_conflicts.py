@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.access import AccessSet
 from penstock.engine.conflicts import components
-from penstock.engine.touches import Touches
 
 Touch = tuple[int, int, bool]
 """Position, entity, whether it was written."""
@@ -14,8 +14,8 @@ COUNT = 8
 touches = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 9), st.booleans()))
 
 
-def columns(rows: list[Touch]) -> Touches:
-    return Touches(
+def columns(rows: list[Touch]) -> AccessSet:
+    return AccessSet(
         np.array([row[0] for row in rows], np.uint32),
         np.array([row[1] for row in rows], np.uint64) + np.uint64(2**63),  # as large as hashes are
         np.array([row[2] for row in rows], np.bool_),
@@ -57,5 +57,5 @@ def test_writer_joins_every_reader() -> None:
 
 def test_touches_of_several_tasks_are_one() -> None:
     """A writer that one task reports joins a reader that another one reports."""
-    touched = columns([(0, 7, False)]).and_also([Touches.none(), columns([(1, 7, True)])])
+    touched = columns([(0, 7, False)]).union([AccessSet.empty(), columns([(1, 7, True)])])
     assert len(set(components(2, touched).tolist())) == 1

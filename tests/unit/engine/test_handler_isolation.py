@@ -20,7 +20,7 @@ from penstock import App, UserError, entity, key, transactional
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.isolation import _Names
-from penstock.engine.replay import Replayer, Row
+from penstock.engine.replay import Replayer, RequestRow
 from penstock.engine.task import Task
 from penstock.log.api import Record
 from penstock.process.guard import RENEW_EVERY, Guard
@@ -228,7 +228,7 @@ def test_locale_can_be_asked_only(kit: Kit) -> None:
 def run_in_replay(body: bytes) -> bytes:
     replayer = Replayer(app, {}, Limits())
     with Guard(replayer.executor, Limits()):
-        return replayer.run(Row(Lsn(0), RequestId("r"), 0, body, None, b"")).reply
+        return replayer.run(RequestRow(Lsn(0), RequestId("r"), 0, body, None, b"")).reply
 
 
 def run_in_task(body: bytes) -> bytes:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import BUCKETS
-from penstock.engine.order import Hosts, balance, known_touches, place, spread
-from penstock.engine.touches import Positions, Touches
+from penstock.engine.access import AccessSet, Positions
+from penstock.engine.order import Hosts, balance, hinted_access, place, spread
 
 tasks_of = st.integers(1, 4)
 component_lists = st.lists(st.integers(0, 5), min_size=1, max_size=20)
@@ -42,7 +42,7 @@ def test_place_keeps_components_whole(labels: list[int], tasks: int, hosts: int,
     """Placing by where entities live assigns every transaction once, whole components only."""
     chance = np.random.default_rng(seed)
     positions = list(range(len(labels)))
-    touched = Touches(
+    touched = AccessSet(
         np.array(positions, np.uint32),
         chance.integers(0, 2**63, len(labels), np.uint64),
         np.ones(len(labels), np.bool_),
@@ -59,7 +59,7 @@ def test_place_keeps_components_whole(labels: list[int], tasks: int, hosts: int,
 def test_place_prefers_the_host_of_most_entities() -> None:
     """Of two components each goes to the host where its entities live."""
     of_bucket = np.arange(BUCKETS) % 2
-    touched = Touches(
+    touched = AccessSet(
         np.array([0, 0, 1, 1], np.uint32),
         np.array([1, 3, 2, 4], np.uint64),
         np.ones(4, np.bool_),
@@ -84,7 +84,7 @@ def test_foreign_entities_are_those_of_other_hosts() -> None:
 
 def test_known_touches_are_read_back() -> None:
     """The fingerprints in log entries come back with the position of their entry."""
-    touched = known_touches([blob(5, 2**64 - 1), b"", blob(5)])
+    touched = hinted_access([blob(5, 2**64 - 1), b"", blob(5)])
     assert touched.position.tolist() == [0, 0, 2]
     assert touched.entity.tolist() == [5, 2**64 - 1, 5]
     assert touched.wrote.all()

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import BUCKETS
+from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.order import Hosts
 from penstock.engine.step import EpochRun, Round
-from penstock.engine.touches import Finding, Positions, Touches
 
 Touched = dict[int, str]
 """For each position what it touched: capitals were written, `aB` reads a and writes b."""
@@ -18,14 +18,14 @@ def positions(*numbers: int) -> Positions:
     return np.array(numbers, np.uint32)
 
 
-def finding(touched: Touched, escaped: tuple[int, ...] = ()) -> Finding:
+def finding(touched: Touched, escaped: tuple[int, ...] = ()) -> TaskAccess:
     rows = [(position, letter) for position, letters in touched.items() for letter in letters]
-    touches = Touches(
+    touches = AccessSet(
         np.array([position for position, _ in rows], np.uint32),
         np.array([ord(letter.lower()) for _, letter in rows], np.uint64),
         np.array([letter.isupper() for _, letter in rows], np.bool_),
     )
-    return Finding(touches, np.array(escaped, np.uint32))
+    return TaskAccess(touches, np.array(escaped, np.uint32))
 
 
 def ran(now: Round | None) -> list[list[int]]:
@@ -46,7 +46,7 @@ def two_tasks() -> EpochRun:
 
 def test_one_task_needs_one_round() -> None:
     """An epoch that one task ran whole is finished, whatever was touched."""
-    run = EpochRun.alone(2)
+    run = EpochRun.single_task(2)
     assert ran(run.next_round()) == [[0, 1]]
     report(run, {0: "A", 1: "A"})
     assert run.next_round() is None

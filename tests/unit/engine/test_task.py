@@ -31,7 +31,7 @@ def run(task: Task, position: int, program: Program) -> Outcome | None:
 
 
 def touched(task: Task) -> set[tuple[int, int, bool]]:
-    touches = task.finding().touches
+    touches = task.access().accesses
     columns: tuple[list[Any], ...] = (
         touches.position.tolist(),
         touches.entity.tolist(),
@@ -88,7 +88,7 @@ def test_escape_leaves_nothing_behind(state: dict[EntityKey, bytes], disguise: s
     rest = [] if disguise == "swallow" else [[["set", 8]]]
     program = [["add", 4], [disguise, [["read", ["Beta", 0]]], *rest], ["set", 7]]
     assert run(task, 3, program) is None
-    assert task.finding().escaped.tolist() == [3]
+    assert task.access().escaped.tolist() == [3]
     assert task.written == {}
     assert task.wanted == {A0, B0}
 

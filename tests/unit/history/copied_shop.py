@@ -8,7 +8,7 @@ from penstock.base.ids import Epoch, LogPartition, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer
 from penstock.history.reader import HistoryReader
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -18,7 +18,7 @@ from penstock.state.digest import digest_of_mapping
 from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
-TINY = Keep(newest=1, epochs=2, grace_s=0)
+TINY = CompactionPolicy(newest=1, epochs=2, grace_s=0)
 CREATED: list[list[Call]] = [[("Item", "i1", "create", {"price": 3, "stock": 10})]]
 EPOCHS: list[list[Call]] = [
     *CREATED,

@@ -17,7 +17,7 @@ from penstock.history.backup import Backups
 from penstock.history.branch import DROPPED
 from penstock.history.restore import fork, parse_restore_point, restore
 from penstock.history.verification.verify import verify
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -228,7 +228,7 @@ def test_fork_shares_no_fate_with_its_original(tmp_path: Path) -> None:
     assert driver.wait_until(Lsn(8), 20_000)
     driver.stop()
     with closing(DeltaJournal(tmp_path / "fork" / "journal", "shop")) as forked:
-        forked.compact(Keep(newest=0, epochs=2, grace_s=0))
+        forked.compact(CompactionPolicy(newest=0, epochs=2, grace_s=0))
         with closing(DeltaJournal(data / "journal", "shop")) as original:
             assert forked.identity != original.identity
     assert digest_at(data, 4) == before

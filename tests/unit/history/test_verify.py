@@ -16,7 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn,
 from penstock.cli.main import execute
 from penstock.files.sealed import seal
 from penstock.history.verification.rows import JournalRows
-from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Keep, PartKind
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Unit
 from penstock.log.api import Entry
@@ -57,7 +57,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for epoch in (2, 4):
             take(app, journal, snapshots, Epoch(epoch),
                  lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
-        journal.compact(Keep(newest=3, epochs=5, grace_s=0))
+        journal.compact(CompactionPolicy(newest=3, epochs=5, grace_s=0))
         journal.checkpoint()
         stores = Stores(data / "state", journal, 2, boot_id=boot_id())
         with stores.at(LAST):
@@ -355,7 +355,7 @@ def test_running_application_can_be_verified(
             assert driver.wait_until(Lsn(17 + number), 20_000)
             number += 1
             if number % 5 == 0:
-                driver.journal.compact(Keep(newest=1, epochs=4, grace_s=0))
+                driver.journal.compact(CompactionPolicy(newest=1, epochs=4, grace_s=0))
 
     writer = threading.Thread(target=write)
     writer.start()

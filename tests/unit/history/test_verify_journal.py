@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.base.ids import Epoch
 from penstock.history.verification.files import JournalFiles
 from penstock.history.verification.rows import misplaced
-from penstock.journal.api import CHANGES, Commit, Keep, Part, PartKind
+from penstock.journal.api import CHANGES, Commit, CompactionPolicy, Part, PartKind
 from penstock.journal.delta import DeltaJournal
 from tests.unit.history.copied_shop import made
 
@@ -22,7 +22,7 @@ def test_parts_that_are_merged_meanwhile_are_looked_at_where_they_are(tmp_path: 
         """Merge when the first epoch was looked at, and damage what came of it."""
         if not merged:
             with closing(DeltaJournal(data / "journal", "shop")) as journal:
-                journal.compact(Keep(newest=1, epochs=4, grace_s=0))
+                journal.compact(CompactionPolicy(newest=1, epochs=4, grace_s=0))
             merged.extend((data / "journal" / "kind=changes").glob("segment-*"))
             merged[0].write_bytes(merged[0].read_bytes()[:-1])
 

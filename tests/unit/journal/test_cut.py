@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Diverged
-from penstock.journal.api import CHANGES, Commit, Keep, PartKind
+from penstock.journal.api import CHANGES, Commit, CompactionPolicy, PartKind
 from penstock.journal.cut import become_another
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory, newest_listed
@@ -22,7 +22,7 @@ EPOCHS = 9
 Shown = list[tuple[Commit, list[pa.Table]]]
 
 
-def grown(path: Path, keep: Keep | None, forgotten: int = 0) -> DeltaJournal:
+def grown(path: Path, keep: CompactionPolicy | None, forgotten: int = 0) -> DeltaJournal:
     """Write epochs of no, one and two changes, compact them, forget some."""
     journal = DeltaJournal(path, "shop")
     for epoch in range(EPOCHS):
@@ -70,7 +70,9 @@ def test_cut_journal_is_the_original_up_to_there(
     """Commits and rows are the same however they lie in files, here and for Delta readers."""
     with TemporaryDirectory() as folder:
         source, target = Path(folder, "source"), Path(folder, "target")
-        journal = grown(source, Keep(newest=newest, epochs=epochs, grace_s=grace_s), forgotten)
+        journal = grown(
+            source, CompactionPolicy(newest=newest, epochs=epochs, grace_s=grace_s), forgotten
+        )
         inventoried(source, target, newest_listed(source))
         before = shown(journal, Epoch(EPOCHS - 1))
         if upto < journal.first():
@@ -91,11 +93,11 @@ def test_cut_journal_is_the_original_up_to_there(
 
 def test_cut_journal_goes_on(tmp_path: Path) -> None:
     """The epoch after the cut can be committed, and another one."""
-    grown(tmp_path, Keep(newest=2, epochs=3, grace_s=0))
+    grown(tmp_path, CompactionPolicy(newest=2, epochs=3, grace_s=0))
     become_another(tmp_path, "shop", Epoch(4))
     journal = DeltaJournal(tmp_path, "shop")
     journal.commit(Commit(Epoch(5), {}, (), 0))
-    journal.compact(Keep(newest=0, epochs=3, grace_s=0))
+    journal.compact(CompactionPolicy(newest=0, epochs=3, grace_s=0))
     assert [commit.epoch for commit in journal.commits(BEFORE_FIRST)] == [0, 1, 2, 3, 4, 5]
 
 
@@ -109,7 +111,7 @@ def test_nothing_can_be_cut_after_the_end(tmp_path: Path) -> None:
 
 def test_inventory_names_no_file_that_is_derived(tmp_path: Path) -> None:
     """Checkpoints, leftovers and files that were merged are left out."""
-    journal = grown(tmp_path / "a", Keep(newest=3, epochs=3, grace_s=600))
+    journal = grown(tmp_path / "a", CompactionPolicy(newest=3, epochs=3, grace_s=600))
     shutil.copy(
         next((tmp_path / "a" / "kind=changes").glob("000000000008-*")),
         tmp_path / "a" / "kind=changes" / "000000000008-leftover-00000000.parquet",

@@ -24,7 +24,7 @@ from penstock.process import presence
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
-from penstock.retention.maintenance import tend
+from penstock.retention.maintenance import maintain
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.checkout import SHOP
@@ -67,7 +67,7 @@ def test_everything_written_is_private(tmp_path: Path) -> None:
     data, app = tmp_path / "new" / "data", load_app(SHOP)
     private.create(data)
     made(data, EPOCHS)
-    tend(app, Config(data, history=HistoryConfig(merge_epochs=2, grace_s=0)), snapshot=True)
+    maintain(app, Config(data, history=HistoryConfig(merge_epochs=2, grace_s=0)), snapshot=True)
     savepoints.create(data, savepoints.Savepoint("before", Epoch(0), 0))
     with RunningGateway(SHOP, data) as gateway, presence.present(data, "driver", SHOP):
         assert httpx.get(f"{gateway.url}/entities/User/u1").status_code == 200

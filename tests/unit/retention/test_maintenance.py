@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.errors import OperationalError
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.log.api import Entry
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import UPKEEP_STEPS
 from penstock.retention import savepoints
 from penstock.retention.leases import holding
-from penstock.retention.maintenance import Done, tend, work_of
+from penstock.retention.maintenance import MaintenanceReport, encode_work, maintain
 from penstock.retention.maintenance_process import in_child
 from penstock.retention.retention import surplus
 from penstock.snapshots.snapshot import Snapshots
@@ -50,15 +50,15 @@ class Kept:
         self.journal = DataDirectory(data).open_journal_of(app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
-        monkeypatch.setattr("penstock.retention.maintenance.KEEP", Keep(newest=2))
+        monkeypatch.setattr("penstock.retention.maintenance.DEFAULT_COMPACTION", CompactionPolicy(newest=2))
 
     def grow(self, epochs: int) -> None:
         for _ in range(epochs):
             number = self.written.epoch % 7
             self.written.painters({number: None if number == 3 else f"p{self.written.epoch}"})
 
-    def tend(self, **history: int) -> Done:
-        return tend(app, config_of(self.data, **history), snapshot=True)
+    def maintain(self, **history: int) -> MaintenanceReport:
+        return maintain(app, config_of(self.data, **history), snapshot=True)
 
     def states(self, epoch: int) -> list[dict[str, object]]:
         found = all_states_as_of(self.journal, Epoch(epoch), self.snapshots)
@@ -76,7 +76,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 def test_everything_is_kept_by_default(kept: Kept) -> None:
     """Without bounds no epoch is forgotten, however many are merged."""
-    done = kept.tend()
+    done = kept.maintain()
     assert (done.first, done.wanted, done.snapshot) == (0, 0, 29)
     assert done.merged == 25
     assert [one.epoch for one in kept.journal.commits(BEFORE_FIRST)] == list(range(30))
@@ -91,10 +91,10 @@ def test_each_bound_forgets_what_exceeds_it(
     """Epochs go by number, age or bytes, and the states of those that stay are as before."""
     monkeypatch.setattr("penstock.retention.retention.MEGABYTE", 12_000)
     for _ in range(3):
-        kept.tend()
+        kept.maintain()
         kept.grow(10)
     truth = {epoch: kept.states(epoch) for epoch in range(45, 60)}
-    done = kept.tend(**bounds)
+    done = kept.maintain(**bounds)
     assert done.wanted > 5
     assert 0 < done.first <= done.wanted
     for epoch, expected in truth.items():
@@ -106,7 +106,7 @@ def test_each_bound_forgets_what_exceeds_it(
 def test_what_somebody_needs_stays_and_is_named(kept: Kept, holder: str) -> None:
     """A savepoint, a reader, a lagging view and unexpired request ids each keep their epochs."""
     for _ in range(3):
-        kept.tend()
+        kept.maintain()
         kept.grow(10)
     expected = kept.states(31)
     retention_s = 10 * 365 * 86_400 if holder == "replies" else 0
@@ -118,15 +118,15 @@ def test_what_somebody_needs_stays_and_is_named(kept: Kept, holder: str) -> None
         (kept.data / "view" / "epoch").write_text("31")
     if holder == "lease":
         with holding(kept.data, "a backup", Epoch(31)):
-            done = tend(app, config, snapshot=True)
+            done = maintain(app, config, snapshot=True)
     else:
-        done = tend(app, config, snapshot=True)
+        done = maintain(app, config, snapshot=True)
     names = {"savepoint": "sale", "lease": "a backup", "view": "view", "replies": "replies"}
     assert names[holder] in done.holders[0].who
     assert done.first <= 31
     assert kept.states(31) == expected
     if holder == "lease":
-        assert tend(app, config, snapshot=True).first > 31
+        assert maintain(app, config, snapshot=True).first > 31
 
 
 def test_log_is_truncated_behind_what_is_merged(kept: Kept) -> None:
@@ -139,7 +139,7 @@ def test_log_is_truncated_behind_what_is_merged(kept: Kept) -> None:
         kept.written.lsn = 10
         kept.grow(3)
         config = Config(kept.data, history=HistoryConfig(grace_s=0, merge_epochs=5))
-        done = tend(app, config, snapshot=False)
+        done = maintain(app, config, snapshot=False)
         assert done.log_start == log.start() == 6
         assert log.end() == 10
         assert log.find(RequestId("r1")) is not None
@@ -155,7 +155,7 @@ def test_disk_stays_bounded_over_many_epochs(
     sizes: list[tuple[int, int]] = []
     for _ in range(8):
         kept.grow(500)
-        kept.tend(keep_epochs=400, snapshots_max=3, merge_epochs=100)
+        kept.maintain(keep_epochs=400, snapshots_max=3, merge_epochs=100)
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         sizes.append((len(files), sum(path.stat().st_size for path in files)))
     assert kept.journal.first() > 3_000
@@ -183,10 +183,10 @@ def test_view_begins_with_a_snapshot_where_the_journal_does_not_reach(kept: Kept
 
     assert answer()[-1] == {"first": 0}
     for _ in range(2):
-        kept.tend()
+        kept.maintain()
         kept.grow(20)
     (data / "view" / "epoch").unlink()  # as if nobody cared for it
-    assert kept.tend(keep_epochs=3).first == 50
+    assert kept.maintain(keep_epochs=3).first == 50
     after = answer()
     assert after[-1] == {"first": 50}
     for path in (data / "view").glob("view.duckdb*"):
@@ -198,26 +198,26 @@ def test_view_begins_with_a_snapshot_where_the_journal_does_not_reach(kept: Kept
 
 def test_damaged_snapshot_is_set_aside_and_another_taken(kept: Kept) -> None:
     """The next snapshot is made without the damaged one, as long as the journal allows."""
-    kept.tend()
+    kept.maintain()
     manifest = kept.snapshots.newest()
     assert manifest is not None
     (kept.data / "snapshots" / manifest.classes["Painter"].files[0].path).write_bytes(b"gone")
     kept.grow(3)
-    assert kept.tend().snapshot == 32
+    assert kept.maintain().snapshot == 32
     assert len(list(kept.snapshots.manifests.glob("*.damaged"))) == 1
 
 
 def test_child_does_the_same_and_says_so(kept: Kept) -> None:
     """The process beside a driver reports what it did; what breaks it off is told."""
     config = config_of(kept.data)
-    done = json.loads(in_child(work_of(SPEC, config, snapshot=True), nice=0))
+    done = json.loads(in_child(encode_work(SPEC, config, snapshot=True), nice=0))
     assert (done["snapshot"], done["failure"]) == (29, None)
     part = kept.journal.last()
     assert part is not None
     kept.grow(1)
     for path in (kept.data / "journal" / "kind=changes").glob("000000000030-*"):
         path.write_bytes(b"gone")
-    failed = json.loads(in_child(work_of(SPEC, config, snapshot=True), nice=0))
+    failed = json.loads(in_child(encode_work(SPEC, config, snapshot=True), nice=0))
     assert failed["failure"].startswith("corrupt: ")
 
 
@@ -230,7 +230,7 @@ def test_child_gives_way_from_its_first_moment(
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{told}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    work = work_of(SPEC, config_of(kept.data), snapshot=True)
+    work = encode_work(SPEC, config_of(kept.data), snapshot=True)
     assert in_child(work, nice=7).strip() == b"7"
     program.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(OperationalError, match="exit code 3"):
@@ -240,7 +240,7 @@ def test_child_gives_way_from_its_first_moment(
 def test_command_shows_what_there_is(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     """`penstock snapshot` prints the newest snapshot and who keeps old epochs."""
     for _ in range(2):
-        kept.tend()
+        kept.maintain()
         kept.grow(10)
     savepoints.create(kept.data, savepoints.Savepoint("sale", Epoch(31), NOW_US))
     words = ["snapshot", SPEC, "--data", str(kept.data), "--set", "history.keep_epochs=2"]
@@ -271,15 +271,15 @@ def test_thinning_keeps_both_ends(epochs: set[int], most: int, first: int) -> No
 _KILLED = """
 import sys
 from pathlib import Path
-from penstock.journal.api import Keep
-from penstock.retention import maintenance as upkeep
+from penstock.journal.api import CompactionPolicy
+from penstock.retention import maintenance
 from tests.unit.sql.gallery_app import app
 from tests.unit.retention.test_maintenance import config_of
 import dataclasses
 
-upkeep.KEEP = Keep(newest=2)
+maintenance.DEFAULT_COMPACTION = CompactionPolicy(newest=2)
 config = dataclasses.replace(config_of(Path(sys.argv[1]), keep_epochs=4), fault=sys.argv[2])
-upkeep.tend(app, config, snapshot=True)
+maintenance.maintain(app, config, snapshot=True)
 """
 
 
@@ -288,7 +288,7 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     """A process that dies at a step of upkeep leaves all states as they were; the next one goes on."""
     with closing(DataDirectory(kept.data).open_log()):
         pass
-    kept.tend()
+    kept.maintain()
     kept.grow(10)
     truth = {epoch: kept.states(epoch) for epoch in range(36, 40)}
     done = subprocess.run(
@@ -297,7 +297,7 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     assert done.returncode == -signal.SIGKILL
     assert {epoch: kept.states(epoch) for epoch in truth} == truth
     kept.grow(1)
-    after = kept.tend(keep_epochs=4)
+    after = kept.maintain(keep_epochs=4)
     assert after.snapshot == 40
     assert after.first > 20
     assert {epoch: kept.states(epoch) for epoch in truth if epoch >= 39} == {39: truth[39]}

@@ -1,36 +1,36 @@
 """How many tasks an epoch gets."""
 
-from penstock.runtime.spark.pacing import PROBE_EVERY, REPEATED_TOO_MUCH, Pacing
+from penstock.runtime.spark.parallelism import PROBE_EVERY, REPEATED_TOO_MUCH, ParallelismPolicy
 
 
 def test_small_epoch_gets_one_task() -> None:
     """Up to the setting, inclusive, an epoch runs in one task."""
-    pacing = Pacing(partitions=4, small_epoch=100)
+    pacing = ParallelismPolicy(partitions=4, small_epoch=100)
     assert [pacing.tasks(count) for count in (1, 100, 101)] == [1, 1, 4]
 
 
 def test_one_partition_gets_one_task() -> None:
     """Where there is one partition, nothing is spread."""
-    assert Pacing(partitions=1, small_epoch=0).tasks(10_000) == 1
+    assert ParallelismPolicy(partitions=1, small_epoch=0).tasks(10_000) == 1
 
 
 def test_much_repetition_ends_spreading() -> None:
     """After an epoch that ran mostly twice, the next ones run in one task."""
-    pacing = Pacing(partitions=2, small_epoch=0)
+    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
     pacing.learn(count=1_000, tasks=2, reran=int(1_000 * REPEATED_TOO_MUCH) + 1)
     assert pacing.tasks(1_000) == 1
 
 
 def test_little_repetition_goes_on_spreading() -> None:
     """An epoch of which a quarter ran twice is worth spreading."""
-    pacing = Pacing(partitions=2, small_epoch=0)
+    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
     pacing.learn(count=1_000, tasks=2, reran=250)
     assert pacing.tasks(1_000) == 2
 
 
 def test_spreading_is_tried_again() -> None:
     """After so many epochs in one task, one is spread to see whether conflicts are gone."""
-    pacing = Pacing(partitions=2, small_epoch=0)
+    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
     pacing.learn(count=1_000, tasks=2, reran=1_000)
     tasks = [pacing.tasks(1_000) for _ in range(PROBE_EVERY + 1)]
     assert tasks == [1] * PROBE_EVERY + [2]
@@ -40,7 +40,7 @@ def test_spreading_is_tried_again() -> None:
 
 def test_epochs_in_one_task_teach_nothing() -> None:
     """What ran in one task says nothing of conflicts."""
-    pacing = Pacing(partitions=2, small_epoch=0)
+    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
     pacing.learn(count=1_000, tasks=2, reran=1_000)
     pacing.learn(count=1_000, tasks=1, reran=0)
     assert pacing.tasks(1_000) == 1

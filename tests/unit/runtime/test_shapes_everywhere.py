@@ -16,8 +16,8 @@ from penstock.errors import ClassChanged
 from penstock.gateway.assembly import assemble
 from penstock.process.config import Config
 from penstock.process.loading import load_app
-from penstock.retention.maintenance import tend
-from penstock.runtime.spark.orders import Settings
+from penstock.retention.maintenance import maintain
+from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.runtime.spark.stage import Worker
 from penstock.runtime.spark.table import read_table
@@ -75,10 +75,10 @@ def written(folder: Path, name: str, first: str, second: str) -> str:
     return str(path)
 
 
-def settings_of(spec: str, data: Path) -> Settings:
+def settings_of(spec: str, data: Path) -> WorkerSettings:
     config = Config(data)
     sizes = config.record_bytes_max, config.retention_s
-    return Settings(spec, str(data), str(data / "scratch"), 1, Limits(), *sizes, config.fault)
+    return WorkerSettings(spec, str(data), str(data / "scratch"), 1, Limits(), *sizes, config.fault)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -151,7 +151,7 @@ def test_other_processes_refuse_it_too(shop: Shop, data: Path) -> None:
     """Workers, upkeep and tables of Spark open the journal themselves, and refuse it themselves."""
     app, known = load_app(shop.after), contents(data)
     openers: list[Callable[[], object]] = [
-        lambda: tend(app, Config(data), snapshot=True),
+        lambda: maintain(app, Config(data), snapshot=True),
         lambda: Worker(settings_of(shop.after, data)),
         lambda: SparkRuntime(shop.after, Config(data)),
         lambda: read_table(app, "Item", data=data),

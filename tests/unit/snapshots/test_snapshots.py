@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
 from penstock.errors import Corrupt, Diverged
-from penstock.journal.api import Keep
+from penstock.journal.api import CompactionPolicy
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.snapshotting import alone, remove, take, write_slices
@@ -179,7 +179,7 @@ def test_journal_that_was_forgotten_is_bridged_by_its_snapshot(gallery: Gallery)
     gallery.take(2)
     for _ in range(3):
         gallery.written.painters({9: "Io"})
-    gallery.journal.compact(Keep(newest=2, epochs=3, grace_s=0))
+    gallery.journal.compact(CompactionPolicy(newest=2, epochs=3, grace_s=0))
     assert gallery.journal.forget(Epoch(3)) == 3
     for epoch in (2, 3, 4):
         assert gallery.states(epoch, gallery.snapshots) == truth[epoch]
@@ -225,7 +225,7 @@ def test_damaged_snapshot_that_nothing_replaces_is_refused(gallery: Gallery) -> 
     assert manifest is not None
     for _ in range(4):
         gallery.written.painters({9: "Io"})
-    gallery.journal.compact(Keep(newest=1, epochs=3, grace_s=0))
+    gallery.journal.compact(CompactionPolicy(newest=1, epochs=3, grace_s=0))
     gallery.journal.forget(Epoch(3))
     (gallery.data / "snapshots" / manifest.classes["Painter"].files[0].path).unlink()
     with pytest.raises(Corrupt, match="is missing"):
@@ -282,7 +282,7 @@ def test_any_history_reads_the_same_with_and_without_snapshots(
         elif one == "take":
             gallery.take()
         elif one == "compact":
-            gallery.journal.compact(Keep(newest=1, epochs=2, grace_s=0))
+            gallery.journal.compact(CompactionPolicy(newest=1, epochs=2, grace_s=0))
         else:
             number = HUGE if one == "huge" else 1
             gallery.written.changes(("Painting", "sea", state_of("Painting", number=number)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
-from penstock.journal.api import Journal, Keep
+from penstock.journal.api import CompactionPolicy, Journal
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.as_of_query import AsOfQueries, as_of_queries
@@ -323,7 +323,7 @@ def test_bytes_are_the_same_for_ever(tmp_path: Path) -> None:
     gallery.take(25)
     assert Answers(tmp_path, gallery.journal).bytes == first
     gallery.written.painters({1: None, 2: None})
-    gallery.journal.compact(Keep(newest=5, epochs=10, grace_s=0))
+    gallery.journal.compact(CompactionPolicy(newest=5, epochs=10, grace_s=0))
     assert Answers(tmp_path, gallery.journal).bytes == first
     gallery.journal.close()
     again = Gallery(tmp_path)
@@ -338,7 +338,7 @@ def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
     before = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     expected = rows(before, "FROM Painter AS OF EPOCH 15")
     gallery.take(11)
-    gallery.journal.compact(Keep(newest=0, epochs=4, grace_s=0))
+    gallery.journal.compact(CompactionPolicy(newest=0, epochs=4, grace_s=0))
     assert gallery.journal.forget(Epoch(12)) == 12
     after = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     assert rows(after, "FROM Painter AS OF EPOCH 15") == expected
@@ -395,5 +395,5 @@ def test_many_may_ask_at_once(tmp_path: Path) -> None:
         answers = [threads.submit(ask, epoch % 30) for epoch in range(60)]
         for _ in range(5):
             gallery.written.painters({99: "0"})
-            gallery.journal.compact(Keep(newest=3, epochs=4, grace_s=0))
+            gallery.journal.compact(CompactionPolicy(newest=3, epochs=4, grace_s=0))
         assert all(one.result() for one in answers)

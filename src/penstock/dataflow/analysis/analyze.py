@@ -1,4 +1,4 @@
-"""`compile_app`: from an application to its dataflow graph, by reading the source of its methods.
+"""`analyze_app`: from an application to its dataflow graph, by reading the source of its methods.
 
 Nothing of the application runs. Every method is read as if it were a request's root, with the
 types that its parameters and the entities' attributes declare. The plan is complete where source
@@ -13,23 +13,28 @@ from types import FunctionType
 from typing import Any, Final
 
 from penstock.dataflow.analysis.call import Callee
-from penstock.dataflow.analysis.frame import Application, Found, describe, functions_of
+from penstock.dataflow.analysis.frame import (
+    AnalysisContext,
+    FunctionSummary,
+    describe,
+    functions_of,
+)
 from penstock.dataflow.analysis.library import Arguments
 from penstock.dataflow.analysis.source import Sources, place_of, place_of_class, plain_function
 from penstock.dataflow.analysis.statement import Body
-from penstock.dataflow.analysis.value import UNKNOWN, Data, Value, of_type, one
+from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, one
 from penstock.dataflow.graph import (
     UNKNOWN_OPERATOR,
     Action,
     Attribute,
-    Caution,
     Edge,
-    End,
+    Endpoint,
     Method,
     Operator,
     Origin,
-    Place,
     Plan,
+    PlanWarning,
+    SourceLocation,
 )
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -48,7 +53,7 @@ _NAMES: Final[dict[Any, str]] = {
 }
 
 
-def compile_app(app: App) -> Plan:
+def analyze_app(app: App) -> Plan:
     """Return the dataflow graph of an application. The same application gives the same plan."""
     return _Compiler(app).plan()
 
@@ -62,20 +67,20 @@ class _Compiler:
         modules += [signature.function.__module__ for signature in app.functions.values()]
         packages = frozenset(module.partition(".")[0] for module in modules)
         self._app = app
-        self._shared: Application = describe(app, Sources(packages))
+        self._shared: AnalysisContext = describe(app, Sources(packages))
         self._shared.methods = self._method
-        self._known: dict[tuple[type, str], Found] = {}
+        self._known: dict[tuple[type, str], FunctionSummary] = {}
 
     def plan(self) -> Plan:
         """Compile every operator."""
         operators = [self._entity(kind) for kind in self._app.entities.values()]
-        founds: list[Found] = []
+        founds: list[FunctionSummary] = []
         for kind in self._app.entities.values():
             founds += [self._method(kind.cls, name) for name in _members_of(kind)]
-            founds.append(Found(warnings=tuple(_unseen(kind))))
+            founds.append(FunctionSummary(warnings=tuple(_unseen(kind))))
         for name, signature in self._app.functions.items():
             operators.append(_function(name, signature))
-            founds.append(self._body(End(name, name), signature.function, signature, None))
+            founds.append(self._body(Endpoint(name, name), signature.function, signature, None))
         edges = dict.fromkeys(edge for found in founds for edge in found.edges)
         warnings = {warning for found in founds for warning in found.warnings}
         rank = {operator.name: index for index, operator in enumerate(operators)}
@@ -106,26 +111,26 @@ class _Compiler:
         assert function is not None, f"{kind.name}.{name} is no function"
         return function
 
-    def _method(self, cls: type, name: str) -> Found:
+    def _method(self, cls: type, name: str) -> FunctionSummary:
         """Analyse a method once; what one gives that is asked for meanwhile is unknown."""
         if (cls, name) in self._known:
             return self._known[cls, name]
-        self._known[cls, name] = Found(returned=UNKNOWN)
+        self._known[cls, name] = FunctionSummary(returned=UNKNOWN)
         kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
         signature = kind.creation if name == _CREATE else kind.methods.get(name)
         function = self._function_of(kind, name)
-        source, owner = End(kind.name, name), functions_of(cls).get(name, cls)
+        source, owner = Endpoint(kind.name, name), functions_of(cls).get(name, cls)
         found = self._body(source, function, signature, (cls, owner))
         self._known[cls, name] = found
         return found
 
     def _body(
         self,
-        source: End,
+        source: Endpoint,
         function: Any,
         signature: Signature | None,
         method: tuple[type, type] | None,
-    ) -> Found:
+    ) -> FunctionSummary:
         """Read one method of (class, defining class), or a function, as a root."""
         plain = plain_function(function)
         assert plain is not None, f"{source.text} is no function"
@@ -136,15 +141,15 @@ class _Compiler:
             unread = "its source cannot be read: what it calls is unknown"
             edge = Edge(
                 source,
-                End(UNKNOWN_OPERATOR, "?"),
+                Endpoint(UNKNOWN_OPERATOR, "?"),
                 Action.CALL,
                 where,
                 looped=True,
                 conditional=True,
                 origin=Origin.UNKNOWN,
             )
-            return Found((edge,), (Caution(where, source, unread),))
-        this: tuple[Value, ...] = (one(Data(method[0], Origin.SELF)),) if method else ()
+            return FunctionSummary((edge,), (PlanWarning(where, source, unread),))
+        this: tuple[Value, ...] = (one(TypedValue(method[0], Origin.SELF)),) if method else ()
         if signature is None:
             parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
         else:
@@ -152,7 +157,7 @@ class _Compiler:
         arguments = Arguments(this, *_declared(parameters))
         returned = frame.follow(Callee(tree, plain, method[1] if method else None), arguments)
         found = frame.found()
-        return Found(found.edges, found.warnings, returned)
+        return FunctionSummary(found.edges, found.warnings, returned)
 
 
 def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
@@ -182,7 +187,7 @@ def _members_of(kind: EntityType) -> list[str]:
     ]
 
 
-def _unseen(kind: EntityType) -> list[Caution]:
+def _unseen(kind: EntityType) -> list[PlanWarning]:
     """Warn of special methods, which operators call where no call is written."""
     found = []
     for owner in kind.cls.__mro__:
@@ -193,7 +198,7 @@ def _unseen(kind: EntityType) -> list[Caution]:
             if name.endswith("__") and not (function.__module__ or "").startswith("penstock."):
                 where = place_of(function, function.__code__.co_firstlineno)
                 message = f"calls through {name} are not in the plan"
-                found.append(Caution(where, End(kind.name, name), message))
+                found.append(PlanWarning(where, Endpoint(kind.name, name), message))
     return found
 
 
@@ -240,6 +245,8 @@ def _type_name(annotation: Any) -> str:
     return f"{name}[{', '.join(inner)}]" if inner else name
 
 
-def _edge_order(edge: Edge, rank: dict[str, int]) -> tuple[int, Place, int, Action, End, Origin]:
+def _edge_order(
+    edge: Edge, rank: dict[str, int]
+) -> tuple[int, SourceLocation, int, Action, Endpoint, Origin]:
     source, target = rank[edge.source.operator], rank.get(edge.target.operator, len(rank))
     return source, edge.where, target, edge.action, edge.target, edge.origin

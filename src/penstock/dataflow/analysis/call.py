@@ -28,10 +28,10 @@ from penstock.dataflow.analysis.value import (
     NOTHING,
     UNKNOWN,
     Atom,
-    Bound,
+    BoundMethod,
     Closure,
-    Data,
-    Thing,
+    StaticObject,
+    TypedValue,
     Value,
     constant,
     derived,
@@ -47,7 +47,7 @@ from penstock.dataflow.analysis.value import (
     origin_of,
     retag,
 )
-from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, End, Origin
+from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Endpoint, Origin
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
 
@@ -80,7 +80,7 @@ class Calls(Expressions, ABC):
         if isinstance(node.func, ast.Name) and (special := self._special(node)) is not None:
             return special
         called = self.evaluate(node.func)
-        if any(isinstance(atom, Thing) and is_orderless(atom.thing) for atom in called):
+        if any(isinstance(atom, StaticObject) and is_orderless(atom.thing) for atom in called):
             self.orderless.update(node.args)
         arguments = self._arguments(node)
         if not called:
@@ -139,7 +139,7 @@ class Calls(Expressions, ABC):
             kind = entity_of(atom)
             if kind is not None or is_unknown(atom):
                 owner = kind.name if kind else UNKNOWN_OPERATOR
-                self.edge(node, action, End(owner, "?"), origin_of(one(atom)))
+                self.edge(node, action, Endpoint(owner, "?"), origin_of(one(atom)))
         return UNKNOWN
 
     def _super(self, node: ast.Call) -> Value:
@@ -148,22 +148,24 @@ class Calls(Expressions, ABC):
             return UNKNOWN
         this = self.function.__code__.co_varnames[:1]
         receiver = self.names.get(this[0], NOTHING) if this else NOTHING
-        return frozenset(Bound(atom, "super") for atom in receiver)
+        return frozenset(BoundMethod(atom, "super") for atom in receiver)
 
     def _call(self, node: ast.Call, atom: Atom, arguments: Arguments) -> Value:
         given = UNKNOWN
         match atom:
             case Closure(node=tree, frame=frame):
                 given = self.follow(Callee(tree, frame.function, frame.owner, frame), arguments)
-            case Bound(receiver=Bound(receiver=receiver, name="super"), name=name):
+            case BoundMethod(receiver=BoundMethod(receiver=receiver, name="super"), name=name):
                 given = self._call_super(receiver, name, arguments)
-            case Bound(receiver=Thing(thing=thing), name=name) if _is_entity_class(thing):
+            case BoundMethod(receiver=StaticObject(thing=thing), name=name) if _is_entity_class(
+                thing
+            ):
                 given = self._call_class(node, thing.__reference__, name, arguments)
-            case Bound(receiver=receiver, name=name):
+            case BoundMethod(receiver=receiver, name=name):
                 given = self._call_method(node, receiver, name, arguments)
-            case Thing(thing=thing):
+            case StaticObject(thing=thing):
                 given = self._call_thing(node, thing, arguments)
-            case Data():
+            case TypedValue():
                 self.unknown(node, Action.CALL, ast.unparse(node.func))
             case _:
                 pass
@@ -184,7 +186,7 @@ class Calls(Expressions, ABC):
     ) -> Value:
         """Record `Item.create(…)`, `Item.exists(…)`; `Item.delete(item)` names it as argument."""
         origin = _key_origin(kind, arguments) if name in CREATIONS else _first_origin(arguments)
-        self.edge(node, _ACTIONS[name], End(kind.name, name), origin)
+        self.edge(node, _ACTIONS[name], Endpoint(kind.name, name), origin)
         return of_type(bool, Origin.STATE) if name == "exists" else of_type(kind.cls, origin)
 
     def _call_method(
@@ -197,7 +199,7 @@ class Calls(Expressions, ABC):
             if name in self.application.method_names:
                 self.unknown(node, Action.CALL, name)
             return join((self._apply(node, arguments), UNKNOWN))
-        cls = receiver.type if isinstance(receiver, Data) else _class_of(receiver)
+        cls = receiver.type if isinstance(receiver, TypedValue) else _class_of(receiver)
         if cls is None or is_container(cls):
             return self._call_container(node, receiver, name, arguments)
         member = inspect.getattr_static(cls, name, None)
@@ -215,14 +217,14 @@ class Calls(Expressions, ABC):
         origin = origin_of(one(receiver))
         if name in RESERVED:
             wanted = _first_origin(arguments) if name == "exists" else origin
-            self.edge(node, _ACTIONS[name], End(kind.name, name), wanted)
+            self.edge(node, _ACTIONS[name], Endpoint(kind.name, name), wanted)
             return of_type(bool, Origin.STATE) if name == "exists" else NOTHING
         member = inspect.getattr_static(kind.cls, name, None)
         if isinstance(member, staticmethod | classmethod):
             first = () if isinstance(member, staticmethod) else (constant(kind.cls),)
             passed = Arguments((*first, *arguments.positional), *_tail(arguments))
             return self._call_function(node, member, passed)
-        self.edge(node, Action.CALL, End(kind.name, name), origin)
+        self.edge(node, Action.CALL, Endpoint(kind.name, name), origin)
         signature = kind.methods.get(name)
         if signature is not None and signature.returns is not Any:
             return of_type(signature.returns, Origin.RESULT)
@@ -257,7 +259,7 @@ class Calls(Expressions, ABC):
         known = self.application.app.functions.get(function.__name__)
         if known is not None and plain_function(known.function) is function:
             name = function.__name__
-            self.edge(node, Action.CALL, End(name, name), Origin.CONSTANT)
+            self.edge(node, Action.CALL, Endpoint(name, name), Origin.CONSTANT)
             return of_type(known.returns, Origin.RESULT)
         if inspect.ismethod(thing):
             arguments = Arguments(
@@ -321,7 +323,7 @@ class Calls(Expressions, ABC):
 
 
 def _class_of(receiver: Atom) -> type | None:
-    return type(receiver.thing) if isinstance(receiver, Thing) else None
+    return type(receiver.thing) if isinstance(receiver, StaticObject) else None
 
 
 def _is_entity_class(thing: Any) -> bool:
@@ -329,10 +331,10 @@ def _is_entity_class(thing: Any) -> bool:
 
 
 def _is_function(atom: Atom) -> bool:
-    if isinstance(atom, Bound):
+    if isinstance(atom, BoundMethod):
         return True
     return isinstance(atom, Closure) or (
-        isinstance(atom, Thing) and plain_function(atom.thing) is not None
+        isinstance(atom, StaticObject) and plain_function(atom.thing) is not None
     )
 
 

@@ -17,14 +17,14 @@ from penstock.dataflow.analysis.value import (
     NOTHING,
     UNKNOWN,
     Atom,
-    Bound,
+    BoundMethod,
     Closure,
-    Data,
-    Home,
-    Many,
-    Row,
-    Table,
-    Thing,
+    CollectionValue,
+    DictValue,
+    OwnerAttribute,
+    StaticObject,
+    TupleValue,
+    TypedValue,
     Value,
     constant,
     derived,
@@ -43,7 +43,7 @@ from penstock.dataflow.analysis.value import (
     retag,
     unpack,
 )
-from penstock.dataflow.graph import Action, End, Origin
+from penstock.dataflow.graph import Action, Endpoint, Origin
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
 
@@ -84,7 +84,7 @@ class Expressions(Frame):
                     self.warn(target, f"{name} is global: what is kept there is no state")
                 self.bind(name, value)
             case ast.Starred(value=inner):
-                self.assign(inner, one(Many(value)))
+                self.assign(inner, one(CollectionValue(value)))
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 self._assign_each(targets, value)
             case ast.Attribute(value=base, attr=name):
@@ -113,24 +113,24 @@ class Expressions(Frame):
         if kind is not None:
             if name not in kind.attributes and name != kind.key_name:
                 self.warn(node, f"{kind.name} declares no attribute {name}; assigning it fails")
-            self.edge(node, Action.WRITE, End(kind.name, name), origin_of(one(atom)))
+            self.edge(node, Action.WRITE, Endpoint(kind.name, name), origin_of(one(atom)))
             return
         match atom:
-            case Thing(thing=thing):
+            case StaticObject(thing=thing):
                 owner = getattr(thing, "__name__", type(thing).__name__)
                 self.warn(node, f"{owner}.{name} is global: what is kept there is no state")
-            case Data(home=Home() as home):
+            case TypedValue(home=OwnerAttribute() as home):
                 self.edge(node, Action.WRITE, home.attribute, home.origin)
-            case Data() if is_unknown(atom) and name in self.application.attribute_names:
+            case TypedValue() if is_unknown(atom) and name in self.application.attribute_names:
                 self.unknown(node, Action.WRITE, name)
 
     def change(self, node: ast.expr, value: Value, added: Value = NOTHING) -> None:
         """Record that a list, dictionary or set is changed, and what may now be in it."""
         for atom in value:
             match atom:
-                case Data(home=Home() as home):
+                case TypedValue(home=OwnerAttribute() as home):
                     self.edge(node, Action.WRITE, home.attribute, home.origin)
-                case Thing(thing=list() | dict() | set() as thing):
+                case StaticObject(thing=list() | dict() | set() as thing):
                     name = ast.unparse(node)
                     self.warn(node, f"{name} is a global {type(thing).__name__}: it is no state")
                 case _:
@@ -148,72 +148,77 @@ class Expressions(Frame):
             return
         value = self.look(root.id, root)
         for _ in range(min(depth, _DEPTH_MAX) + 1):
-            added = join((one(Table(NOTHING, added)), one(Many(added))))
+            added = join((one(DictValue(NOTHING, added)), one(CollectionValue(added))))
         if any(_is_built(atom) for atom in value):
             self.bind(root.id, join((value, added)))
 
     def read(self, node: ast.expr, atom: Atom, name: str) -> Value:
         """Return an attribute of a value, and record that it is read."""
         kind = entity_of(atom)
-        if kind is not None and isinstance(atom, Data):
+        if kind is not None and isinstance(atom, TypedValue):
             return self._read_entity(node, atom, kind, name)
         match atom:
-            case Thing(thing=thing):
+            case StaticObject(thing=thing):
                 return self._read_thing(node, atom, thing, name)
-            case Data() if is_unknown(atom):
+            case TypedValue() if is_unknown(atom):
                 known = self.application
                 if name in known.attribute_names and name not in known.method_names:
                     self.unknown(node, Action.READ, name)
-                return one(Bound(atom, name))
-            case Data(type=annotation, origin=origin, home=home):
+                return one(BoundMethod(atom, name))
+            case TypedValue(type=annotation, origin=origin, home=home):
                 return self._read_plain(atom, annotation, name, origin, home)
             case _:
-                return one(Bound(atom, name))
+                return one(BoundMethod(atom, name))
 
-    def _read_entity(self, node: ast.expr, atom: Data, kind: EntityType, name: str) -> Value:
+    def _read_entity(self, node: ast.expr, atom: TypedValue, kind: EntityType, name: str) -> Value:
         if name == kind.key_name:
             return of_type(kind.key_annotation, atom.origin)
         if name in kind.attributes:
-            home = End(kind.name, name)
+            home = Endpoint(kind.name, name)
             self.edge(node, Action.READ, home, atom.origin)
-            return of_type(kind.attributes[name], Origin.STATE, Home(home, atom.origin))
+            return of_type(kind.attributes[name], Origin.STATE, OwnerAttribute(home, atom.origin))
         return self._read_member(node, atom, kind, name)
 
-    def _read_member(self, node: ast.expr, atom: Data, kind: EntityType, name: str) -> Value:
+    def _read_member(self, node: ast.expr, atom: TypedValue, kind: EntityType, name: str) -> Value:
         if name == "__class__":
-            return one(Thing(kind.cls))
+            return one(StaticObject(kind.cls))
         member = inspect.getattr_static(kind.cls, name, _MISSING)
         if isinstance(member, property):
-            self.edge(node, Action.CALL, End(kind.name, name), atom.origin)
+            self.edge(node, Action.CALL, Endpoint(kind.name, name), atom.origin)
             return retag(self.application.methods(kind.cls, name).returned, Origin.RESULT)
         if member is _MISSING:
             self.warn(node, f"{kind.name} has no attribute or method {name}")
             return UNKNOWN
         asked = callable(member) or _is_wrapped(member)
-        return one(Bound(atom, name)) if asked else constant(member)
+        return one(BoundMethod(atom, name)) if asked else constant(member)
 
-    def _read_thing(self, node: ast.expr, atom: Thing, thing: Any, name: str) -> Value:
+    def _read_thing(self, node: ast.expr, atom: StaticObject, thing: Any, name: str) -> Value:
         if isinstance(thing, type) and hasattr(thing, "__reference__") and name in RESERVED:
-            return one(Bound(atom, name))
+            return one(BoundMethod(atom, name))
         if isinstance(thing, ModuleType | type):
             found = getattr(thing, name, _MISSING)
             if found is _MISSING:
                 return UNKNOWN
             self.check(found, ast.unparse(node), node)
             return constant(found)
-        return one(Bound(atom, name))
+        return one(BoundMethod(atom, name))
 
     def _read_plain(
-        self, atom: Data, annotation: Any, name: str, origin: Origin, home: Home | None
+        self,
+        atom: TypedValue,
+        annotation: Any,
+        name: str,
+        origin: Origin,
+        home: OwnerAttribute | None,
     ) -> Value:
         fields = field_types(annotation)
         if name in fields:
             return of_type(fields[name], origin, home)
         if is_container(annotation):
-            return one(Bound(atom, name))
+            return one(BoundMethod(atom, name))
         member = inspect.getattr_static(annotation, name, None)
         if callable(member) or _is_wrapped(member):
-            return one(Bound(atom, name))
+            return one(BoundMethod(atom, name))
         return of_type(Any, derived(one(atom)))
 
     def _at_constant(self, node: ast.Constant) -> Value:
@@ -245,11 +250,11 @@ class Expressions(Frame):
 
     def _at_tuple(self, node: ast.Tuple) -> Value:
         if any(isinstance(item, ast.Starred) for item in node.elts):
-            return one(Many(join(self.evaluate_all(node.elts))))
-        return one(Row(tuple(self.evaluate_all(node.elts))))
+            return one(CollectionValue(join(self.evaluate_all(node.elts))))
+        return one(TupleValue(tuple(self.evaluate_all(node.elts))))
 
     def _at_list(self, node: ast.List | ast.Set) -> Value:
-        return one(Many(join(self.evaluate_all(node.elts))))
+        return one(CollectionValue(join(self.evaluate_all(node.elts))))
 
     _at_set = _at_list
 
@@ -262,7 +267,7 @@ class Expressions(Frame):
                 values = join((values, *map(lookup, inner)))
             else:
                 keys, values = join((keys, self.evaluate(key))), join((values, inner))
-        return one(Table(keys, values))
+        return one(DictValue(keys, values))
 
     def _at_starred(self, node: ast.Starred) -> Value:
         return join(map(elements, self.evaluate(node.value)))
@@ -309,14 +314,16 @@ class Expressions(Frame):
 
     def _at_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
         ordered = not isinstance(node, ast.SetComp) and node not in self.orderless
-        return one(Many(self._comprehend(node.generators, [node.elt], ordered=ordered)[0]))
+        return one(
+            CollectionValue(self._comprehend(node.generators, [node.elt], ordered=ordered)[0])
+        )
 
     _at_setcomp = _at_listcomp
     _at_generatorexp = _at_listcomp
 
     def _at_dictcomp(self, node: ast.DictComp) -> Value:
         keys, values = self._comprehend(node.generators, [node.key, node.value], ordered=False)
-        return one(Table(keys, values))
+        return one(DictValue(keys, values))
 
     def _comprehend(
         self, generators: list[ast.comprehension], wanted: list[ast.expr], *, ordered: bool
@@ -377,7 +384,7 @@ def _has(atom: Atom, name: str) -> bool:
 
 
 def _is_built(atom: Atom) -> bool:
-    return isinstance(atom, Many | Row | Table)
+    return isinstance(atom, CollectionValue | TupleValue | DictValue)
 
 
 def _is_wrapped(member: object) -> bool:

@@ -1,7 +1,7 @@
 """One function under analysis: what its names may be, and what it was found to do.
 
 A frame records edges and warnings on behalf of the method whose body led to it; the frames of
-functions that it calls are merged into it. `Application` is what all frames of one compilation
+functions that it calls are merged into it. `AnalysisContext` is what all frames of one compilation
 share. How statements and expressions are read is left to `expression` and `statement`.
 """
 
@@ -16,25 +16,25 @@ from typing import Any, Final
 from penstock.dataflow.analysis.hazard import hazard_of
 from penstock.dataflow.analysis.source import Sources, place_of
 from penstock.dataflow.analysis.value import NOTHING, UNKNOWN, Value, constant, join
-from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Caution, Edge, End, Origin
+from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Edge, Endpoint, Origin, PlanWarning
 from penstock.model.application import App
 from penstock.model.declaration import RESERVED
 
-Key = tuple[object, ...]
+SummaryKey = tuple[object, ...]
 """What decides what a function does: its tree first, then for whom, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FunctionSummary:
     """What one function does and gives, once analysed."""
 
     edges: tuple[Edge, ...] = ()
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     returned: Value = NOTHING
 
 
 @dataclass(slots=True)
-class Application:
+class AnalysisContext:
     """What all frames of a compilation share.
 
     Attributes:
@@ -51,18 +51,18 @@ class Application:
     classes: Mapping[str, type]
     method_names: frozenset[str]
     attribute_names: frozenset[str]
-    methods: Callable[[type, str], Found] = lambda cls, name: Found()
-    finished: dict[Key, Found] = field(default_factory=dict)
-    running: dict[Key, Value] = field(default_factory=dict)
+    methods: Callable[[type, str], FunctionSummary] = lambda cls, name: FunctionSummary()
+    finished: dict[SummaryKey, FunctionSummary] = field(default_factory=dict)
+    running: dict[SummaryKey, Value] = field(default_factory=dict)
     guesses: int = 0
     contexts: dict[object, int] = field(default_factory=dict)
-    guessed: set[Key] = field(default_factory=set)
+    guessed: set[SummaryKey] = field(default_factory=set)
 
 
-def describe(app: App, sources: Sources) -> Application:
+def describe(app: App, sources: Sources) -> AnalysisContext:
     """Collect the names that matter."""
     kinds = app.entities.values()
-    return Application(
+    return AnalysisContext(
         app,
         sources,
         {name: kind.cls for name, kind in app.entities.items()},
@@ -92,8 +92,8 @@ class Frame:
 
     def __init__(
         self,
-        application: Application,
-        source: End,
+        application: AnalysisContext,
+        source: Endpoint,
         function: FunctionType,
         owner: type | None = None,
         parent: "Frame | None" = None,
@@ -115,7 +115,7 @@ class Frame:
         self.names: dict[str, Value] = {}
         self.shared_names: set[str] = set()
         self.edges: dict[Edge, None] = {}
-        self.warnings: dict[Caution, None] = {}
+        self.warnings: dict[PlanWarning, None] = {}
         self.returned = NOTHING
         self.yielded = NOTHING
         self._loops = 0
@@ -167,9 +167,9 @@ class Frame:
     def warn(self, node: ast.AST, message: str) -> None:
         """Record a warning at a line."""
         where = place_of(self.function, getattr(node, "lineno", 0))
-        self.warnings[Caution(where, self.source, message)] = None
+        self.warnings[PlanWarning(where, self.source, message)] = None
 
-    def edge(self, node: ast.AST, action: Action, target: End, origin: Origin) -> None:
+    def edge(self, node: ast.AST, action: Action, target: Endpoint, origin: Origin) -> None:
         """Record an edge at a line."""
         where = place_of(self.function, getattr(node, "lineno", 0))
         looped, conditional = self._loops > 0, self._branches > 0
@@ -178,9 +178,9 @@ class Frame:
 
     def unknown(self, node: ast.AST, action: Action, member: str) -> None:
         """Record an edge whose receiver cannot be named."""
-        self.edge(node, action, End(UNKNOWN_OPERATOR, member), Origin.UNKNOWN)
+        self.edge(node, action, Endpoint(UNKNOWN_OPERATOR, member), Origin.UNKNOWN)
 
-    def merge(self, found: Found) -> None:
+    def merge(self, found: FunctionSummary) -> None:
         """Take over what a called function does."""
         for edge in found.edges:
             looped = edge.looped or self._loops > 0
@@ -212,6 +212,6 @@ class Frame:
             frame = frame.parent
         self.names[name] = value
 
-    def found(self) -> Found:
+    def found(self) -> FunctionSummary:
         """Return what was recorded."""
-        return Found(tuple(self.edges), tuple(self.warnings), self.returned)
+        return FunctionSummary(tuple(self.edges), tuple(self.warnings), self.returned)

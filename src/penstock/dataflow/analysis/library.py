@@ -10,13 +10,13 @@ from typing import Any, Final
 from penstock.dataflow.analysis.value import (
     NOTHING,
     Atom,
-    Bound,
+    BoundMethod,
     Closure,
-    Data,
-    Many,
-    Row,
-    Table,
-    Thing,
+    CollectionValue,
+    DictValue,
+    StaticObject,
+    TupleValue,
+    TypedValue,
     Value,
     derived,
     elements,
@@ -85,35 +85,37 @@ def container_made(cls: type, arguments: Arguments) -> Value:
         return of_type(cls, derived(first))
     if issubclass(cls, dict):
         return _dictionary(first, arguments)
-    return one(Many(join((*map(elements, first), arguments.rest))))
+    return one(CollectionValue(join((*map(elements, first), arguments.rest))))
 
 
 def _dictionary(first: Value, arguments: Arguments) -> Value:
     """Return what `dict(…)` makes of a dictionary or of pairs, and of named values."""
     keys, values = NOTHING, join((*(value for _, value in arguments.named), arguments.more))
     for atom in first:
-        if isinstance(atom, Table) or (isinstance(atom, Data) and is_mapping(atom.type)):
+        if isinstance(atom, DictValue) or (isinstance(atom, TypedValue) and is_mapping(atom.type)):
             keys, values = join((keys, elements(atom))), join((values, lookup(atom)))
-        elif not isinstance(atom, Thing | Closure | Bound):  # not what `defaultdict` is given
+        elif not isinstance(
+            atom, StaticObject | Closure | BoundMethod
+        ):  # not what `defaultdict` is given
             for pair in elements(atom):
                 key, value = unpack(pair, 2)
                 keys, values = join((keys, key)), join((values, value))
-    return one(Table(keys, values))
+    return one(DictValue(keys, values))
 
 
 def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:
     """Return what a method of a list, dictionary, set, text or iterator gives."""
     match name:
         case "items":
-            found = one(Many(one(Row((elements(receiver), lookup(receiver))))))
+            found = one(CollectionValue(one(TupleValue((elements(receiver), lookup(receiver))))))
         case "values":
-            found = one(Many(lookup(receiver)))
+            found = one(CollectionValue(lookup(receiver)))
         case "get" | "pop" | "setdefault":
             found = join((lookup(receiver), given))
         case "popleft" | "__next__":
             found = elements(receiver)
         case "popitem":
-            found = one(Row((elements(receiver), lookup(receiver))))
+            found = one(TupleValue((elements(receiver), lookup(receiver))))
         case _ if holds_entity(one(receiver)):
             found = join((one(receiver), applied))
         case _:
@@ -128,18 +130,18 @@ def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
     inner = join(map(elements, given))
     match _name(thing):
         case "enumerate":
-            found = one(Many(one(Row((of_type(int, Origin.COMPUTED), inner)))))
+            found = one(CollectionValue(one(TupleValue((of_type(int, Origin.COMPUTED), inner)))))
         case "zip":
             columns = (join(map(elements, value)) for value in arguments.positional)
-            found = one(Many(one(Row(tuple(columns)))))
+            found = one(CollectionValue(one(TupleValue(tuple(columns)))))
         case "sorted" | "reversed" | "iter" | "filter":
-            found = one(Many(inner))
+            found = one(CollectionValue(inner))
         case "min" | "max" | "next":
             found = join((inner, *arguments.positional[1:]))
         case "map":
-            found = one(Many(applied))
+            found = one(CollectionValue(applied))
         case "range":
-            found = one(Many(of_type(int, derived(given))))
+            found = one(CollectionValue(of_type(int, derived(given))))
         case _:
             found = _other(thing, given, inner, applied)
     return found
@@ -150,7 +152,9 @@ def _other(thing: Any, given: Value, inner: Value, applied: Value) -> Value:
         if known is thing:
             return of_type(scalar, derived(given))
     if holds_entity(given) or applied:
-        return join((given, inner, one(Many(join((inner, *map(elements, inner))))), applied))
+        return join(
+            (given, inner, one(CollectionValue(join((inner, *map(elements, inner))))), applied)
+        )
     return of_type(Any, derived(given))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from penstock.dataflow.graph import Place
+from penstock.dataflow.graph import SourceLocation
 
 _OWN: Final = "penstock"
 
@@ -79,15 +79,15 @@ def file_of(module: str, filename: str) -> str:
     return "/".join(filename.split("/")[-depth:])
 
 
-def place_of(function: FunctionType, line: int) -> Place:
+def place_of(function: FunctionType, line: int) -> SourceLocation:
     """Return a line of a function's file."""
-    return Place(file_of(function.__module__ or "", function.__code__.co_filename), line)
+    return SourceLocation(file_of(function.__module__ or "", function.__code__.co_filename), line)
 
 
-def place_of_class(cls: type, where: str) -> Place:
+def place_of_class(cls: type, where: str) -> SourceLocation:
     """Return the place of a class that is said to be at `file:line`."""
     filename, _, line = where.rpartition(":")
-    return Place(file_of(cls.__module__, filename), int(line) if line.isdigit() else 0)
+    return SourceLocation(file_of(cls.__module__, filename), int(line) if line.isdigit() else 0)
 
 
 def hints_of(thing: Callable[..., Any] | type, names: Mapping[str, Any]) -> Mapping[str, Any]:

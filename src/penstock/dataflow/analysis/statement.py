@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.dataflow.analysis.call import Callee, Calls
-from penstock.dataflow.analysis.frame import Found, Key
+from penstock.dataflow.analysis.frame import FunctionSummary, SummaryKey
 from penstock.dataflow.analysis.library import Arguments
 from penstock.dataflow.analysis.source import hints_of
 from penstock.dataflow.analysis.value import (
     NOTHING,
     UNKNOWN,
-    Data,
-    Many,
-    Table,
+    CollectionValue,
+    DictValue,
+    TypedValue,
     Value,
     constant,
     elements,
@@ -74,11 +74,11 @@ class Body(Calls):
         self.merge(shared.finished[key])
         return shared.finished[key].returned
 
-    def _settle(self, callee: Callee, names: Mapping[str, Value], key: Key) -> Value:
+    def _settle(self, callee: Callee, names: Mapping[str, Value], key: SummaryKey) -> Value:
         """Read a function until what it returns stays the same."""
         shared = self.application
         guesses, shared.running[key] = shared.guesses, NOTHING
-        found = Found()
+        found = FunctionSummary()
         for _ in range(_ROUNDS_MAX):
             found = self._activate(callee, names)
             if found.returned == shared.running[key]:
@@ -103,7 +103,7 @@ class Body(Calls):
         plain = {name: _plain(value) for name, value in names.items()}
         return plain if contexts[known] <= 2 * _CONTEXTS_MAX else dict.fromkeys(names, UNKNOWN)
 
-    def _activate(self, callee: Callee, names: Mapping[str, Value]) -> Found:
+    def _activate(self, callee: Callee, names: Mapping[str, Value]) -> FunctionSummary:
         body = Body(self.application, self.source, callee.function, callee.owner, callee.parent)
         body.names.update(names)
         if isinstance(callee.node, ast.Lambda):
@@ -111,7 +111,7 @@ class Body(Calls):
         else:
             body.run(callee.node.body)
         if _is_generator(callee.node):
-            body.returned = one(Many(body.yielded))
+            body.returned = one(CollectionValue(body.yielded))
         return body.found()
 
     def _do_expr(self, node: ast.Expr) -> None:
@@ -133,7 +133,7 @@ class Body(Calls):
         before = self.evaluate(_as_read(node.target))
         value = join((before, self.evaluate(node.value)))
         if isinstance(node.target, ast.Name):
-            homed = frozenset(one for one in before if isinstance(one, Data) and one.home)
+            homed = frozenset(one for one in before if isinstance(one, TypedValue) and one.home)
             self.change(node.target, homed)
         self.assign(node.target, value)
 
@@ -189,7 +189,7 @@ class Body(Calls):
             self.names = dict(between)
             self.evaluate(handler.type)
             if handler.name:
-                self.names[handler.name] = one(Data(BaseException, Origin.COMPUTED))
+                self.names[handler.name] = one(TypedValue(BaseException, Origin.COMPUTED))
             with self.branch():
                 self.run(handler.body)
             after.append(self.names)
@@ -227,7 +227,7 @@ class Body(Calls):
                 self._capture_as(inner, name, subject)
                 return
             case ast.MatchStar(name=str(name)):
-                self.bind(name, one(Many(subject)))
+                self.bind(name, one(CollectionValue(subject)))
             case _:
                 pass
         for child in ast.iter_child_nodes(pattern):
@@ -289,14 +289,14 @@ class Body(Calls):
 
 def _plain(value: Value) -> Value:
     """Return a value of which only references and types are kept."""
-    return frozenset(atom for atom in value if isinstance(atom, Data)) or UNKNOWN
+    return frozenset(atom for atom in value if isinstance(atom, TypedValue)) or UNKNOWN
 
 
 def _by_name(item: tuple[str, Value]) -> str:
     return item[0]
 
 
-def _key(frame: Body, callee: Callee, names: Mapping[str, Value]) -> Key:
+def _key(frame: Body, callee: Callee, names: Mapping[str, Value]) -> SummaryKey:
     """Return what decides what a function does: itself, for whom, and its arguments."""
     return callee.node, frame.source, callee.parent, tuple(sorted(names.items(), key=_by_name))
 
@@ -384,9 +384,9 @@ def _bind(callee: Callee, arguments: Arguments, visible: Mapping[str, Any]) -> d
         names[parameter.arg] = value
     if parameters.vararg is not None:
         beyond = join((*arguments.positional[len(listed) :], spread))
-        names[parameters.vararg.arg] = one(Many(beyond))
+        names[parameters.vararg.arg] = one(CollectionValue(beyond))
     if parameters.kwarg is not None:
         known = {one_parameter.arg for one_parameter in (*listed, *parameters.kwonlyargs)}
         extra = join(value for name, value in arguments.named if name not in known)
-        names[parameters.kwarg.arg] = one(Table(NOTHING, join((extra, spread))))
+        names[parameters.kwarg.arg] = one(DictValue(NOTHING, join((extra, spread))))
     return names

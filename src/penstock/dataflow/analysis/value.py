@@ -15,29 +15,29 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.schema import reference_type
-from penstock.dataflow.graph import End, Origin
+from penstock.dataflow.graph import Endpoint, Origin
 from penstock.model.entity_type import EntityType
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class OwnerAttribute:
     """The attribute of an entity that a mutable value is part of: changing one writes the other."""
 
-    attribute: End
+    attribute: Endpoint
     origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class TypedValue:
     """A value of an annotated type; `Any` where nothing is known of it."""
 
     type: Any
     origin: Origin
-    home: Home | None = None
+    home: OwnerAttribute | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class CollectionValue:
     """A collection or iterator that the method itself builds."""
 
     element: "Value"
@@ -48,7 +48,7 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TupleValue:
     """A tuple that the method itself builds."""
 
     items: tuple["Value", ...]
@@ -59,7 +59,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DictValue:
     """A dictionary that the method itself builds."""
 
     keys: "Value"
@@ -71,7 +71,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Thing:
+class StaticObject:
     """An object that exists before any request: a class, a function, a module, a constant.
 
     Equal when it is the same object, which need not be hashable.
@@ -80,7 +80,7 @@ class Thing:
     thing: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Thing) and other.thing is self.thing
+        return isinstance(other, StaticObject) and other.thing is self.thing
 
     def __hash__(self) -> int:
         return object.__hash__(self.thing)
@@ -95,18 +95,18 @@ class Closure:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundMethod:
     """A method of a value, not called yet."""
 
     receiver: "Atom"
     name: str
 
 
-Atom = Data | Many | Row | Table | Thing | Closure | Bound
+Atom = TypedValue | CollectionValue | TupleValue | DictValue | StaticObject | Closure | BoundMethod
 Value = frozenset[Atom]
 
 NOTHING: Final[Value] = frozenset()
-UNKNOWN: Final[Value] = frozenset({Data(Any, Origin.UNKNOWN)})
+UNKNOWN: Final[Value] = frozenset({TypedValue(Any, Origin.UNKNOWN)})
 _RANK: Final = {origin: rank for rank, origin in enumerate(Origin)}
 _DEPTH_MAX: Final = 6
 
@@ -118,7 +118,7 @@ def one(atom: Atom) -> Value:
 
 def _depth(atom: Atom) -> int:
     match atom:
-        case Many(depth=depth) | Row(depth=depth) | Table(depth=depth):
+        case CollectionValue(depth=depth) | TupleValue(depth=depth) | DictValue(depth=depth):
             return depth
         case _:
             return 0
@@ -129,7 +129,7 @@ def _deeper(*values: "Value") -> int:
     return 1 + max((_depth(atom) for value in values for atom in value), default=0)
 
 
-def of_type(annotation: Any, origin: Origin, home: Home | None = None) -> Value:
+def of_type(annotation: Any, origin: Origin, home: OwnerAttribute | None = None) -> Value:
     """Return the value of an annotated type; a union is each of its members, without None."""
     if typing.get_origin(annotation) is typing.Annotated:
         return of_type(typing.get_args(annotation)[0], origin, home)
@@ -139,14 +139,16 @@ def of_type(annotation: Any, origin: Origin, home: Home | None = None) -> Value:
         return NOTHING
     if annotation in _SCALARS or reference_type(annotation) is not None:
         home = None
-    return one(Data(annotation, origin, home))
+    return one(TypedValue(annotation, origin, home))
 
 
 def constant(thing: Any) -> Value:
     """Return the value of an object that exists before any request."""
     if thing is None:
         return NOTHING
-    return one(Data(type(thing), Origin.CONSTANT) if type(thing) in _SCALARS else Thing(thing))
+    return one(
+        TypedValue(type(thing), Origin.CONSTANT) if type(thing) in _SCALARS else StaticObject(thing)
+    )
 
 
 def retag(value: Value, origin: Origin) -> Value:
@@ -156,14 +158,14 @@ def retag(value: Value, origin: Origin) -> Value:
 
 def _retag(atom: Atom, origin: Origin) -> Atom:
     match atom:
-        case Data(type=annotation):
-            return Data(annotation, origin)
-        case Many(element=element):
-            return Many(retag(element, origin))
-        case Row(items=items):
-            return Row(tuple(retag(item, origin) for item in items))
-        case Table(keys=keys, values=values):
-            return Table(retag(keys, origin), retag(values, origin))
+        case TypedValue(type=annotation):
+            return TypedValue(annotation, origin)
+        case CollectionValue(element=element):
+            return CollectionValue(retag(element, origin))
+        case TupleValue(items=items):
+            return TupleValue(tuple(retag(item, origin) for item in items))
+        case DictValue(keys=keys, values=values):
+            return DictValue(retag(keys, origin), retag(values, origin))
         case _:
             return atom
 
@@ -186,17 +188,17 @@ def origin_of(value: Value) -> Origin:
 def _origin(atom: Atom) -> Origin:
     found = Origin.CONSTANT
     match atom:
-        case Data(origin=origin):
+        case TypedValue(origin=origin):
             found = origin
-        case Many(element=element):
+        case CollectionValue(element=element):
             found = origin_of(element)
-        case Row(items=items):
+        case TupleValue(items=items):
             found = last_origin(map(origin_of, items))
-        case Table(keys=keys, values=values):
+        case DictValue(keys=keys, values=values):
             found = last_origin((origin_of(keys), origin_of(values)))
-        case Bound(receiver=receiver):
+        case BoundMethod(receiver=receiver):
             found = _origin(receiver)
-        case Thing() | Closure():
+        case StaticObject() | Closure():
             pass
     return found
 
@@ -209,12 +211,12 @@ def derived(value: Value) -> Origin:
 
 def is_unknown(atom: Atom) -> bool:
     """Whether nothing is known of the type, so that it may be an entity."""
-    return isinstance(atom, Data) and (atom.type is Any or atom.type is object)
+    return isinstance(atom, TypedValue) and (atom.type is Any or atom.type is object)
 
 
 def entity_of(atom: Atom) -> EntityType | None:
     """Return the entity class of a reference."""
-    found = reference_type(atom.type) if isinstance(atom, Data) else None
+    found = reference_type(atom.type) if isinstance(atom, TypedValue) else None
     return found if isinstance(found, EntityType) else None
 
 
@@ -230,31 +232,31 @@ def holds_entity(value: Value, depth: int = 0) -> bool:
 
 
 def _may_hold(atom: Atom) -> bool:
-    return not isinstance(atom, Data) or typing.get_args(atom.type) != ()
+    return not isinstance(atom, TypedValue) or typing.get_args(atom.type) != ()
 
 
 def elements(atom: Atom) -> Value:
     """Return what iterating over it gives."""
     found = NOTHING
     match atom:
-        case Many(element=element):
+        case CollectionValue(element=element):
             found = element
-        case Row(items=items):
+        case TupleValue(items=items):
             found = join(items)
-        case Table(keys=keys):
+        case DictValue(keys=keys):
             found = keys
-        case Data():
+        case TypedValue():
             found = _elements_of_data(atom)
-        case Thing(thing=list() | tuple() | set() | frozenset() | dict() as things):
+        case StaticObject(thing=list() | tuple() | set() | frozenset() | dict() as things):
             found = join(constant(thing) for thing in things)
-        case Thing(thing=thing) if not callable(thing):
+        case StaticObject(thing=thing) if not callable(thing):
             found = UNKNOWN
         case _:  # functions and classes
             pass
     return found
 
 
-def _elements_of_data(atom: Data) -> Value:
+def _elements_of_data(atom: TypedValue) -> Value:
     outer, arguments = typing.get_origin(atom.type) or atom.type, typing.get_args(atom.type)
     origin, home = atom.origin, atom.home
     if outer is str:
@@ -270,9 +272,9 @@ def _elements_of_data(atom: Data) -> Value:
 def unpack(atom: Atom, count: int) -> list[Value]:
     """Return what `a, b, c = …` binds."""
     match atom:
-        case Row(items=items) if len(items) == count:
+        case TupleValue(items=items) if len(items) == count:
             return list(items)
-        case Data(type=annotation, origin=origin, home=home):
+        case TypedValue(type=annotation, origin=origin, home=home):
             members = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else ()
             if len(members) == count and Ellipsis not in members:
                 return [of_type(member, origin, home) for member in members]
@@ -284,12 +286,12 @@ def unpack(atom: Atom, count: int) -> list[Value]:
 def lookup(atom: Atom) -> Value:
     """Return what `atom[…]` may be: an element of a sequence, a value of a dictionary."""
     match atom:
-        case Table(values=values):
+        case DictValue(values=values):
             return values
-        case Data(type=annotation, origin=origin, home=home) if is_mapping(annotation):
+        case TypedValue(type=annotation, origin=origin, home=home) if is_mapping(annotation):
             arguments = typing.get_args(annotation)
             return of_type(arguments[1] if len(arguments) == 2 else Any, origin, home)
-        case Thing(thing=dict() as things):
+        case StaticObject(thing=dict() as things):
             return join(constant(thing) for thing in things.values())
         case _:
             return elements(atom)
@@ -298,9 +300,9 @@ def lookup(atom: Atom) -> Value:
 def item(atom: Atom, position: int) -> Value:
     """Return what `atom[3]` may be."""
     match atom:
-        case Row(items=items) if -len(items) <= position < len(items):
+        case TupleValue(items=items) if -len(items) <= position < len(items):
             return items[position]
-        case Data(type=annotation) if typing.get_origin(annotation) is tuple:
+        case TypedValue(type=annotation) if typing.get_origin(annotation) is tuple:
             parts = unpack(atom, len(typing.get_args(annotation)))
             if -len(parts) <= position < len(parts):
                 return parts[position]
@@ -317,7 +319,7 @@ def is_mapping(annotation: Any) -> bool:
 
 def is_set(atom: Atom) -> bool:
     """Whether the order of iteration may differ between processes."""
-    if not isinstance(atom, Data):
+    if not isinstance(atom, TypedValue):
         return False
     outer, arguments = typing.get_origin(atom.type) or atom.type, typing.get_args(atom.type)
     return outer in (set, frozenset) and arguments not in ((int,), (bool,))

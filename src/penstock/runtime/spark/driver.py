@@ -35,18 +35,18 @@ from penstock.process.incidents import IncidentLog, incident_of
 from penstock.process.report import EpochReport, calls_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.orders import (
-    Apply,
-    Draft,
-    Execute,
-    Range,
-    Report,
-    begin_of,
-    count_of,
-    first_cut,
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    LogRange,
+    RoundOutput,
+    RunTransactions,
+    TaskResult,
+    first_not_run,
+    first_requests,
     pack_positions,
+    request_count,
 )
-from penstock.runtime.spark.pacing import Pacing
+from penstock.runtime.spark.parallelism import ParallelismPolicy
 from penstock.runtime.spark.quarantine import condemned_in
 from penstock.runtime.spark.stopwatch import Stopwatch
 
@@ -74,7 +74,7 @@ class EpochDriver:
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
-        self._pacing = Pacing(config.partitions, config.small_epoch)
+        self._pacing = ParallelismPolicy(config.partitions, config.small_epoch)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
         self._beside = ThreadPoolExecutor(1, "penstock-apply")
@@ -137,7 +137,7 @@ class EpochDriver:
             self.failure = error  # Spark would hand on its text only
             raise type(error)(str(error)[:500]) from None
 
-    def _attempt(self, ranges: list[Range]) -> None:
+    def _attempt(self, ranges: list[LogRange]) -> None:
         """Run an epoch; where it fails, see to it that the next attempt is a smaller one.
 
         Raises:
@@ -153,13 +153,13 @@ class EpochDriver:
             if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
                 self._condemned = condemned  # the quarantine gets on with this epoch as it is
                 return
-            self._division.failed(count := count_of(ranges))
+            self._division.failed(count := request_count(ranges))
             extra = {"epoch": self._epoch + 1, "records": count, "cause": str(error)[:500]}
             _log.warning("an epoch failed and is divided", extra=extra)
             if count == 1:
                 self._judge(ranges, error)
 
-    def _judge(self, ranges: list[Range], error: Exception) -> None:
+    def _judge(self, ranges: list[LogRange], error: Exception) -> None:
         """Set aside a request that fails alone, if it is the request that makes it fail.
 
         What a handler does to its process (it closes files, it replaces functions) may look like a
@@ -178,7 +178,7 @@ class EpochDriver:
             _log.warning("a request fails alone", extra={"cause": str(again)[:500]})
             self._set_aside(ranges, error)
 
-    def _set_aside(self, ranges: list[Range], error: Exception) -> None:
+    def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:
         """Record that a request failed, without running it, and tell whom it concerns."""
         (record,) = self._log.read(ranges[0].start, ranges[0].end, ranges[0].partition)
         incident = incident_of(Epoch(self._epoch + 1), record, error)
@@ -186,9 +186,9 @@ class EpochDriver:
         self._run(ranges, encode_failure(internal(incident.incident)))
         self._incidents.add(incident)
 
-    def _alone(self, ranges: list[Range], failure: bytes) -> Execute:
+    def _alone(self, ranges: list[LogRange], failure: bytes) -> RunTransactions:
         """Return the order for an epoch of one request that does not run, but is recorded."""
-        return Execute(
+        return RunTransactions(
             Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
             drafts=[], output_bytes_max=len(failure), decided={0: failure},
         )  # fmt: skip
@@ -201,7 +201,7 @@ class EpochDriver:
         """Wait for what runs beside the epochs."""
         self._beside.shutdown(wait=True)
 
-    def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[Range]:
+    def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[LogRange]:
         config, found = self._config, []
         for partition, end in sorted(upto.items()):
             start = self._positions[partition]
@@ -214,14 +214,14 @@ class EpochDriver:
                 )
             limit = self._log.limit(start, self._division.width, config.epoch_bytes_max)
             if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
-                found.append(Range(partition, start, end))
+                found.append(LogRange(partition, start, end))
         return found[:1] if self._division.suspects else found
 
-    def _run(self, ranges: list[Range], failure: bytes = b"") -> None:
+    def _run(self, ranges: list[LogRange], failure: bytes = b"") -> None:
         """Run an epoch to its commit; with a `failure`, its only request is recorded as failed."""
         epoch = Epoch(self._epoch + 1)
         clock = Stopwatch(self._idle_since)
-        count = count_of(ranges)
+        count = request_count(ranges)
         tasks = 1 if failure else self._pacing.tasks(count)
         run = self._plan(ranges, count, tasks)
         clock.lap("read")
@@ -230,14 +230,14 @@ class EpochDriver:
         self._fault.reached("log-read")
         self._division.begin(epoch, count)
         samples: list[Mapping[str, Sample]] = []
-        reports: list[Report] = []
+        reports: list[TaskResult] = []
         if failure:
             reports = self._jobs.run([self._alone(ranges, failure)])
         else:
             for reports in self._rounds(epoch, ranges, run, tasks, clock):
                 samples += [report.samples for report in reports]
-        if (cut := first_cut(reports)) is not None:
-            ranges, count = begin_of(ranges, cut), cut
+        if (cut := first_not_run(reports)) is not None:
+            ranges, count = first_requests(ranges, cut), cut
         self._commit(epoch, ranges, count, reports)
         clock.lap("commit")
         self._division.committed(count)
@@ -259,10 +259,10 @@ class EpochDriver:
         )
         self._idle_since = time.perf_counter()
 
-    def _plan(self, ranges: list[Range], count: int, tasks: int) -> EpochRun:
+    def _plan(self, ranges: list[LogRange], count: int, tasks: int) -> EpochRun:
         """Spread the epoch over tasks; log order is the order of positions."""
         if tasks == 1:
-            return EpochRun.alone(count)
+            return EpochRun.single_task(count)
         blobs = [self._log.touches(one.start, one.end, one.partition) for one in ranges]
         if len(blobs) == 1:
             return EpochRun(count, spread(blobs[0], tasks))
@@ -274,15 +274,15 @@ class EpochDriver:
         return EpochRun(count, spread([blob for _, _, blob in order], tasks))
 
     def _rounds(
-        self, epoch: Epoch, ranges: list[Range], run: EpochRun, tasks: int, clock: Stopwatch
-    ) -> Iterator[list[Report]]:
+        self, epoch: Epoch, ranges: list[LogRange], run: EpochRun, tasks: int, clock: Stopwatch
+    ) -> Iterator[list[TaskResult]]:
         """Run rounds until all is finished; the last reports yielded name the parts that stand."""
         drafts: list[tuple[int, int, str]] = []  # round, task, path
         while (now := run.next_round()) is not None:
             publish = tasks == 1 or now.number > 1
             reports = self._jobs.run(
                 [
-                    Execute(
+                    RunTransactions(
                         epoch,
                         now.number,
                         task,
@@ -297,11 +297,11 @@ class EpochDriver:
                     for task, positions in enumerate(now.tasks)
                 ]
             )
-            if tasks > 1 and first_cut(reports) is not None:
+            if tasks > 1 and first_not_run(reports) is not None:
                 raise _Overflow
             clock.lap(f"round{now.number}", write_ms=_slowest(reports) if publish else 0.0)
             self._fault.reached("after-round")
-            run.absorb([report.finding() for report in reports])
+            run.absorb([report.access() for report in reports])
             clock.lap("validate")
             drafts += [
                 (now.number, task, one.draft) for task, one in enumerate(reports) if one.draft
@@ -310,7 +310,7 @@ class EpochDriver:
         if run.rounds == 1 and tasks > 1:  # nothing was in conflict, so nothing was published yet
             yield self._jobs.run(
                 [
-                    Execute(
+                    RunTransactions(
                         epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
                         drafts=_standing(drafts, task, run), output_bytes_max=0,
                     )
@@ -319,7 +319,9 @@ class EpochDriver:
             )  # fmt: skip
             clock.lap("write")
 
-    def _commit(self, epoch: Epoch, ranges: list[Range], count: int, reports: list[Report]) -> None:
+    def _commit(
+        self, epoch: Epoch, ranges: list[LogRange], count: int, reports: list[TaskResult]
+    ) -> None:
         """Commit the parts that stand; on return the epoch is history."""
         parts = tuple(
             Part(PartKind(one.kind), one.path, one.rows, one.size, one.checksum)
@@ -346,7 +348,7 @@ class EpochDriver:
 
         def beside() -> None:
             if count > self._config.small_epoch:
-                self._jobs.run([Apply(one, epoch) for one in range(self._config.partitions)])
+                self._jobs.run([ApplyEpoch(one, epoch) for one in range(self._config.partitions)])
             for left in self._scratch.glob(f"e{epoch}-*"):
                 left.unlink(missing_ok=True)
 
@@ -355,7 +357,7 @@ class EpochDriver:
     def _recover(self) -> None:
         began = time.perf_counter()
         try:
-            self._jobs.run([Apply(one, self._epoch) for one in range(self._config.partitions)])
+            self._jobs.run([ApplyEpoch(one, self._epoch) for one in range(self._config.partitions)])
         except OperationalError as error:
             _log.warning("state is not ready yet", extra={"cause": str(error)})
             return
@@ -379,14 +381,14 @@ class _Overflow(Exception):
     """The outputs of an epoch's tasks are larger than an epoch may have."""
 
 
-def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[Draft]:
+def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:
     """Return a task's drafts, each with the positions that later rounds have run again."""
     return [
-        Draft(path, pack_positions(run.superseded(number)))
+        RoundOutput(path, pack_positions(run.superseded(number)))
         for number, of, path in drafts
         if of == task
     ]
 
 
-def _slowest(reports: list[Report]) -> float:
+def _slowest(reports: list[TaskResult]) -> float:
     return max(report.phases_ms.get("files", 0.0) for report in reports)

@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
 from penstock.model.reply import raised_by
-from penstock.runtime.spark import orders
-from penstock.runtime.spark.orders import Order, Report, Settings
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings
 from penstock.runtime.spark.stage import perform
 
 
 class Jobs:
     """Runs orders on Spark's executors; safe to use from several threads."""
 
-    def __init__(self, session: SparkSession, settings: Settings) -> None:
+    def __init__(self, session: SparkSession, settings: WorkerSettings) -> None:
         """Prepare the stage's function."""
         self._context = session.sparkContext
         # PySpark has no public door to a prepared job. Each name is looked up once, because the JVM
@@ -34,12 +34,12 @@ class Jobs:
         self._serve = jvm.PythonRDD.collectAndServe
         self._function = _wrap_function(
             self._context,
-            partial(perform, orders.encode(settings)),
+            partial(perform, messages.encode(settings)),
             NoOpSerializer(),
             NoOpSerializer(),
         )
 
-    def run(self, given: Sequence[Order]) -> list[Report]:
+    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
         """Run each order as one task and return their reports, in order.
 
         Raises:
@@ -48,12 +48,12 @@ class Jobs:
         """
         payloads = self._payloads()
         for order in given:
-            payloads.add(bytearray(orders.encode(order)))
+            payloads.add(bytearray(messages.encode(order)))
         source = self._parallelize(payloads, len(given)).rdd()
         stage = self._stage(source, self._function, False, False)  # noqa: FBT003 -- Java's
         served = self._serve(stage.asJavaRDD().rdd())
         with _load_from_socket(served, NoOpSerializer()) as replies:
-            reports = [orders.decode_report(one) for one in replies]
+            reports = [messages.decode_result(one) for one in replies]
         assert len(reports) == len(given), "every task reports once"
         for report in reports:
             if report.failure is not None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import EntityKey, Epoch, LogPartition
+from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
-from penstock.engine.touches import Positions
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 

@@ -36,10 +36,10 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.process.report import EpochReport
 from penstock.runtime.spark.driver import EpochDriver
+from penstock.runtime.spark.driver_lock import DriverLock
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.keeper import Keeper
-from penstock.runtime.spark.orders import Settings
-from penstock.runtime.spark.ownership import Ownership
+from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
+from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.session import start_session
@@ -96,11 +96,11 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
-        self._ownership = Ownership(config.data)
+        self._ownership = DriverLock(config.data)
         # Of this run alone: what a killed run's workers still do reaches nothing of this one.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
-        self._keeper: Keeper | None = None
+        self._keeper: MaintenanceScheduler | None = None
         self._batches: BatchListener | None = None
         self._busy = threading.Lock()
         self._stopping = threading.Event()
@@ -138,7 +138,7 @@ class SparkRuntime:
         self._driver.on_epoch = self._listeners
         self._clear_scratch()
         recovered = self._driver.recover()  # while Spark plans the query
-        self._keeper = Keeper(self._spec, self._config, self.journal, self._jobs)
+        self._keeper = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
         recovered.result()
         self._watchdog.start()
@@ -232,9 +232,9 @@ class SparkRuntime:
         self.log.close()
         self._ownership.release()
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> WorkerSettings:
         config = self._config
-        return Settings(
+        return WorkerSettings(
             self._spec,
             str(config.data.absolute()),
             str(self._scratch),

@@ -21,11 +21,11 @@ import numpy as np
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
+from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import CallSampler, Sample, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.failure import exceeded
 from penstock.engine.task import Task
-from penstock.engine.touches import Finding, Positions, Touches
 from penstock.errors import (
     ClassChanged,
     Corrupt,
@@ -45,15 +45,15 @@ from penstock.process.fault import Fault
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
 from penstock.retention.maintenance_process import in_child
-from penstock.runtime.spark import orders
-from penstock.runtime.spark.orders import (
-    Apply,
-    Execute,
-    Order,
-    Range,
-    Report,
-    Settings,
-    Tend,
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    LogRange,
+    RunMaintenance,
+    RunTransactions,
+    TaskCommand,
+    TaskResult,
+    WorkerSettings,
     Written,
 )
 from penstock.runtime.spark.quarantine import Quarantine
@@ -87,18 +87,18 @@ def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator
     """
     for payload in payloads:  # drained to the end, else Spark would not use this process again
         report = _perform(settings, bytes(payload))
-        yield orders.encode(report)
+        yield messages.encode(report)
         if report.failure is not None:
             return
 
 
-def _perform(settings: bytes, payload: bytes) -> Report:
+def _perform(settings: bytes, payload: bytes) -> TaskResult:
     """Run one order; whatever goes wrong is the report, because Spark would hand on a text only."""
     loaded = False
     try:
         worker = _worker(settings)
         loaded = True
-        return worker.perform(orders.decode_order(payload))
+        return worker.perform(messages.decode_command(payload))
     except (OperationalError, IntegrityError, ClassChanged) as error:
         return _failed(type(error), str(error))
     except OSError as error:  # of drafts and notes; handlers' own never come this far
@@ -109,8 +109,8 @@ def _perform(settings: bytes, payload: bytes) -> Report:
         return _failed(EpochFailed, f"a worker cannot load the application: {_trace_of(error)}")
 
 
-def _failed(kind: type[PenstockError], why: str) -> Report:
-    return Report(failure=(kind.code, kind.__name__, why))
+def _failed(kind: type[PenstockError], why: str) -> TaskResult:
+    return TaskResult(failure=(kind.code, kind.__name__, why))
 
 
 def _trace_of(error: BaseException) -> str:
@@ -123,7 +123,7 @@ def _trace_of(error: BaseException) -> str:
 def _worker(settings: bytes) -> "Worker":
     worker = _WORKERS.get(settings)
     if worker is None:
-        decoded = orders.decode_settings(settings)
+        decoded = messages.decode_settings(settings)
         logs.configure("worker", decoded.log_format, decoded.log_level)
         _offer_to_memory_killer()
         os.register_at_fork(after_in_child=_end_child)
@@ -148,7 +148,7 @@ def _end_child() -> None:
 class Worker:
     """One Python worker's long-lived part: the application, the log, the journal, the stores."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         data = Path(settings.data)
         self._settings = settings
         self._app = load_app(settings.spec)
@@ -159,18 +159,18 @@ class Worker:
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
-        self._records: tuple[list[Range], list[tuple[LogPartition, Record]]] = ([], [])
+        self._records: tuple[list[LogRange], list[tuple[LogPartition, Record]]] = ([], [])
 
-    def perform(self, order: Order) -> Report:
+    def perform(self, order: TaskCommand) -> TaskResult:
         """Do what the driver says."""
         match order:
-            case Apply(partition, epoch):
+            case ApplyEpoch(partition, epoch):
                 self._fault.reached("in-apply")
                 self._stores.catch_up_one(partition, epoch)
-                return Report()
-            case Tend(work, nice):
-                return Report(upkeep=in_child(work, nice))
-            case Execute():
+                return TaskResult()
+            case RunMaintenance(work, nice):
+                return TaskResult(upkeep=in_child(work, nice))
+            case RunTransactions():
                 for attempt in range(_ATTEMPTS):
                     try:
                         return self._execute(order)
@@ -180,7 +180,7 @@ class Worker:
                         self._stores.examine()  # deletes what is damaged; the next try builds it
         raise AssertionError("every order is handled")
 
-    def _execute(self, order: Execute) -> Report:
+    def _execute(self, order: RunTransactions) -> TaskResult:
         clock = [time.perf_counter()]
         records = self._read(order.ranges)
         positions: Sequence[int] = (
@@ -193,7 +193,7 @@ class Worker:
         own: Tables | None = None
         cut: int | None = None
         sampler = CallSampler(self._members, self._heavy)
-        finding = Finding(Touches.none(), np.empty(0, np.uint32))
+        access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         if positions:
             rows = Rows(order.epoch)
             with self._stores.at(Epoch(order.epoch - 1)) as stores:
@@ -204,7 +204,7 @@ class Worker:
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
                     cut = self._run(task, order, records, positions, quarantine, rows)
             own = rows.tables(task.written)
-            finding = task.finding()
+            access = task.access()
         else:
             clock.append(clock[-1])
         clock.append(time.perf_counter())
@@ -213,14 +213,14 @@ class Worker:
         draft = str(self._scratch / unique) if order.keep and own else ""
         if own and draft:
             write_draft(own, Path(draft))
-        published = self._publish(order, own, unique) if order.publish else Report()
+        published = self._publish(order, own, unique) if order.publish else TaskResult()
         clock.append(time.perf_counter())
         return msgspec.structs.replace(
             published,
-            touched=finding.touches.position.tobytes(),
-            entities=finding.touches.entity.tobytes(),
-            wrote=finding.touches.wrote.tobytes(),
-            escaped=finding.escaped.tobytes(),
+            touched=access.accesses.position.tobytes(),
+            entities=access.accesses.entity.tobytes(),
+            wrote=access.accesses.wrote.tobytes(),
+            escaped=access.escaped.tobytes(),
             draft=draft,
             cut=cut,
             samples=_samples_of(sampler),
@@ -230,7 +230,7 @@ class Worker:
             },
         )
 
-    def _read(self, ranges: list[Range]) -> list[tuple[LogPartition, Record]]:
+    def _read(self, ranges: list[LogRange]) -> list[tuple[LogPartition, Record]]:
         """Return an epoch's records in its order: (LSN, partition)."""
         if self._records[0] != ranges:
             every = [
@@ -251,7 +251,7 @@ class Worker:
     def _run(
         self,
         task: Task,
-        order: Execute,
+        order: RunTransactions,
         records: list[tuple[LogPartition, Record]],
         positions: Sequence[int],
         quarantine: Quarantine,
@@ -285,7 +285,7 @@ class Worker:
                     left -= _size_of(outcome)
         return None
 
-    def _publish(self, order: Execute, own: Tables | None, name: str) -> Report:
+    def _publish(self, order: RunTransactions, own: Tables | None, name: str) -> TaskResult:
         """Write the parts of what stands: of earlier drafts, and of this run; report of them."""
         several = [
             read_draft(Path(draft.path), _positions(draft.superseded)) for draft in order.drafts
@@ -294,7 +294,7 @@ class Worker:
             several.append(own)
         parts: list[Written] = []
         if not several:
-            return Report()
+            return TaskResult()
         merged = merge(several)
         errors = merged[PartKind.TRANSACTIONS]["error"]
         for kind, table in merged.items():
@@ -303,7 +303,7 @@ class Worker:
                 parts.append(Written(part.kind, part.path, part.rows, part.size, part.checksum))
                 self._fault.reached("between-parts")
         aborts = len(errors) - errors.null_count
-        return Report(parts=parts, aborts=aborts, roots=roots_of(several))
+        return TaskResult(parts=parts, aborts=aborts, roots=roots_of(several))
 
 
 def _size_of(outcome: Outcome) -> int:

@@ -14,7 +14,7 @@ from penstock.files.lock import Claimed, claim
 _FILE: Final = "driver.lock"
 
 
-class Ownership:
+class DriverLock:
     """The right to drive the application in a data directory."""
 
     def __init__(self, data: Path) -> None:

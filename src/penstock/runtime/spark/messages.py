@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
-from penstock.engine.touches import Finding, Positions, Touches
 
 
-class Range(msgspec.Struct, frozen=True, array_like=True):
+class LogRange(msgspec.Struct, frozen=True, array_like=True):
     """Records [start, end) of one log partition."""
 
     partition: LogPartition
@@ -25,58 +25,58 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     end: Lsn
 
 
-def count_of(ranges: Sequence[Range]) -> int:
+def request_count(ranges: Sequence[LogRange]) -> int:
     """Return how many records some ranges hold."""
     return sum(one.end - one.start for one in ranges)
 
 
-def begin_of(ranges: Sequence[Range], count: int) -> list[Range]:
+def first_requests(ranges: Sequence[LogRange], count: int) -> list[LogRange]:
     """Return the ranges of an epoch's first `count` requests, in its order: (LSN, partition)."""
     order = sorted((lsn, one.partition) for one in ranges for lsn in range(one.start, one.end))
     taken = Counter(partition for _, partition in order[:count])
     return [
-        Range(one.partition, one.start, Lsn(one.start + taken[one.partition])) for one in ranges
+        LogRange(one.partition, one.start, Lsn(one.start + taken[one.partition])) for one in ranges
     ]
 
 
-class Draft(msgspec.Struct, frozen=True, array_like=True):
+class RoundOutput(msgspec.Struct, frozen=True, array_like=True):
     """A file with the rows that one run of one task produced, before it is known which stand."""
 
     path: str
     superseded: bytes  # positions (uint32) whose rows are void
 
 
-class Execute(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Run some transactions of an epoch, and write what stands if `publish` is set."""
 
     epoch: Epoch
     round: int
     task: int
-    ranges: list[Range]
+    ranges: list[LogRange]
     positions: bytes | None  # uint32; None: all of the epoch
     tracked: bool  # report touches
     keep: bool  # leave a draft
     publish: bool  # write part files: the drafts' rows that stand, and this run's
-    drafts: list[Draft]
+    drafts: list[RoundOutput]
     output_bytes_max: int  # replies and changes after which the run is cut short
     decided: dict[int, bytes] = {}  # position: the failure that is recorded; it does not run
 
 
-class Apply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Bring the store of one partition to an epoch."""
 
     partition: int
     epoch: Epoch
 
 
-class Tend(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Look after history (`history.upkeep`), in a process beside the worker."""
 
     work: bytes
     nice: int
 
 
-Order = Execute | Apply | Tend
+TaskCommand = RunTransactions | ApplyEpoch | RunMaintenance
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):
@@ -89,8 +89,8 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
     checksum: str
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did; `touched`, `entities` and `wrote` are the columns of `Touches`.
+class TaskResult(msgspec.Struct, frozen=True, array_like=True):
+    """What a task did; `touched`, `entities` and `wrote` are the columns of `AccessSet`.
 
     `samples` is what this run saw of who calls whom; `roots` is what the transactions in the
     parts called, and how often.
@@ -110,10 +110,10 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     upkeep: bytes = b""  # what was done, as `history.upkeep` says it
     failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
 
-    def finding(self) -> Finding:
-        """Return what the epoch's state machine needs of it."""
-        return Finding(
-            Touches(
+    def access(self) -> TaskAccess:
+        """Return the access set and the escapes, for the epoch's state machine."""
+        return TaskAccess(
+            AccessSet(
                 np.frombuffer(self.touched, np.uint32),
                 np.frombuffer(self.entities, np.uint64),
                 np.frombuffer(self.wrote, np.bool_),
@@ -122,7 +122,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Settings(msgspec.Struct, frozen=True, array_like=True):
+class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     """What every task of a runtime needs to know; the same for all its life."""
 
     spec: str
@@ -137,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     log_level: str = "info"
 
 
-def first_cut(reports: Sequence[Report]) -> int | None:
+def first_not_run(reports: Sequence[TaskResult]) -> int | None:
     """Return the first position that did not run; None where all did."""
     return min((one.cut for one in reports if one.cut is not None), default=None)
 
@@ -149,6 +149,6 @@ def pack_positions(positions: Positions) -> bytes:
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
-decode_order = msgspec.msgpack.Decoder(Execute | Apply | Tend).decode
-decode_report = msgspec.msgpack.Decoder(Report).decode
-decode_settings = msgspec.msgpack.Decoder(Settings).decode
+decode_command = msgspec.msgpack.Decoder(RunTransactions | ApplyEpoch | RunMaintenance).decode
+decode_result = msgspec.msgpack.Decoder(TaskResult).decode
+decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

@@ -17,10 +17,10 @@ import psutil
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.journal.api import Commit, Journal
 from penstock.process.config import Config
-from penstock.retention import maintenance_process as upkeep_process
-from penstock.retention.maintenance import Done, keep_of, work_of
+from penstock.retention import maintenance_process
+from penstock.retention.maintenance import MaintenanceReport, compaction_policy, encode_work
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.orders import Tend
+from penstock.runtime.spark.messages import RunMaintenance
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 
@@ -37,7 +37,7 @@ _STOP_S: Final = 10.0
 """A stop waits so long for a job whose work is dead."""
 
 
-class Keeper:
+class MaintenanceScheduler:
     """Watches the journal's length in a thread of its own, and starts the jobs."""
 
     def __init__(self, spec: str, config: Config, journal: Journal, jobs: Jobs) -> None:
@@ -87,9 +87,9 @@ class Keeper:
         snapshot = self._snapshot_due(last)
         if not snapshot and not self._merging_due(last):
             return
-        work = work_of(self._spec, self._config, snapshot=snapshot)
-        [report] = self._jobs.run([Tend(work, self._config.history.nice)])
-        done = msgspec.json.decode(report.upkeep, type=Done)
+        work = encode_work(self._spec, self._config, snapshot=snapshot)
+        [report] = self._jobs.run([RunMaintenance(work, self._config.history.nice)])
+        done = msgspec.json.decode(report.upkeep, type=MaintenanceReport)
         self._tended, self._tended_s = last.epoch, time.monotonic()
         if done.failure is not None:
             _log.error("upkeep broke off", extra={"cause": done.failure})
@@ -111,7 +111,7 @@ class Keeper:
         return any(bound and value >= bound for bound, value in reached)
 
     def _merging_due(self, last: Commit) -> bool:
-        keep = keep_of(self._config)
+        keep = compaction_policy(self._config)
         if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
             return True
         return last.epoch > self._tended and time.monotonic() - self._tended_s >= _TEND_S
@@ -122,7 +122,7 @@ def _at_work() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if upkeep_process.MODULE in one.cmdline():
+            if maintenance_process.MODULE in one.cmdline():
                 found.append(one)
     return found
 

@@ -13,7 +13,7 @@ PROBE_EVERY: Final = 25
 """After so many epochs in one task, try again whether conflicts have become rare."""
 
 
-class Pacing:
+class ParallelismPolicy:
     """Decides for one epoch after the other."""
 
     def __init__(self, partitions: int, small_epoch: int) -> None:
