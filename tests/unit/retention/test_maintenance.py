@@ -50,7 +50,9 @@ class Kept:
         self.journal = DataDirectory(data).open_journal_of(app.name)
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
-        monkeypatch.setattr("penstock.retention.maintenance.DEFAULT_COMPACTION", CompactionPolicy(newest=2))
+        monkeypatch.setattr(
+            "penstock.retention.maintenance.DEFAULT_COMPACTION", CompactionPolicy(newest=2)
+        )
 
     def grow(self, epochs: int) -> None:
         for _ in range(epochs):

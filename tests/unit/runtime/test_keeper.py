@@ -10,7 +10,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.api import Commit
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import Config, HistoryConfig
-from penstock.runtime.spark.keeper import Keeper
+from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 
 REQUESTS = 10  # of each epoch
 SECONDS = 1_000  # from one epoch to the next
@@ -31,7 +31,7 @@ def test_each_bound_makes_a_snapshot_due(
     """A snapshot is due when one bound is reached; a bound of 0 makes none due."""
     history = HistoryConfig(**{**NEVER, setting: bound})
     no_jobs: Any = None
-    keeper = Keeper("", Config(tmp_path, history=history), MemoryJournal(), no_jobs)
+    keeper = MaintenanceScheduler("", Config(tmp_path, history=history), MemoryJournal(), no_jobs)
     began = keeper._snapshot_s
     due = []
     for count in range(1, 7):
