@@ -68,7 +68,7 @@ def test_log_that_is_truncated_meanwhile_makes_the_backup_newer(place: Place) ->
             log.truncate(log.end())
 
     backup = Backups(place.backups).make(place.data, "shop", once(go_on)).backup
-    assert backup.truth.epoch == LAST + 1
+    assert backup.contents.epoch == LAST + 1
     restore(place.backups, place.target, None)
     check_sound(place.target)
 
@@ -109,7 +109,7 @@ def test_backups_of_a_running_application_are_what_it_was(place: Place) -> None:
         writer.join()
         driver.stop()
     for number, backup in enumerate(made):
-        epoch = backup.truth.epoch
+        epoch = backup.contents.epoch
         target = place.target.with_name(f"target{number}")
         assert restore(place.backups, target, epoch).epoch == epoch
         assert digest_at(target, epoch) == digest_at(place.data, epoch)

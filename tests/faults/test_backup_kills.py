@@ -35,7 +35,7 @@ def test_killed_backup_leaves_the_earlier_ones_and_is_continued(place: Place, fa
     assert digest_at(place.target, LAST) == digest_at(place.data, LAST)
     assert place.run("backup").returncode == 0
     (left,) = backups.every()
-    assert left.truth.epoch == LAST + 1
+    assert left.contents.epoch == LAST + 1
     names = {path.name for path in (place.backups / "files").iterdir()}
     assert names == {file.checksum for file in left.files}
     restore(place.backups, place.target.with_name("newer"), None)

@@ -87,7 +87,7 @@ def backup(  # noqa: PLR0913 -- one parameter for each flag
     one = made.backup
     copied = sum(file.size for file in made.copied)
     sys.stdout.write(
-        f"backup of {application.name} at epoch {one.truth.epoch}: {len(one.files)} files, "
+        f"backup of {application.name} at epoch {one.contents.epoch}: {len(one.files)} files, "
         f"{decimal(one.size)}; copied {len(made.copied)}, {decimal(copied)}\n"
     )
     if removed:
@@ -102,9 +102,9 @@ def _show(backups: Backups, *, as_json: bool) -> None:
     table = Table("made", "application", "epochs", "files", "size")
     for one in found:
         made = datetime.fromtimestamp(one.made_us / _MICROSECOND, UTC)
-        epochs = f"{one.truth.first} to {one.truth.epoch}"
+        epochs = f"{one.contents.first} to {one.contents.epoch}"
         files = f"{len(one.files):,}"
-        row = (f"{made:%Y-%m-%d %H:%M:%S} UTC", one.truth.app, epochs, files, decimal(one.size))
+        row = (f"{made:%Y-%m-%d %H:%M:%S} UTC", one.contents.app, epochs, files, decimal(one.size))
         table.add_row(*row)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(table)
@@ -113,7 +113,7 @@ def _show(backups: Backups, *, as_json: bool) -> None:
 
 
 def _line(one: Backup) -> Line:
-    truth = one.truth
+    truth = one.contents
     return Line(truth.app, truth.first, truth.epoch, one.made_us, len(one.files), one.size)
 
 

@@ -1,13 +1,13 @@
-"""Backups: an application's truth in a directory of its own, as it was at one epoch each.
+"""Backups of an application in a directory, each of one epoch.
 
-    DIR/files/<checksum>           each content once, whichever backups have it
-    DIR/backups/<epoch>-<time>.json    a backup: which files it consists of
+    DIR/files/<checksum>               each content once, shared by all backups
+    DIR/backups/<epoch>-<time>.json    a backup's manifest: the list of its files
 
-A backup exists when its manifest does, and that comes last. So one that is killed leaves the earlier
-ones as they were, and what it has copied is not copied again. All backups in a directory are of one
-application; files that a later backup needs as well are not copied for it.
+A backup exists when its manifest exists, and the manifest is written last. So a backup that is
+interrupted leaves the earlier ones intact, and its copied files are reused. All backups in a
+directory are of one application.
 
-The log is copied whole each time: it is the one file that changes, and retention keeps it short.
+The log is copied completely each time: it is the only mutable file, and retention keeps it short.
 """
 
 import logging
@@ -27,8 +27,8 @@ from penstock.files.checksum import size_and_checksum_of
 from penstock.files.lock import locked_file
 from penstock.files.sealed import seal, unseal
 from penstock.history import copying
-from penstock.history.backup_set import BackupSet, FileEntry, collect, identity_of
-from penstock.history.copying import storing
+from penstock.history.backup_set import BackupSet, collect, identity_of
+from penstock.history.copying import FileEntry, translating_disk_errors
 from penstock.journal.api import Reached, ignored
 from penstock.log import cut as logs
 from penstock.log.cut import Extent
@@ -42,39 +42,40 @@ _FILES: Final = "files"
 _LOCK: Final = "backup.lock"
 
 Progress = Callable[[int, int], None]
-"""For progress: bytes done, of how many."""
+"""Receives the amount of work that is done, and the total."""
 
 
-def ignore_progress(_done: int, _all: int) -> None:
-    """Take no notice of progress."""
+def ignore_progress(_done: int, _total: int) -> None:
+    """Show no progress."""
 
 
 class Backup(msgspec.Struct, frozen=True):
     """One backup.
 
     Attributes:
-        truth: What it holds, but for the log.
-        log: The log, as it was some time later.
-        made_us: What was acknowledged before is in it; microseconds since the Unix epoch.
+        contents: All files but the log.
+        log: The log, copied after the other files.
+        made_us: The backup contains every request that was acknowledged before this time;
+            microseconds since the Unix epoch.
     """
 
-    truth: BackupSet
+    contents: BackupSet = msgspec.field(name="truth")
     log: FileEntry
     made_us: int
 
     @property
     def files(self) -> list[FileEntry]:
-        """All of its files."""
-        return [*self.truth.files, self.log]
+        """All files of the backup."""
+        return [*self.contents.files, self.log]
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(one.size for one in self.files)
+        return sum(file.size for file in self.files)
 
 
 class CreatedBackup(NamedTuple):
-    """A backup that was made, and the files that had to be copied for it."""
+    """A new backup, and the files that were copied for it."""
 
     backup: Backup
     copied: list[FileEntry]
@@ -90,89 +91,105 @@ class Backups:
         self._files = directory / _FILES
 
     def every(self) -> list[Backup]:
-        """Return all backups, the newest first; one with a damaged manifest is not there."""
+        """Return all backups with an undamaged manifest, the newest first."""
         return [backup for backup in self._read().values() if backup is not None]
 
     def damaged(self) -> list[Path]:
-        """Return the manifests that cannot be read, so that nobody knows which files they need."""
+        """Return the manifests that cannot be read."""
         return [path for path, backup in self._read().items() if backup is None]
 
     def path_of(self, file: FileEntry) -> Path:
-        """Return where the content of a file is."""
+        """Return the path of a file's content."""
         return self._files / file.checksum
 
     def make(
-        self, data: Path, app: str, reached: Reached = ignored, told: Progress = ignore_progress
+        self,
+        data: Path,
+        app: str,
+        reached: Reached = ignored,
+        progress: Progress = ignore_progress,
     ) -> CreatedBackup:
-        """Back up an application, which may run meanwhile, at its newest epoch.
+        """Back up an application at its newest epoch; the application may run.
+
+        Args:
+            data: The application's data directory.
+            app: The application's name.
+            reached: Receives each step, for tests of crashes.
+            progress: Receives copied and total bytes.
 
         Raises:
-            ConfigError: Nothing was ever committed there; the directory has the backups of another
-                application, or another backup is being written into it.
-            Corrupt: A file of the application is damaged; there is no new backup.
-            OperationalError: A disk is full or fails; there is no new backup.
+            ConfigError: The data directory has no committed epoch, this directory has backups of
+                another application, or another process writes a backup into it.
+            Corrupt: A file of the application is damaged; no backup is created.
+            OperationalError: A disk is full or fails; no backup is created.
         """
-        with storing(self.directory), self._alone():
-            self._check_same(data, app)
+        with translating_disk_errors(self.directory), self._lock():
+            self._check_identity(data, app)
             for folder in (self._manifests, self._files):
                 folder.mkdir(exist_ok=True)
                 copying.remove_unfinished(folder)
             with holding(data, "backup", Epoch(0)):
-                made = self._copied(data, app, reached, told)
+                created = self._copy(data, app, reached, progress)
             reached("backup-before-manifest")
-            self._publish(made.backup)
+            self._publish(created.backup)
             reached("backup-after-manifest")
             self._remove_unlisted()
-            return made
+            return created
 
     def keep(self, count: int, reached: Reached = ignored) -> list[Backup]:
-        """Remove all but the newest backups, and the files that only they had; return those removed.
+        """Remove all but the newest backups, and the files that only they need.
+
+        Args:
+            count: How many backups to keep, at least 1.
+            reached: Receives each step, for tests of crashes.
+
+        Returns:
+            The removed backups.
 
         Raises:
-            ConfigError: A backup is being written.
-            OperationalError: The disk fails; the rest is removed another time.
+            ConfigError: Another process writes a backup.
+            OperationalError: The disk fails; the next call removes the rest.
         """
-        assert count > 0, "one backup at least stays"
-        with storing(self.directory), self._alone():
-            sound = [(path, one) for path, one in self._read().items() if one is not None]
-            for path, _ in sound[count:]:
+        assert count > 0, "at least one backup is kept"
+        with translating_disk_errors(self.directory), self._lock():
+            intact = [(path, backup) for path, backup in self._read().items() if backup is not None]
+            for path, _ in intact[count:]:
                 path.unlink()
                 reached("backup-dropped")
-            if sound:
+            if intact:
                 durable.sync_directory(self._manifests)
                 self._remove_unlisted()
-        return [one for _, one in sound[count:]]
+        return [backup for _, backup in intact[count:]]
 
-    def _copied(self, data: Path, app: str, reached: Reached, told: Progress) -> CreatedBackup:
+    def _copy(self, data: Path, app: str, reached: Reached, progress: Progress) -> CreatedBackup:
         copied: list[FileEntry] = []
 
-        def take(truth: BackupSet) -> None:
-            sizes = sum(one.size for one in truth.files)
+        def take_files(backup_set: BackupSet) -> None:
+            total = sum(file.size for file in backup_set.files)
             done = 0
-            for one in truth.files:
-                if not self._has(one):
-                    copying.copy(data / one.path, self.path_of(one), one)
-                    copied.append(one)
+            for file in backup_set.files:
+                if not self._has(file):
+                    copying.copy(data / file.path, self.path_of(file), file)
+                    copied.append(file)
                     reached("backup-file-copied")
-                done += one.size
-                told(done, sizes)
+                done += file.size
+                progress(done, total)
 
         temporary = durable.temporary_of(self._files / LOG)
 
-        def take_log() -> Extent:
+        def copy_log() -> Extent:
             temporary.unlink(missing_ok=True)
             return logs.copy(data / LOG, temporary)
 
         try:
-            truth = collect(data, app, take, take_log)
+            contents = collect(data, app, take_files, copy_log)
             made_us = time.time_ns() // 1_000
             reached("backup-log-copied")
             log = FileEntry(LOG, *size_and_checksum_of(temporary))
             temporary.replace(self.path_of(log))
         finally:
             temporary.unlink(missing_ok=True)
-        copied.append(log)
-        return CreatedBackup(Backup(truth, log, made_us), copied)
+        return CreatedBackup(Backup(contents, log, made_us), [*copied, log])
 
     def _has(self, file: FileEntry) -> bool:
         try:
@@ -184,38 +201,41 @@ class Backups:
         durable.sync_directory(self._files)
         durable.sync_directory(self.directory)
         made = datetime.fromtimestamp(backup.made_us / 1_000_000, UTC)
-        name = f"{backup.truth.epoch:012}-{made:%Y%m%dT%H%M%S.%fZ}.json"
+        name = f"{backup.contents.epoch:012}-{made:%Y%m%dT%H%M%S.%fZ}.json"
         durable.replace(self._manifests / name, seal("backup", backup))
 
-    def _check_same(self, data: Path, app: str) -> None:
+    def _check_identity(self, data: Path, app: str) -> None:
         identity = identity_of(data, app)
-        for one in self.every()[:1]:
-            if one.truth.identity != identity:
+        for backup in self.every()[:1]:
+            if backup.contents.identity != identity:
                 raise ConfigError(
-                    f"{self.directory} has backups of another application ({one.truth.app}), or of "
-                    f"another copy of {app}; give each a directory of its own"
+                    f"{self.directory} has backups of another application "
+                    f"({backup.contents.app}), or of another copy of {app}; use one directory for "
+                    "each application"
                 )
 
     def _read(self) -> dict[Path, Backup | None]:
-        """Return what each manifest says, the newest first; None where that cannot be known."""
-        found = (path for path in self._manifests.glob("*.json") if path.name[0].isdigit())
-        return {path: _unsealed(path) for path in sorted(found, reverse=True)}
+        """Return the backup of each manifest, the newest first; None for a damaged manifest."""
+        paths = (path for path in self._manifests.glob("*.json") if path.name[0].isdigit())
+        return {path: _unsealed(path) for path in sorted(paths, reverse=True)}
 
     def _remove_unlisted(self) -> None:
-        """Remove files that no backup has: of removed ones, and of such as never came to be."""
+        """Remove the files that no backup lists."""
         backups = self._read().values()
         if None in backups:
-            return  # what a damaged manifest lists is not known
-        listed = {file.checksum for one in backups if one is not None for file in one.files}
+            return  # the files of a damaged manifest are unknown
+        listed = {
+            file.checksum for backup in backups if backup is not None for file in backup.files
+        }
         for path in list(self._files.iterdir()):
             if path.name not in listed:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         private.create(self.directory)
-        with locked_file(self.directory / _LOCK, timeout_s=0) as held:
-            if held is None:
+        with locked_file(self.directory / _LOCK, timeout_s=0) as lock:
+            if lock is None:
                 raise ConfigError(
                     f"another backup is being written into {self.directory}; wait until it has "
                     "ended, then run the command again"
@@ -227,7 +247,6 @@ def _unsealed(path: Path) -> Backup | None:
     try:
         return unseal("backup", path.read_bytes(), Backup)
     except (OSError, ValueError) as error:
-        _log.warning(
-            "a backup's manifest cannot be used", extra={"path": str(path), "cause": str(error)}
-        )
+        extra = {"path": str(path), "cause": str(error)}
+        _log.warning("a backup's manifest cannot be read", extra=extra)
         return None

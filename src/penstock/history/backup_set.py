@@ -1,15 +1,16 @@
-"""The truth of an application: which files of its data directory cannot be made from the others.
+"""The backup set of an application: the files of its data directory that cannot be rebuilt.
 
-These are the journal (without its checkpoints), the log, snapshots (the journal may have forgotten
-what they were made from; their Delta tables are made from their manifests), savepoints, and the API
-keys. All but the log are small or immutable, and known by their checksums.
+The set consists of the journal without its checkpoints, the log, snapshots, savepoints and the API
+keys. Snapshots belong to it because the journal may no longer hold the epochs that they were made
+from; their Delta tables can be rebuilt. All files but the log are small or immutable, and are known
+by their checksums.
 
-Promises that what `collect` hands over is consistent at one epoch, while the application writes,
-compacts and takes snapshots: a file that has vanished or changed since it was listed makes it look
-again, and only what is not there twice is missing. Leaves to `taken` what becomes of each file.
+`collect` gives a set that is consistent at one epoch while the application runs. If a file moves or
+changes after it was listed, the set is listed again; a file that is missing twice is damage.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.checksum import checksum_of
+from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
@@ -30,36 +32,15 @@ from penstock.snapshots.snapshot import Snapshots
 _ATTEMPTS: Final = 5
 
 
-class FileEntry(msgspec.Struct, frozen=True):
-    """A file as it must be.
-
-    Attributes:
-        path: Relative to the data directory.
-        size: Bytes.
-        checksum: XXH3-128 of the bytes, hexadecimal.
-    """
-
-    path: str
-    size: int
-    checksum: str
-
-    def __post_init__(self) -> None:
-        """Refuse what would lead out of a directory: a backup may come from anywhere."""
-        if Path(self.path).is_absolute() or ".." in Path(self.path).parts:
-            raise ValueError(f"{self.path} leads elsewhere")
-        if not self.checksum.isalnum():
-            raise ValueError(f"{self.checksum} is no checksum")
-
-
 class BackupSet(msgspec.Struct, frozen=True):
-    """What an application is, at one epoch.
+    """An application's files at one epoch.
 
     Attributes:
-        app: Its name.
-        identity: Of its journal.
+        app: The application's name.
+        identity: The identity of its journal.
         first, epoch: The oldest and the newest epoch.
-        first_us, epoch_us: When these were committed, microseconds since the Unix epoch.
-        files: All but the log.
+        first_us, epoch_us: Their commit times, microseconds since the Unix epoch.
+        files: All files but the log.
     """
 
     app: str
@@ -71,112 +52,106 @@ class BackupSet(msgspec.Struct, frozen=True):
     files: list[FileEntry]
 
 
-class FileMismatch(Exception):
-    """A file is not there, or not as it was listed; the message says how it is."""
-
-    def __init__(self, file: FileEntry, how: str) -> None:
-        super().__init__(how)
-        self.file = file
-
-
 def collect(
-    data: Path, app: str, taken: Callable[[BackupSet], None], log: Callable[[], Extent]
+    data: Path,
+    app: str,
+    take_files: Callable[[BackupSet], None],
+    copy_log: Callable[[], Extent],
 ) -> BackupSet:
-    """Hand over an application's truth, then its log; return what it was.
+    """Pass an application's files to `take_files`, then copy its log; return the backup set.
 
-    Whoever calls this holds the journal (`holds.holding`), so that nothing is forgotten meanwhile.
+    The caller holds a retention lease on the journal.
 
     Args:
         data: The data directory.
         app: The application's name.
-        taken: Takes the files, all over again where one has moved; raises `FileMismatch` for that.
-        log: Copies the log and says what the copy holds.
+        take_files: Receives the set, again after each `FileMismatch` that it raises.
+        copy_log: Copies the log and returns the range of positions in the copy.
 
     Raises:
-        ConfigError: Nothing was ever committed there, or by another application.
-        Corrupt: A file is missing or damaged; names it.
-        Diverged: The log ends before what the journal has read of it, or begins after that.
+        ConfigError: The directory has no committed epoch, or is of another application.
+        Corrupt: A file is missing or damaged.
+        Diverged: The log does not contain the position that the journal has reached.
         OperationalError: A disk is full or fails.
     """
-    met: set[FileEntry] = set()
+    mismatched: set[FileEntry] = set()
     former: Lsn | None = None
     while True:
-        truth, reached = survey(data, app)
+        backup_set, reached = _list_again_if_moved(data, app)
         try:
-            taken(truth)
+            take_files(backup_set)
         except FileMismatch as error:
-            if error.file in met:
+            if error.file in mismatched:
                 raise Corrupt(
-                    f"{data / error.file.path} {error}; put the file back from a backup (penstock "
-                    "verify says what else is wrong)"
+                    f"{data / error.file.path} {error}; put the file back from a backup "
+                    "(penstock verify lists all damage)"
                 ) from error
-            met.add(error.file)
+            mismatched.add(error.file)
             continue
-        held = log()
-        if held.start <= reached <= held.end:
-            return truth
-        if held.end < reached or reached == former:
+        copied = copy_log()
+        if copied.start <= reached <= copied.end:
+            return backup_set
+        if copied.end < reached or reached == former:
             raise Diverged(
-                f"{data / LOG} holds {held.start} to {held.end}, but the journal has read it up to "
-                f"{reached}"
+                f"{data / LOG} holds {copied.start} to {copied.end}, but the journal has read it "
+                f"up to {reached}; restore a backup"
             )
-        # The log was truncated beyond the epoch, so others have gone on: look at where they are.
+        # The log was truncated beyond this epoch, so newer epochs are committed: list them.
         former = reached
-
-
-def survey(data: Path, app: str) -> tuple[BackupSet, Lsn]:
-    """Return what an application is now, and how far its newest epoch has read the log.
-
-    Raises:
-        ConfigError, Corrupt, OperationalError: As for `collect`.
-    """
-    missing = ""
-    for _ in range(_ATTEMPTS):
-        try:
-            return _surveyed(data, app)
-        except FileNotFoundError as error:
-            missing = str(error.filename)  # merged, or replaced, since its folder was listed
-        except OSError as error:
-            raise OperationalError(f"cannot read {data}: {error.strerror}") from error
-    raise Corrupt(f"{missing} is missing; put the file back from a backup")
-
-
-def _surveyed(data: Path, app: str) -> tuple[BackupSet, Lsn]:
-    if DataDirectory(data).app_name is None:
-        raise no_history(data)
-    journal = DataDirectory(data).open_journal_of(app)
-    try:
-        # Snapshots first: each is of an epoch that the journal has when it is looked at afterwards.
-        files = [*_snapshots(data, journal.identity), *_small(data)]
-        first, newest = _ends(journal, data)
-    finally:
-        journal.close()
-    files += _journal(data, newest.epoch)
-    ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
-    truth = BackupSet(app, journal.identity, *ends, files)
-    return truth, newest.positions.get(ONLY_PARTITION, Lsn(0))
 
 
 def identity_of(data: Path, app: str) -> str:
     """Return the identity of an application's journal.
 
     Raises:
-        ConfigError: There is none, or it is of another application.
-        Corrupt: It is damaged.
+        ConfigError: There is no journal, or it is of another application.
+        Corrupt: The journal is damaged.
     """
-    if DataDirectory(data).app_name is None:
-        raise no_history(data)
-    journal = DataDirectory(data).open_journal_of(app)
-    journal.close()
-    return journal.identity
+    with closing(_open(data, app)) as journal:
+        return journal.identity
 
 
 def no_history(data: Path) -> ConfigError:
-    """Return the error of a directory in which nothing was ever committed."""
+    """Return the error for a directory without a committed epoch."""
     return ConfigError(
-        f"there is no history in {data}: no epoch was ever committed there; name the directory of "
-        "the application with --data"
+        f"there is no history in {data}: it has no committed epoch; name the application's "
+        "directory with --data"
     )
+
+
+def _open(data: Path, app: str) -> DeltaJournal:
+    directory = DataDirectory(data)
+    if directory.app_name is None:
+        raise no_history(data)
+    return directory.open_journal_of(app)
+
+
+def _list_again_if_moved(data: Path, app: str) -> tuple[BackupSet, Lsn]:
+    """Return the backup set, and the log position that its newest epoch has reached."""
+    missing = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _list(data, app)
+        except FileNotFoundError as error:
+            missing = str(error.filename)  # merged or replaced since its folder was listed
+        except OSError as error:
+            raise OperationalError(f"cannot read {data}: {error.strerror}") from error
+    raise Corrupt(f"{missing} is missing; put the file back from a backup")
+
+
+def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
+    with closing(_open(data, app)) as journal:
+        # The snapshots are listed first, so that the journal below holds each of their epochs.
+        files = [*_snapshot_files(data, journal.identity), *_small_files(data)]
+        first, newest = _ends(journal, data)
+    inventory = Inventory(data / JOURNAL)
+    stored = inventory.head()
+    for unit in inventory.units(newest.epoch):
+        stored += inventory.files(unit)
+    files += [FileEntry(f"{JOURNAL}/{file.path}", file.size, file.checksum) for file in stored]
+    ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
+    backup_set = BackupSet(app, journal.identity, *ends, files)
+    return backup_set, newest.positions.get(ONLY_PARTITION, Lsn(0))
 
 
 def _ends(journal: DeltaJournal, data: Path) -> tuple[Commit, Commit]:
@@ -187,34 +162,25 @@ def _ends(journal: DeltaJournal, data: Path) -> tuple[Commit, Commit]:
     return next(iter(journal.commits(Epoch(oldest - 1), oldest))), newest
 
 
-def _journal(data: Path, upto: Epoch) -> Iterator[FileEntry]:
-    inventory = Inventory(data / JOURNAL)
-    found = inventory.head()
-    for unit in inventory.units(upto):
-        found += inventory.files(unit)
-    for one in found:
-        yield FileEntry(f"{JOURNAL}/{one.path}", one.size, one.checksum)
-
-
-def _snapshots(data: Path, journal: str) -> Iterator[FileEntry]:
-    """Yield the files of the journal's snapshots; those that are damaged are of no use."""
+def _snapshot_files(data: Path, journal: str) -> Iterator[FileEntry]:
+    """Yield the files of the journal's undamaged snapshots, each once."""
     snapshots = Snapshots(data / snapshot.FOLDER, journal)
     listed: set[str] = set()
     for manifest in snapshots.every():
-        yield _as_it_is(data, str(snapshots.path_of(manifest.epoch).relative_to(data)))
-        for one in manifest.files:
-            if one.path not in listed:
-                listed.add(one.path)
-                yield FileEntry(f"{snapshot.FOLDER}/{one.path}", one.size, one.checksum)
+        yield _entry_of(data, str(snapshots.path_of(manifest.epoch).relative_to(data)))
+        for file in manifest.files:
+            if file.path not in listed:
+                listed.add(file.path)
+                yield FileEntry(f"{snapshot.FOLDER}/{file.path}", file.size, file.checksum)
 
 
-def _small(data: Path) -> Iterator[FileEntry]:
+def _small_files(data: Path) -> Iterator[FileEntry]:
     for path in savepoints.paths(data):
-        yield _as_it_is(data, str(path.relative_to(data)))
+        yield _entry_of(data, str(path.relative_to(data)))
     if (data / KEYS).exists():
-        yield _as_it_is(data, KEYS)
+        yield _entry_of(data, KEYS)
 
 
-def _as_it_is(data: Path, path: str) -> FileEntry:
+def _entry_of(data: Path, path: str) -> FileEntry:
     content = (data / path).read_bytes()
     return FileEntry(path, len(content), checksum_of(content))

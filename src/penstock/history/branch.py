@@ -1,9 +1,9 @@
-"""Branching off: from a copy of an application's truth to another application that goes on from it.
+"""Branches: a copy of an application that continues as an application of its own.
 
-A branch has the history of the original up to an epoch, and its own from there. It promises a journal
-of another identity, so that nothing that is derived of one is taken for the other's; a log that goes
-on where the epoch ended; ids that are known where the epoch had processed their requests and free
-where not; and that a new directory appears whole or not at all.
+A branch has the original's history up to an epoch. Its journal has another identity, so that state
+derived from one journal is never used for the other. Its log continues where the epoch ended, and
+its request ids are taken up to the epoch and free after it. A new directory appears complete or not
+at all.
 """
 
 import os
@@ -22,7 +22,7 @@ from penstock.files import durable, private
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
-from penstock.history.copying import storing
+from penstock.history.copying import translating_disk_errors
 from penstock.journal import cut as journals
 from penstock.journal.api import Commit, Journal, PartKind, Reached
 from penstock.log import cut as logs
@@ -32,19 +32,19 @@ from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
 
 DROPPED: Final = "dropped-requests.jsonl"
-_ROWS: Final = ("partition", "lsn", "request_id", "time_us", "request")
+_COLUMNS: Final = ("partition", "lsn", "request_id", "time_us", "request")
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """An application that branched off.
+    """A branch.
 
     Attributes:
-        app: Its name.
-        data: Its directory.
-        epoch: The newest one that it has.
-        time_us: When the original had committed that, microseconds since the Unix epoch.
-        waiting: Requests that the original had taken and not processed; they run when it starts.
-        dropped: Requests that came after the epoch and are not part of it; they are listed in
+        app: The application's name.
+        data: Its data directory.
+        epoch: Its newest epoch.
+        time_us: The commit time of that epoch, microseconds since the Unix epoch.
+        waiting: Requests that were appended and not processed; they run when the branch starts.
+        dropped: Requests after the epoch, which the branch does not have; they are listed in
             `dropped-requests.jsonl`.
     """
 
@@ -57,7 +57,12 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request that a branch does not have; what only waited to be due has no position."""
+    """A request that a branch does not have.
+
+    Attributes:
+        lsn: Its position in the log; None for a scheduled request.
+        due_us: When a scheduled request was due.
+    """
 
     request_id: str
     call: str
@@ -68,85 +73,86 @@ class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @contextmanager
 def new_directory(target: Path, reached: Reached, step: str) -> Iterator[Path]:
-    """Lend a directory beside `target` that takes its name when the block ends without an error.
+    """Create a directory under a temporary name; rename it to `target` when the block succeeds.
 
-    It has a name of its own, so that what a crash leaves is removed by the next attempt.
+    The temporary directory lies in the same folder. If a crash leaves it, the next call removes it.
+
+    Args:
+        target: The new directory.
+        reached: Receives `step` before the directory is renamed.
+        step: The name of that step.
 
     Raises:
-        ConfigError: `target` is there and is not empty, or somebody else builds it.
-        OperationalError: The disk is full or fails; nothing is left.
+        ConfigError: `target` exists and is not empty, or another process creates it.
+        OperationalError: The disk is full or fails; no directory is left.
     """
-    with storing(target):
+    with translating_disk_errors(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is not empty; name a directory that does not exist")
-        whole = target.absolute()
-        beside = whole.with_name(f".{whole.name}.unfinished")
-        with _alone(beside):
+        final = target.absolute()
+        unfinished = final.with_name(f".{final.name}.unfinished")
+        with _locked_and_empty(unfinished):
             try:
-                yield beside
-                copying.sync_tree(beside)
+                yield unfinished
+                copying.sync_tree(unfinished)
                 reached(step)
-                beside.rename(whole)
-                durable.sync_directory(beside.parent)
+                unfinished.rename(final)
+                durable.sync_directory(unfinished.parent)
             except BaseException:
-                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(unfinished, ignore_errors=True)
                 raise
 
 
 def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
-    """Make another application of a copy, in place.
+    """Turn a copy of an application into a branch, in place.
 
     Args:
-        data: The copy: nobody else uses it, and a crash leaves it of no use.
+        data: The copy. No other process uses it; after a crash it cannot be used.
         app: The application's name.
-        epoch: Where its history ends; None is the newest, with what waits for the next one.
+        epoch: Where its history ends; None keeps the newest epoch and the waiting requests.
 
     Raises:
         ConfigError: The journal does not hold the epoch.
         Diverged: The log ends before the epoch does.
-        Corrupt: Something that must be read is damaged.
+        Corrupt: A file is damaged.
         OperationalError: The disk is full or fails.
     """
-    journal = DataDirectory(data).open_journal_of(app)
-    commit, newest = _held(journal, epoch)
-    end = commit.positions.get(ONLY_PARTITION, Lsn(0))
-    dropped = 0
-    if epoch is not None:
-        after = newest.positions.get(ONLY_PARTITION, Lsn(0))
-        dropped = _write_dropped(data, journal, commit, after)
-    journal.close()
+    with closing(DataDirectory(data).open_journal_of(app)) as journal:
+        commit, newest = _commits(journal, epoch)
+        dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest)
     identity = journals.become_another(data / JOURNAL, app, commit.epoch)
+    end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:
         logs.cut(data / LOG, end, commit.time_us)
     _cut_snapshots(data, identity, commit.epoch)
-    for one in savepoints.every(data):
-        if one.epoch > commit.epoch:
-            savepoints.remove(data, one.name)
+    for savepoint in savepoints.every(data):
+        if savepoint.epoch > commit.epoch:
+            savepoints.remove(data, savepoint.name)
     with closing(DataDirectory(data).open_log()) as log:
         waiting = log.end() - end
-    assert waiting >= 0, "the log holds what the epoch has read"
+    assert waiting >= 0, "the log holds all positions that the epoch has read"
     return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped)
 
 
-def _held(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:
-    """Return the commit of an epoch, and the newest one."""
+def _commits(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:
+    """Return the commit of an epoch (None: the newest), and the newest commit."""
     newest = journal.last()
-    assert newest is not None, "who has nothing has no copy"
+    assert newest is not None, "a copy has at least one epoch"
     if epoch is None:
         return newest, newest
     if not journal.first() <= epoch <= newest.epoch:
         raise ConfigError(
-            f"epoch {epoch} is not held; the epochs {journal.first()} to {newest.epoch} are"
+            f"epoch {epoch} is not held; the journal holds {journal.first()} to {newest.epoch}"
         )
     return next(iter(journal.commits(Epoch(epoch - 1), epoch))), newest
 
 
-def _write_dropped(data: Path, journal: Journal, commit: Commit, processed: Lsn) -> int:
-    """List what comes after a commit: from the journal what was processed, the rest from the log."""
+def _write_dropped(data: Path, journal: Journal, commit: Commit, newest: Commit) -> int:
+    """Write the requests after a commit to a file, and return their number."""
     path, count = data / DROPPED, 0
     with path.open("xb") as file:
-        for one in _after(data, journal, commit, processed):
-            file.write(msgspec.json.encode(one) + b"\n")
+        for request in _requests_after(data, journal, commit, newest):
+            file.write(msgspec.json.encode(request) + b"\n")
             count += 1
         file.flush()
         os.fsync(file.fileno())
@@ -155,28 +161,29 @@ def _write_dropped(data: Path, journal: Journal, commit: Commit, processed: Lsn)
     return count
 
 
-def _after(
-    data: Path, journal: Journal, commit: Commit, processed: Lsn
+def _requests_after(
+    data: Path, journal: Journal, commit: Commit, newest: Commit
 ) -> Iterator[DroppedRequest]:
-    newest = journal.last()
-    assert newest is not None, "the commit is there"
-    for _, rows in journal.rows(PartKind.TRANSACTIONS, commit.epoch, newest.epoch, _ROWS):
-        order: list[dict[str, Any]] = rows.sort_by([("lsn", "ascending")]).to_pylist()
-        for row in order:
+    """Yield processed requests from the journal, then waiting and scheduled ones from the log."""
+    for _, table in journal.rows(PartKind.TRANSACTIONS, commit.epoch, newest.epoch, _COLUMNS):
+        rows: list[dict[str, Any]] = table.sort_by([("lsn", "ascending")]).to_pylist()
+        for row in rows:
             call = call_text(row["request"])
             yield DroppedRequest(row["request_id"], call, row["time_us"], row["lsn"])
-    for one in logs.behind(data / LOG, processed, commit.time_us):
-        yield DroppedRequest(one.request_id, call_text(one.body), one.time_us, one.lsn, one.due_us)
+    processed = newest.positions.get(ONLY_PARTITION, Lsn(0))
+    for entry in logs.behind(data / LOG, processed, commit.time_us):
+        call = call_text(entry.body)
+        yield DroppedRequest(entry.request_id, call, entry.time_us, entry.lsn, entry.due_us)
 
 
 def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
-    """Let snapshots be of the new journal; those of later epochs are none of its."""
+    """Give snapshots up to an epoch the branch's identity, and remove the others."""
     snapshots = Snapshots(data / snapshot.FOLDER, identity)
     kept: set[str] = set()
-    for one in snapshots.epochs():
-        path = snapshots.path_of(one)
-        manifest = snapshots.sound(one)
-        if manifest is None or one > epoch:
+    for snapshot_epoch in snapshots.epochs():
+        path = snapshots.path_of(snapshot_epoch)
+        manifest = snapshots.sound(snapshot_epoch)
+        if manifest is None or snapshot_epoch > epoch:
             path.unlink()
             continue
         durable.replace(path, seal(MANIFEST, msgspec.structs.replace(manifest, journal=identity)))
@@ -187,14 +194,14 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
 
 
 @contextmanager
-def _alone(beside: Path) -> Iterator[None]:
-    """Create a directory, or empty the one that a crash has left, and keep others from it."""
-    private.create(beside)
-    with locked_directory(beside, timeout_s=0) as lock:
-        # A process that was faster still builds it, or has renamed it since it was opened here.
-        if lock is None or not _is_open_as(beside, lock):
-            raise ConfigError(f"another process is making {beside}; wait until it has ended")
-        for path in list(beside.iterdir()):
+def _locked_and_empty(directory: Path) -> Iterator[None]:
+    """Create a directory, or empty the one that a crash has left; lock it during the block."""
+    private.create(directory)
+    with locked_directory(directory, timeout_s=0) as lock:
+        # Another process may still write the directory, or may have renamed it.
+        if lock is None or not _is_open_as(directory, lock):
+            raise ConfigError(f"another process writes {directory}; wait until it has ended")
+        for path in list(directory.iterdir()):
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -1,8 +1,7 @@
-"""Copying files that must arrive as they were written.
+"""Copies of files whose size and checksum are known.
 
-Promises that a copy has its name only when it is whole, has the checksum that it must have, and is on
-the disk; names become durable by `sync_tree`. A crash leaves temporary names, which `remove_unfinished`
-knows.
+A copy gets its name only when it is complete, has the expected checksum and is on the disk.
+`sync_tree` makes the names durable. After a crash, `remove_unfinished` removes temporary files.
 """
 
 import os
@@ -11,48 +10,96 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import xxhash
 
 from penstock.errors import OperationalError
 from penstock.files import durable
-from penstock.history.backup_set import FileEntry, FileMismatch
+from penstock.files.checksum import size_and_checksum_of
 
 _CHUNK: Final = 1 << 20
 
 
-@contextmanager
-def storing(where: Path) -> Iterator[None]:
-    """Translate a failure of the disk.
+class FileEntry(msgspec.Struct, frozen=True):
+    """The expected content of a file.
 
-    Raises:
-        OperationalError: Says where it was, and the operating system's reason.
+    Attributes:
+        path: Relative to the data directory.
+        size: Bytes.
+        checksum: XXH3-128 of the bytes, hexadecimal.
     """
+
+    path: str
+    size: int
+    checksum: str
+
+    def __post_init__(self) -> None:
+        """Reject paths that leave the directory, because a backup may come from anywhere."""
+        if Path(self.path).is_absolute() or ".." in Path(self.path).parts:
+            raise ValueError(f"the path {self.path} leaves the directory")
+        if not self.checksum.isalnum():
+            raise ValueError(f"{self.checksum} is not a checksum")
+
+    def check(self, size: int, checksum: str) -> None:
+        """Compare size and checksum of a file with the expected ones.
+
+        Raises:
+            FileMismatch: They differ.
+        """
+        if size != self.size:
+            raise FileMismatch(self, f"has {size} bytes instead of {self.size}")
+        if checksum != self.checksum:
+            raise FileMismatch(self, f"does not have the checksum {self.checksum}")
+
+    def check_file(self, path: Path) -> None:
+        """Read the file at `path` and compare it with the expected content.
+
+        Raises:
+            FileMismatch: The file is missing or differs.
+        """
+        try:
+            self.check(*size_and_checksum_of(path))
+        except FileNotFoundError as error:
+            raise FileMismatch(self, "is missing") from error
+
+
+class FileMismatch(Exception):
+    """A file is missing or differs from its entry; the message continues "the file …"."""
+
+    def __init__(self, file: FileEntry, how: str) -> None:
+        super().__init__(how)
+        self.file = file
+
+
+@contextmanager
+def translating_disk_errors(target: Path) -> Iterator[None]:
+    """Raise errors of the disk as `OperationalError`, with the path and the system's reason."""
     try:
         yield
     except OSError as error:
         at = f" ({error.filename})" if error.filename else ""
-        raise OperationalError(f"cannot copy to {where}: {error.strerror or error}{at}") from error
+        raise OperationalError(f"cannot copy to {target}: {error.strerror or error}{at}") from error
 
 
 def copy(source: Path, target: Path, file: FileEntry) -> None:
-    """Copy a file, and check what was read; what is there already is replaced.
+    """Copy a file and check the bytes that were read; an existing target is replaced.
 
     Raises:
-        Unlike: The source is missing, or is not as it must be; there is no copy.
-        OSError: The disk is full or fails; there is no copy.
+        FileMismatch: The source is missing or differs from `file`; the target is unchanged.
+        OSError: The disk is full or fails; the target is unchanged.
     """
     temporary = durable.temporary_of(target)
     try:
-        with _opened(source, file) as reading, temporary.open("xb") as writing:
-            os.fchmod(writing.fileno(), 0o600)  # also of what an older version wrote for all
+        with _open_source(source, file) as reader, temporary.open("xb") as writer:
+            os.fchmod(writer.fileno(), 0o600)  # the source may be readable by others
             hasher, size = xxhash.xxh3_128(), 0
-            while chunk := os.read(reading, _CHUNK):
+            while chunk := os.read(reader, _CHUNK):
                 hasher.update(chunk)
                 size += len(chunk)
-                writing.write(chunk)
-            writing.flush()
-            os.fsync(writing.fileno())
-        check(file, size, hasher.hexdigest())
+                writer.write(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+        file.check(size, hasher.hexdigest())
         temporary.replace(target)
     finally:
         with suppress(OSError):
@@ -60,10 +107,10 @@ def copy(source: Path, target: Path, file: FileEntry) -> None:
 
 
 def link(source: Path, target: Path, file: FileEntry) -> None:
-    """Give a file that nobody ever changes a second name, where the file system can; else copy it.
+    """Create a hard link to an immutable file, or a copy if the file system has no links.
 
     Raises:
-        Unlike, OSError: As for `copy`.
+        FileMismatch, OSError: As for `copy`.
     """
     try:
         os.link(source, target)
@@ -71,24 +118,12 @@ def link(source: Path, target: Path, file: FileEntry) -> None:
         if not source.exists():
             raise FileMismatch(file, "is missing") from error
         raise
-    except OSError:  # another file system, or one without links
+    except OSError:  # another file system, or a file system without links
         copy(source, target, file)
 
 
-def check(file: FileEntry, size: int, checksum: str) -> None:
-    """Compare what was read with what must be.
-
-    Raises:
-        Unlike: It differs.
-    """
-    if size != file.size:
-        raise FileMismatch(file, f"has {size} bytes instead of {file.size}")
-    if checksum != file.checksum:
-        raise FileMismatch(file, f"does not have the checksum {file.checksum}")
-
-
 def sync_tree(path: Path) -> None:
-    """Make all names below a directory durable, and its own.
+    """Make a directory's name and all names below it durable.
 
     Raises:
         OSError: The disk fails.
@@ -99,13 +134,13 @@ def sync_tree(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what crashes have left in a folder in which nobody copies now."""
+    """Remove temporary files of crashed copies; no copy may be in progress in the folder."""
     for path in folder.glob(f".*{durable.TEMPORARY}*"):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _opened(source: Path, file: FileEntry) -> Iterator[int]:
+def _open_source(source: Path, file: FileEntry) -> Iterator[int]:
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:

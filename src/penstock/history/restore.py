@@ -1,10 +1,10 @@
-"""Restoring: from a backup to an application in a new directory, and forking without a backup.
+"""Restoring a backup into a new directory, and forking an application without a backup.
 
-Both end in `create_branch`. Promises that every byte of a backup is checked before it is used, and that
-the new directory is there whole or not at all. The original and its backups stay as they are.
+Every byte of a backup is checked. The new directory appears complete or not at all. The original
+application and its backups are unchanged.
 """
 
-from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,8 +15,9 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
-from penstock.history.backup_set import BackupSet, FileMismatch, collect
+from penstock.history.backup_set import BackupSet, collect
 from penstock.history.branch import Branch, create_branch, new_directory
+from penstock.history.copying import FileMismatch
 from penstock.journal.api import Reached, ignored
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
 from penstock.log import cut as logs
@@ -27,14 +28,14 @@ from penstock.retention.leases import holding
 
 _MICROSECOND: Final = 1_000_000
 RestorePoint = PointInTime | str | None
-"""An epoch, an instant, the name of a savepoint, or None for the newest of all."""
+"""An epoch, a timestamp, the name of a savepoint, or None for the newest state."""
 
 
 def parse_restore_point(text: str) -> RestorePoint:
-    """Return what a word aims at: a savepoint's name begins with a letter.
+    """Return the restore point that a text names; a savepoint's name begins with a letter.
 
     Raises:
-        QueryError: It is none of the three.
+        QueryError: The text is neither an epoch, a timestamp nor a savepoint's name.
     """
     return text if savepoints.is_name(text) else parse_point_in_time(text)
 
@@ -42,30 +43,34 @@ def parse_restore_point(text: str) -> RestorePoint:
 def restore(
     directory: Path,
     target: Path,
-    aim: RestorePoint,
+    point: RestorePoint,
     reached: Reached = ignored,
-    told: Progress = ignore_progress,
+    progress: Progress = ignore_progress,
 ) -> Branch:
-    """Make a new data directory from the backups in a directory.
+    """Create a data directory from a backup.
 
-    Where several backups hold what is aimed at, the newest is taken: it knows best what came after.
+    If several backups contain the restore point, the newest is used: its list of dropped requests
+    is the most complete.
+
+    Args:
+        directory: The directory of backups.
+        target: The new data directory.
+        point: Where the history of the new directory ends.
+        reached: Receives each step, for tests of crashes.
+        progress: Receives copied and total bytes.
 
     Raises:
-        ConfigError: There is no such backup, or `target` is not empty.
-        QueryError: No epoch was committed by the instant.
-        Corrupt: The backup is damaged; names the file. There is no new directory.
-        OperationalError: A disk is full or fails. There is no new directory.
+        ConfigError: No backup contains the restore point, or `target` is not empty.
+        QueryError: No epoch was committed by the timestamp.
+        Corrupt: A file of the backup is damaged; no directory is created.
+        OperationalError: A disk is full or fails; no directory is created.
     """
     backups = Backups(directory)
-    every = backups.every()
-    if not every:
-        damaged = f"; these are damaged: {backups.damaged()}" if backups.damaged() else ""
-        raise ConfigError(f"there is no backup in {directory}{damaged}")
-    backup = _chosen(every, aim, directory)
-    with new_directory(target, reached, "restore-before-rename") as beside:
-        _place(backups, backup, beside, reached, told)
-        epoch = _epoch(beside, backup.truth.app, aim)
-        branch = create_branch(beside, backup.truth.app, epoch)
+    backup = _choose(backups, point)
+    with new_directory(target, reached, "restore-before-rename") as unfinished:
+        _copy_files(backups, backup, unfinished, reached, progress)
+        epoch = _epoch_of(unfinished, backup.contents.app, point)
+        branch = create_branch(unfinished, backup.contents.app, epoch)
     reached("restore-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 
@@ -74,128 +79,133 @@ def fork(
     data: Path,
     app: str,
     target: Path,
-    aim: RestorePoint,
+    point: RestorePoint,
     reached: Reached = ignored,
-    told: Progress = ignore_progress,
+    progress: Progress = ignore_progress,
 ) -> Branch:
-    """Make a copy of an application, which may run meanwhile, at an epoch.
+    """Create a copy of an application that ends at a restore point; the application may run.
 
-    Files that never change are shared with the original where the file system has hard links.
+    Immutable files are shared with the original by hard links, if the file system has them.
+
+    Args:
+        data: The original's data directory.
+        app: The application's name.
+        target: The new data directory.
+        point: Where the history of the copy ends.
+        reached: Receives each step, for tests of crashes.
+        progress: Receives the number of linked files, and of all files.
 
     Raises:
-        ConfigError: Nothing was ever committed there, the epoch is not held, there is no such
-            savepoint, or `target` is not empty.
-        QueryError: No epoch was committed by the instant.
-        Corrupt: A file of the original is missing or damaged. There is no new directory.
-        OperationalError: A disk is full or fails. There is no new directory.
+        ConfigError: The original has no committed epoch, the restore point is not held, or
+            `target` is not empty.
+        QueryError: No epoch was committed by the timestamp.
+        Corrupt: A file of the original is missing or damaged; no directory is created.
+        OperationalError: A disk is full or fails; no directory is created.
     """
     with (
         holding(data, "fork", Epoch(0)),
-        new_directory(target, reached, "fork-before-rename") as beside,
+        new_directory(target, reached, "fork-before-rename") as unfinished,
     ):
 
-        def take(truth: BackupSet) -> None:
-            for done, one in enumerate(truth.files, start=1):
-                path = beside / one.path
-                if not _is_same(path, data / one.path):
+        def take_files(backup_set: BackupSet) -> None:
+            for done, file in enumerate(backup_set.files, start=1):
+                path = unfinished / file.path
+                if not _is_same(path, data / file.path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.unlink(missing_ok=True)
-                    copying.link(data / one.path, path, one)
+                    copying.link(data / file.path, path, file)
                     reached("fork-file-linked")
-                told(done, len(truth.files))
+                progress(done, len(backup_set.files))
 
-        def take_log() -> Extent:
-            for path in beside.glob(f"{LOG}*"):
+        def copy_log() -> Extent:
+            for path in unfinished.glob(f"{LOG}*"):
                 path.unlink()
-            return logs.copy(data / LOG, beside / LOG)
+            return logs.copy(data / LOG, unfinished / LOG)
 
-        collect(data, app, take, take_log)
+        collect(data, app, take_files, copy_log)
         reached("fork-log-copied")
-        branch = create_branch(beside, app, _epoch(beside, app, aim))
+        branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point))
     reached("fork-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 
 
 def _is_same(path: Path, other: Path) -> bool:
-    """Say whether two names are of one file."""
     try:
         return path.samefile(other)
     except FileNotFoundError:
         return False
 
 
-def _place(
-    backups: Backups, backup: Backup, beside: Path, reached: Reached, told: Progress
+def _copy_files(
+    backups: Backups, backup: Backup, target: Path, reached: Reached, progress: Progress
 ) -> None:
-    """Put the files of a backup where they belong."""
     done = 0
-    for one in backup.files:
-        path = beside / one.path
+    for file in backup.files:
+        path = target / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            copying.copy(backups.path_of(one), path, one)
+            copying.copy(backups.path_of(file), path, file)
         except FileMismatch as error:
             raise Corrupt(
-                f"{backups.path_of(one)}, which is {one.path} in the backup of epoch "
-                f"{backup.truth.epoch}, {error}; restore another backup (penstock backup --list)"
+                f"{backups.path_of(file)}, which is {file.path} in the backup of epoch "
+                f"{backup.contents.epoch}, {error}; restore another backup (penstock backup --list)"
             ) from error
         reached("restore-file-copied")
-        done += one.size
-        told(done, backup.size)
+        done += file.size
+        progress(done, backup.size)
 
 
-def _chosen(every: Sequence[Backup], aim: RestorePoint, directory: Path) -> Backup:
-    for one in every:
-        if _reaches(one, aim):
-            return one
-    epochs = ", ".join(f"{one.truth.first} to {one.truth.epoch}" for one in every)
+def _choose(backups: Backups, point: RestorePoint) -> Backup:
+    every = backups.every()
+    if not every:
+        damaged = backups.damaged()
+        damage = f"; these manifests are damaged: {', '.join(map(str, damaged))}" if damaged else ""
+        raise ConfigError(f"there is no backup in {backups.directory}{damage}")
+    for backup in every:
+        if _contains(backup, point):
+            return backup
+    epochs = ", ".join(f"{backup.contents.first} to {backup.contents.epoch}" for backup in every)
     newest = datetime.fromtimestamp(every[0].made_us / _MICROSECOND, UTC)
     raise ConfigError(
-        f"no backup in {directory} holds {_said(aim)}; they hold the epochs {epochs}, and the newest "
-        f"was made at {newest.isoformat(timespec='seconds')}"
+        f"no backup in {backups.directory} holds {_text_of(point)}; they hold the epochs {epochs}, "
+        f"and the newest was made at {newest.isoformat(timespec='seconds')}"
     )
 
 
-def _reaches(one: Backup, aim: RestorePoint) -> bool:
-    truth = one.truth
-    match aim:
+def _contains(backup: Backup, point: RestorePoint) -> bool:
+    contents = backup.contents
+    match point:
         case None:
             return True
         case str():
-            path = f"{savepoints.FOLDER}/{aim}.json"
-            return any(file.path == path for file in truth.files)
+            path = f"{savepoints.FOLDER}/{point}.json"
+            return any(file.path == path for file in contents.files)
         case datetime():
-            return truth.first_us <= _microseconds(aim) <= one.made_us
+            time_us = round(_in_utc(point).timestamp() * _MICROSECOND)
+            return contents.first_us <= time_us <= backup.made_us
         case _:
-            return truth.first <= aim <= truth.epoch
+            return contents.first <= point <= contents.epoch
 
 
-def _epoch(data: Path, app: str, aim: RestorePoint) -> Epoch | None:
-    """Return the epoch that is aimed at in a copy; None is the newest with all that waits."""
-    if aim is None:
+def _epoch_of(data: Path, app: str, point: RestorePoint) -> Epoch | None:
+    """Return the last epoch of a copy; None keeps the newest epoch and the waiting requests."""
+    if point is None:
         return None
-    if isinstance(aim, str):
-        return savepoints.find(data, aim).epoch
-    journal = DataDirectory(data).open_journal_of(app)
-    try:
-        return epoch_as_of(journal, aim)
-    finally:
-        journal.close()
+    if isinstance(point, str):
+        return savepoints.find(data, point).epoch
+    with closing(DataDirectory(data).open_journal_of(app)) as journal:
+        return epoch_as_of(journal, point)
 
 
-def _microseconds(moment: datetime) -> int:
-    return round(_in_utc(moment).timestamp() * _MICROSECOND)
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _said(aim: RestorePoint) -> str:
-    match aim:
+def _text_of(point: RestorePoint) -> str:
+    match point:
         case str():
-            return f"a savepoint {aim}"
+            return f"a savepoint {point}"
         case datetime():
-            return f"what was at {_in_utc(aim).isoformat()}"
+            return f"the state of {_in_utc(point).isoformat()}"
         case _:
-            return f"epoch {aim}"
+            return f"epoch {point}"

@@ -33,7 +33,7 @@ def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     driver.stop()
     second = backups.make(data, "shop")
     assert len(second.copied) == 3 + 1
-    assert [one.truth.epoch for one in backups.every()] == [3, 2]
+    assert [one.contents.epoch for one in backups.every()] == [3, 2]
     assert restore(tmp_path / "b", tmp_path / "new", 3).epoch == 3
 
 

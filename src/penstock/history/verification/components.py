@@ -1,8 +1,7 @@
-"""Checks of what is neither the journal nor local state: log, savepoints, snapshots, checkpoints.
+"""Checks of the log, savepoints, snapshots and checkpoints.
 
-Promises that a log which would make a driver stop is found here first, and that a savepoint or a
-snapshot which is sound can be used. Only the log and savepoints are the truth; snapshots are while
-the journal does not hold what they were made from.
+A damaged log is found before it stops a driver; an undamaged savepoint or snapshot can be used. Log
+and savepoints cannot be rebuilt. A snapshot can be rebuilt while the journal holds its epochs.
 """
 
 import sqlite3
@@ -17,8 +16,7 @@ from deltalake.exceptions import DeltaError
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.files.checksum import size_and_checksum_of
-from penstock.history.backup_set import FileEntry, FileMismatch
-from penstock.history.copying import check
+from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.verification.finding import (
     Finding,
     NotChecked,
@@ -48,11 +46,11 @@ class _Hint(msgspec.Struct, frozen=True):
 
 
 def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]:
-    """Check that the log is whole, and reaches as far as the journal has read it."""
+    """Check that the log is undamaged and contains the position that the journal has reached."""
     path = data / LOG
     if not path.exists():
         if any(newest.positions.values()):
-            yield unrecoverable("the log is missing, with all requests that wait", LOG)
+            yield unrecoverable("the log is missing, with all waiting requests", LOG)
         return
     try:
         database = Database(path, _LOCK_MS)
@@ -61,7 +59,7 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
                 start, end = start_of(connection), end_of(connection)
                 for (text,) in connection.execute("PRAGMA quick_check(1)").fetchall():
                     if text != "ok":
-                        yield unrecoverable(f"SQLite says: {text}", LOG)
+                        yield unrecoverable(f"SQLite reports: {text}", LOG)
                 examine(connection, str(path))
         finally:
             database.close()
@@ -70,64 +68,68 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
         return
     reached = newest.positions.get(ONLY_PARTITION, Lsn(0))
     if end < reached:
-        yield unrecoverable(
-            f"the log ends at {end}, but the journal has read it up to {reached}", LOG
-        )
-    last = journal.last()  # epochs may have been committed since, and the log truncated behind them
+        what = f"the log ends at {end}, but the journal has read it up to {reached}"
+        yield unrecoverable(what, LOG)
+    last = journal.last()  # newer epochs may be committed now, and the log truncated up to them
     reached = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
     if start > reached:
-        yield unrecoverable(
-            f"the log begins at {start}, but the journal has read it up to {reached}", LOG
-        )
+        what = f"the log begins at {start}, but the journal has read it up to {reached}"
+        yield unrecoverable(what, LOG)
 
 
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:
-    """Check that every savepoint names an epoch whose state can still be told."""
+    """Check that the state after each savepoint's epoch is held."""
     oldest = oldest_state(journal, Snapshots(data / snapshot.FOLDER, journal.identity))
     for path in savepoints.paths(data):
         where = f"{savepoints.FOLDER}/{path.name}"
         try:
-            one = savepoints.find(data, path.stem)
+            savepoint = savepoints.find(data, path.stem)
         except Corrupt as error:
             yield unrecoverable(str(error), where)
             continue
-        if oldest is None or not oldest <= one.epoch <= newest:
-            yield unrecoverable(f"it names epoch {one.epoch}, which is not held", where)
+        if oldest is None or not oldest <= savepoint.epoch <= newest:
+            yield unrecoverable(f"it names epoch {savepoint.epoch}, which is not held", where)
 
 
 def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) -> Iterator[Finding]:
     """Check that Delta readers see the files that the commits list.
 
+    Args:
+        data: The data directory.
+        journal: Its journal.
+        newest: The epoch up to which `parts` are listed.
+        parts: The paths of the listed files, relative to the journal.
+
     Raises:
-        NotChecked: Epochs were committed or merged meanwhile.
+        NotChecked: Epochs were committed or merged during the check.
     """
     root = data / JOURNAL
     if (damage := _checkpoint_damage(data)) is not None:
         yield rebuildable(damage, DELTA)
         return
-    seen, failure = _seen_by_delta(root)
+    seen, failure = _files_seen_by_delta(root)
     last = journal.last()
     if last is None or last.epoch != newest:
-        raise NotChecked("the Delta table of the journal: epochs were committed meanwhile")
+        raise NotChecked("the journal as a Delta table: epochs were committed during the check")
     if seen is None:
         yield rebuildable(f"Delta readers cannot open the journal: {failure}", DELTA)
         return
     expected = {path.removeprefix("kind=") for path in parts}
     if seen == expected:
         return
-    what = f"Delta readers see {len(seen - expected)} files that no epoch has, and miss "
-    what += f"{len(expected - seen)}"
-    if all((root / f"kind={path}").exists() for path in seen - expected):
-        why = "these were merged, and are still there; upkeep tells other readers of it"
+    surplus = seen - expected
+    what = f"Delta readers see {len(surplus)} files of no epoch, and miss {len(expected - seen)}"
+    if all((root / f"kind={path}").exists() for path in surplus):
+        why = "the files were merged and still exist; the next maintenance updates the checkpoint"
         yield harmless(what, DELTA, why)
     else:
         yield rebuildable(what, DELTA)
 
 
-def _seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
-    """Return the files that a Delta reader sees; None, and why, where it cannot open the table.
+def _files_seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
+    """Return the files that a Delta reader sees, or None and the error of opening the table.
 
-    One that opens it while files are merged may find that one is gone, and tries again.
+    A file may be merged while the table is opened, so this tries several times.
     """
     failure = ""
     for _ in range(_ATTEMPTS):
@@ -139,7 +141,7 @@ def _seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
 
 
 def _checkpoint_damage(data: Path) -> str | None:
-    """Return what is wrong with the checkpoint that Delta readers begin with."""
+    """Return what is wrong with the journal's Delta checkpoint, or None."""
     path = data / DELTA
     try:
         hint = msgspec.json.decode(path.read_bytes(), type=_Hint)
@@ -148,56 +150,58 @@ def _checkpoint_damage(data: Path) -> str | None:
         return None if not path.exists() else f"{error.filename} is missing"
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return "it cannot be read"
-    fits = checksum == hint.tags.get("penstock.xxh3_128")
-    return None if fits else f"the checkpoint of version {hint.version} is damaged"
+    matches = checksum == hint.tags.get("penstock.xxh3_128")
+    return None if matches else f"the checkpoint of version {hint.version} is damaged"
 
 
 def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
-    """Check that Spark's checkpoint does not believe more than the journal knows."""
-    done = _numbers(data / SPARK / "commits")
-    if not done:
+    """Check that Spark's checkpoint is not ahead of the journal."""
+    batches = data / SPARK / "commits"
+    names = [path.name for path in batches.iterdir()] if batches.is_dir() else []
+    done = max((int(name) for name in names if name.isdigit()), default=None)
+    if done is None:
         return
     try:
-        line = (data / SPARK / "offsets" / str(done[-1])).read_text().splitlines()[-1]
-        found = msgspec.json.decode(line, type=dict[str, int | str])
+        line = (data / SPARK / "offsets" / str(done)).read_text().splitlines()[-1]
+        offsets = msgspec.json.decode(line, type=dict[str, int | str])
     except FileNotFoundError:
-        return  # Spark removes old ones while it runs
+        return  # a running Spark removes old ones
     except (OSError, IndexError, msgspec.MsgspecError, UnicodeDecodeError):
-        yield rebuildable(f"the offsets of Spark's batch {done[-1]} cannot be read", SPARK)
+        yield rebuildable(f"the offsets of Spark's batch {done} cannot be read", SPARK)
         return
     last = journal.last()
     positions: Mapping[LogPartition, Lsn] = {} if last is None else last.positions
-    for partition, lsn in positions.items():
-        at = found.get(str(partition), 0)
-        if isinstance(at, int) and at > lsn:
-            yield rebuildable(
-                f"Spark has finished {at}, and the journal has read up to {lsn}", SPARK
-            )
+    for partition, reached in positions.items():
+        offset = offsets.get(str(partition), 0)
+        if isinstance(offset, int) and offset > reached:
+            what = f"Spark has read up to {offset}, and the journal up to {reached}"
+            yield rebuildable(what, SPARK)
 
 
 def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[Finding]:
-    """Check every snapshot's files, and that it is what the journal makes of the one before it.
+    """Check the files of each snapshot, and its content against the journal and older snapshots.
 
     Raises:
-        NotChecked: The content cannot be compared, because the journal is damaged.
+        NotChecked: `content` is false, because the journal is damaged.
     """
     snapshots = Snapshots(data / snapshot.FOLDER, journal.identity)
     sound: list[Manifest] = []
     for epoch in snapshots.epochs():
-        where = str(snapshots.path_of(epoch).relative_to(data))
+        path = snapshots.path_of(epoch)
         manifest = snapshots.sound(epoch)
-        how = "its manifest is damaged" if manifest is None else _damage(snapshots, manifest)
-        if manifest is not None and how is None:
+        damage = "its manifest is damaged" if manifest is None else _damage(snapshots, manifest)
+        if manifest is not None and damage is None:
             if manifest.journal == journal.identity:
                 sound.append(manifest)
             continue
-        if manifest is None and not snapshots.path_of(epoch).exists():
-            continue  # it was removed just now
-        base = max((one.epoch for one in sound), default=BEFORE_FIRST)
-        found = rebuildable if journal.first() <= base + 1 else unrecoverable
-        yield found(f"the snapshot of epoch {epoch} is of no use: {how}", where)
-    if not content and sound:
-        raise NotChecked("the content of snapshots: the journal is damaged")
+        if manifest is None and not path.exists():
+            continue  # maintenance has removed the snapshot
+        base = max((older.epoch for older in sound), default=BEFORE_FIRST)
+        finding = rebuildable if journal.first() <= base + 1 else unrecoverable
+        what = f"the snapshot of epoch {epoch} is damaged: {damage}"
+        yield finding(what, str(path.relative_to(data)))
+    if sound and not content:
+        raise NotChecked("the content of the snapshots: the journal is damaged")
     for manifest in sound:
         yield from _compare(data, journal, snapshots, manifest)
 
@@ -205,21 +209,21 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
 def _compare(
     data: Path, journal: Journal, snapshots: Snapshots, manifest: Manifest
 ) -> Iterator[Finding]:
+    """Compare a snapshot with the state that follows from the journal and older snapshots."""
     where = str(snapshots.path_of(manifest.epoch).relative_to(data))
-    older = _Older(snapshots.directory, journal.identity, manifest.epoch)
+    older = _OlderSnapshots(snapshots.directory, journal.identity, manifest.epoch)
     try:
         expected = _digest(journal, manifest.epoch, older)
-    except Diverged:  # it is where history begins
+    except Diverged:  # the journal begins after this snapshot
         return
     try:
         if _digest(journal, manifest.epoch, snapshots) != expected:
-            yield rebuildable(f"the snapshot of epoch {manifest.epoch} is not what was then", where)
+            yield rebuildable(f"the snapshot of epoch {manifest.epoch} has another state", where)
     except Corrupt as error:
-        why = "it was removed, or is damaged since"
-        yield harmless(f"{error}", where, why)
+        yield harmless(str(error), where, "it was removed or damaged during the check")
 
 
-class _Older(Snapshots):
+class _OlderSnapshots(Snapshots):
     """The snapshots before an epoch."""
 
     def __init__(self, directory: Path, journal: str, before: Epoch) -> None:
@@ -227,32 +231,24 @@ class _Older(Snapshots):
         self._before = before
 
     def every(self, upto: Epoch | None = None) -> Iterator[Manifest]:
-        """Yield those, the newest first."""
-        return (one for one in super().every(upto) if one.epoch < self._before)
+        """Yield their manifests, the newest first."""
+        return (manifest for manifest in super().every(upto) if manifest.epoch < self._before)
 
 
 def _digest(journal: Journal, epoch: Epoch, snapshots: Snapshots) -> str:
-    found = all_states_as_of(journal, epoch, snapshots)
-    columns = [found[name].to_pylist() for name in ("entity", "key", "state")]
-    entities = zip(*columns, strict=True)
-    return digest_of_mapping({entity_key(one, key): state for one, key, state in entities})
+    states = all_states_as_of(journal, epoch, snapshots)
+    columns = [states[name].to_pylist() for name in ("entity", "key", "state")]
+    rows = zip(*columns, strict=True)
+    return digest_of_mapping({entity_key(entity, key): state for entity, key, state in rows})
 
 
 def _damage(snapshots: Snapshots, manifest: Manifest) -> str | None:
-    """Return what is wrong with a snapshot's files; None where nothing is."""
-    for one in manifest.files:
-        file = FileEntry(one.path, one.size, one.checksum)
+    """Return what is wrong with a snapshot's files, or None; a removed snapshot is not damaged."""
+    for file in manifest.files:
         try:
-            check(file, *size_and_checksum_of(snapshots.directory / one.path))
+            entry = FileEntry(file.path, file.size, file.checksum)
+            entry.check_file(snapshots.directory / file.path)
         except FileMismatch as error:
-            return f"{one.path} {error}"
-        except FileNotFoundError:
             if snapshots.path_of(manifest.epoch).exists():
-                return f"{one.path} is missing"
+                return f"{file.path} {error}"
     return None
-
-
-def _numbers(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a data directory, where, and what can be done about it."""
+"""Findings: what is wrong in a data directory, in which file, and what to do."""
 
 from enum import StrEnum
 
@@ -6,21 +6,21 @@ import msgspec
 
 
 class Remedy(StrEnum):
-    """What helps."""
+    """What to do about a finding."""
 
-    NONE = "none"  # nothing is needed: it passes by itself, or cannot be changed and does no harm
-    REBUILD = "rebuild"  # it is derived from what is sound
-    BACKUP = "backup"  # it is the truth, and nothing else has it
+    NONE = "none"  # nothing: it is temporary, or harmless
+    REBUILD = "rebuild"  # remove it: it is rebuilt from undamaged data
+    BACKUP = "backup"  # restore it: only a backup has it
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
-        what: What, in a sentence.
+        what: The problem, in a sentence.
         where: The file or folder, relative to the data directory.
-        remedy: Whether it can be rebuilt.
-        how: What to do.
+        remedy: The kind of remedy.
+        how: What to do, in a sentence.
     """
 
     what: str
@@ -30,26 +30,26 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def is_problem(self) -> bool:
-        """Whether anything must be done."""
+        """Whether the user must act."""
         return self.remedy is not Remedy.NONE
 
 
 class NotChecked(Exception):
-    """Something could not be checked now, which is no finding; the message says why."""
+    """A check was not possible now; the message says which, and why."""
 
 
 def unrecoverable(what: str, where: str) -> Finding:
-    """Return the finding of a file that only a backup has."""
-    how = "put it back from a backup: penstock restore DIR NEW_DATA, and take it from there"
+    """Return the finding of a damaged file that only a backup has."""
+    how = "restore a backup to another directory (penstock restore DIR NEW_DATA) and copy the file"
     return Finding(what, where, Remedy.BACKUP, how)
 
 
 def rebuildable(what: str, where: str) -> Finding:
-    """Return the finding of a file that is derived."""
-    how = "penstock verify APP --repair removes it; it is built anew when it is needed"
+    """Return the finding of a damaged file that can be rebuilt."""
+    how = "penstock verify APP --repair removes it; it is rebuilt when it is needed"
     return Finding(what, where, Remedy.REBUILD, how)
 
 
 def harmless(what: str, where: str, why: str) -> Finding:
-    """Return the finding of something that does no harm."""
+    """Return the finding of something harmless; `why` says why no action is needed."""
     return Finding(what, where, Remedy.NONE, why)

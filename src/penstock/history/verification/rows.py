@@ -1,8 +1,9 @@
-"""Checks of the journal's rows: what the epochs say of themselves, and what the log says of them.
+"""Checks of the journal's rows, against the commits and against the log.
 
-Promises that every position that the journal has passed has one row, in the epoch that has passed it,
-with a reply; that no epoch changes an entity twice; that every row is of its class's shape; and that a request which the log still holds is
-the one that was processed. All of that in columns, a unit of the journal at a time.
+Each position that an epoch has read from the log must have one row with a reply, in that epoch. An
+epoch changes an entity at most once, and each stored state has the shape of its class. A request
+that the log still holds must equal the processed one. Rows are checked as columns, one unit of the
+journal at a time.
 """
 
 import time
@@ -33,31 +34,38 @@ _DAY_US: Final = 86_400_000_000
 
 
 class JournalRows:
-    """The rows of a journal's sound units."""
+    """The rows of a journal's undamaged units."""
 
     def __init__(
         self,
         app: App,
         journal: DeltaJournal,
         log: Log | None,
-        told: Callable[[int, int], None],
+        progress: Callable[[int, int], None],
     ) -> None:
-        """Name application, journal and log; `told` hears how many units are done, of how many."""
+        """Prepare a check.
+
+        Args:
+            app: The application.
+            journal: Its journal.
+            log: Its log; None leaves the log out.
+            progress: Receives the number of checked units, and of all units.
+        """
         self._app = app
         self._stored = journal.shapes()
         self._journal = journal
         self._log = log
-        self._told = told
+        self._progress = progress
         self._former: Commit | None = None
 
     def look(self, units: Sequence[Unit]) -> Iterator[Finding]:
-        """Check the rows of some units, in order."""
+        """Check the rows of units, which are in the order of epochs."""
         for done, unit in enumerate(units, start=1):
             where = f"{JOURNAL}/{unit.path}"
             before = Epoch(unit.first - 1)
             commits = list(self._journal.commits(before, unit.last))
             if self._former is not None and self._former.epoch != before:
-                self._former = None  # what lies between is damaged
+                self._former = None  # the units between are damaged
             try:
                 yield from self._commits(commits, where)
                 yield from self._requests(commits, where)
@@ -65,24 +73,26 @@ class JournalRows:
             except Corrupt as error:
                 yield unrecoverable(str(error), where)
             self._former = commits[-1]
-            self._told(done, len(units))
+            self._progress(done, len(units))
 
     def _commits(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         former = self._former
-        for one in commits:
+        for commit in commits:
             if former is not None:
                 for partition, lsn in former.positions.items():
-                    if one.positions.get(partition, Lsn(0)) < lsn:
-                        yield unrecoverable(
-                            f"epoch {one.epoch} goes back in the log, from {lsn}", where
-                        )
-                if one.time_us < former.time_us:
-                    why = "the clock went back; a time between the two means the later epoch"
-                    yield harmless(f"epoch {one.epoch} is older than the one before it", where, why)
-            former = one
+                    if commit.positions.get(partition, Lsn(0)) < lsn:
+                        what = f"epoch {commit.epoch} begins before {lsn}, where the log was read"
+                        yield unrecoverable(what, where)
+                if commit.time_us < former.time_us:
+                    what = f"epoch {commit.epoch} is older than the one before it"
+                    why = (
+                        "the clock was set back; AS OF a time between the two gives the later epoch"
+                    )
+                    yield harmless(what, where, why)
+            former = commit
         if commits[-1].time_us > time.time_ns() // 1_000 + _DAY_US:
-            why = "the clock was wrong when it was committed; AS OF a time goes wrong there"
-            yield harmless(f"epoch {commits[-1].epoch} is of the future", where, why)
+            why = "the clock was wrong when it was committed; AS OF a time is wrong near this epoch"
+            yield harmless(f"epoch {commits[-1].epoch} has a time in the future", where, why)
 
     def _requests(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
         rows = self._rows(PartKind.TRANSACTIONS, commits, _REQUESTS)
@@ -90,24 +100,24 @@ class JournalRows:
         if rows["reply"].null_count:
             yield unrecoverable(f"{rows['reply'].null_count} requests have no reply", where)
         for partition in sorted(commits[-1].positions):
-            mine = rows.filter(pc.equal(rows["partition"], partition)).sort_by("lsn")
-            yield from self._positions(mine, partition, commits, where)
+            in_partition = rows.filter(pc.equal(rows["partition"], partition)).sort_by("lsn")
+            yield from self._positions(in_partition, partition, commits, where)
             if self._log is not None and not partition:
-                yield from self._logged(self._log, mine)
+                yield from self._logged(self._log, in_partition)
 
     def _positions(
         self, rows: pa.Table, partition: LogPartition, commits: Sequence[Commit], where: str
     ) -> Iterator[Finding]:
-        """Compare the positions of rows with those that the commits have passed."""
+        """Compare the positions of rows (sorted) with the ranges that the commits have read."""
         lsns = rows["lsn"].to_numpy()
-        ends = np.array([one.positions.get(partition, 0) for one in commits])
+        ends = np.array([commit.positions.get(partition, 0) for commit in commits])
         start = 0 if self._former is None else self._former.positions.get(partition, 0)
-        if self._former is None and commits[0].epoch > 0:  # where that began is not known
+        if self._former is None and commits[0].epoch > 0:  # the start of its range is unknown
             start = lsns[0] if len(lsns) else ends[-1]
         if not np.array_equal(lsns, np.arange(start, ends[-1])):
             yield unrecoverable(
                 f"the epochs {commits[0].epoch} to {commits[-1].epoch} have passed the positions "
-                f"{start} to {ends[-1] - 1} of the log, and have rows of others",
+                f"{start} to {ends[-1] - 1} of the log, and have rows of other positions",
                 where,
             )
             return
@@ -118,23 +128,23 @@ class JournalRows:
             )
 
     def _logged(self, log: Log, rows: pa.Table) -> Iterator[Finding]:
-        """Compare with what the log still holds."""
+        """Compare rows with the records that the log still holds."""
         held = rows.filter(pc.greater_equal(rows["lsn"], log.start()))
         if not held.num_rows:
             return
         first, last = held["lsn"][0].as_py(), held["lsn"][-1].as_py()
         try:
             records = log.read(Lsn(first), Lsn(last + 1))
-        except Truncated:  # it was truncated just now
+        except Truncated:  # the log was truncated during the check
             return
-        except Corrupt:  # the check of the log has found that
+        except Corrupt:  # `check_log` reports it
             return
         wanted: list[dict[str, Any]] = held.select(
             ["lsn", "request_id", "request", "time_us"]
         ).to_pylist()
         for row, record in zip(wanted, records, strict=True):
             if tuple(row.values()) != msgspec.structs.astuple(record):
-                what = f"request {row['request_id']} is another one in the log, at {record.lsn}"
+                what = f"request {row['request_id']} differs from the log's at {record.lsn}"
                 yield unrecoverable(what, LOG)
                 return
 
@@ -148,18 +158,16 @@ class JournalRows:
             yield from self._shaped(name, present, where)
 
     def _shaped(self, name: str, rows: pa.Table, where: str) -> Iterator[Finding]:
-        """Compare what the rows of a class begin with with the shape that the journal has of it."""
+        """Compare the shape tags of a class's rows with the shape that the journal has stored."""
         if name not in self._stored:
-            yield unrecoverable(
-                f"there are rows of {name}, and how it is stored is not recorded", _SHAPES
-            )
+            yield unrecoverable(f"there are rows of {name}, and its shape is not stored", _SHAPES)
             return
         head = self._app.entities[name].row_head
         states = rows.filter(pc.equal(rows["entity"], name))["state"]
         heads = pc.binary_slice(states, 0, len(head))
-        other = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
-        if other:
-            yield unrecoverable(f"{other} rows of {name} are not of its shape", where)
+        mismatched = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
+        if mismatched:
+            yield unrecoverable(f"{mismatched} rows of {name} do not have its shape", where)
 
     def _rows(self, kind: PartKind, commits: Sequence[Commit], names: Sequence[str]) -> pa.Table:
         after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
@@ -169,8 +177,17 @@ class JournalRows:
 def misplaced(
     rows: pa.Table, kind: PartKind, commits: Sequence[Commit], where: str
 ) -> Iterator[Finding]:
-    """Compare the epochs of rows with those of the parts that they lie in."""
-    counts = [sum(part.rows for part in one.parts_of(kind)) for one in commits]
-    expected = np.repeat([one.epoch for one in commits], counts)
+    """Compare the epochs of rows with the epochs whose parts contain them.
+
+    Args:
+        rows: The rows of `commits`, in their order, with a column `epoch`.
+        kind: The kind of the parts.
+        commits: Consecutive commits.
+        where: The file to name in a finding.
+    """
+    counts = [sum(part.rows for part in commit.parts_of(kind)) for commit in commits]
+    expected = np.repeat([commit.epoch for commit in commits], counts)
     if not np.array_equal(rows["epoch"].to_numpy(), expected):
-        yield unrecoverable(f"rows of {kind} are not of the epochs that list them", where)
+        yield unrecoverable(
+            f"rows of {kind} have other epochs than the parts that contain them", where
+        )

@@ -1,4 +1,4 @@
-"""Checks of local state: each store can be read, and holds the fold of the journal at its epoch."""
+"""Checks of local state: each store can be read, and equals the journal's state at its epoch."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,21 +19,26 @@ FOLDER: Final = "state"
 _CLEAN: Final = "clean"
 
 StateAt = Callable[[Epoch], dict[EntityKey, bytes]]
-"""Returns every entity after an epoch."""
+"""Returns all entities after an epoch, encoded."""
 
 
-class _Held(NamedTuple):
-    """What a store says that it holds, and the digest of what it holds."""
+class _StoreContent(NamedTuple):
+    """A store's metadata, and the digest of its entities."""
 
     metadata: record.Metadata
     digest: str
 
 
 def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Finding]:
-    """Check every store; those of another boot are not looked at, since none will be used.
+    """Check every store that the next start will use.
+
+    Args:
+        data: The data directory.
+        journal: Its journal.
+        state_at: Computes the expected state.
 
     Raises:
-        Corrupt: The journal is damaged, so that nothing can be compared.
+        Corrupt: The journal is damaged.
     """
     expected: dict[tuple[Epoch, int], dict[int, str]] = {}
     for path in sorted((data / FOLDER).glob("partition-*")):
@@ -41,31 +46,31 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
         if not (path / "data.mdb").exists():
             continue
         if _is_stale(path):
-            why = "it is built anew from the journal when it is opened"
-            yield harmless("it was not closed before the machine was started anew", where, why)
+            why = "it is rebuilt from the journal when it is opened"
+            yield harmless("it was not closed before the machine was restarted", where, why)
         elif not is_sound(path, boot_id()):
             yield rebuildable("it cannot be read", where)
-        elif (held := _held(path)) is not None:
-            yield from _compare(held, journal, state_at, expected, where)
+        elif (content := _read(path)) is not None:
+            yield from _compare(content, journal, state_at, expected, where)
 
 
 def _compare(
-    held: _Held,
+    content: _StoreContent,
     journal: Journal,
     state_at: StateAt,
     expected: dict[tuple[Epoch, int], dict[int, str]],
     where: str,
 ) -> Iterator[Finding]:
-    """Compare a store with the journal; `expected` remembers digests by epoch and partitions."""
-    if (wrong := _misfit(held.metadata, journal)) is not None:
-        yield rebuildable(wrong, where)
+    """Compare a store with the journal; `expected` caches digests by epoch and partition count."""
+    if (mismatch := _mismatch(content.metadata, journal)) is not None:
+        yield rebuildable(mismatch, where)
         return
-    epoch, partitions = held.metadata.epoch, held.metadata.partitions
+    epoch, partitions = content.metadata.epoch, content.metadata.partitions
     if (epoch, partitions) not in expected:
         state = {} if epoch == BEFORE_FIRST else state_at(epoch)
         expected[epoch, partitions] = _digests(state, partitions)
-    if held.digest != expected[epoch, partitions][held.metadata.partition]:
-        yield rebuildable(f"it is not what the journal makes of epoch {epoch}", where)
+    if content.digest != expected[epoch, partitions][content.metadata.partition]:
+        yield rebuildable(f"it differs from the journal's state after epoch {epoch}", where)
 
 
 def _is_stale(path: Path) -> bool:
@@ -75,8 +80,8 @@ def _is_stale(path: Path) -> bool:
         return True
 
 
-def _held(path: Path) -> _Held | None:
-    """Read a store at the epoch that it is at; None where it is empty, or goes away meanwhile."""
+def _read(path: Path) -> _StoreContent | None:
+    """Read a store; return None if it is empty, or is removed during the check."""
     environment = environments.attach(path, boot_id())
     try:
         txn = environment.begin_read()
@@ -86,27 +91,27 @@ def _held(path: Path) -> _Held | None:
                 return None
             metadata = record.unseal_metadata(stored)
             items = LmdbReader(txn, metadata.epoch, path).items()
-            return _Held(metadata, digest_of_items(items))
+            return _StoreContent(metadata, digest_of_items(items))
         finally:
             environment.end_read(txn)
     except Corrupt:
-        return None  # another process has discarded it
+        return None  # another process has removed it
     finally:
         environments.detach(environment)
 
 
-def _misfit(metadata: record.Metadata, journal: Journal) -> str | None:
+def _mismatch(metadata: record.Metadata, journal: Journal) -> str | None:
     newest = journal.last()
     if metadata.journal_identity != journal.identity:
-        return "it was fed from another journal"
+        return "it was built from another journal"
     if metadata.epoch > (BEFORE_FIRST if newest is None else newest.epoch):
         return f"it is at epoch {metadata.epoch}, which the journal does not have"
     return None
 
 
 def _digests(state: dict[EntityKey, bytes], partitions: int) -> dict[int, str]:
-    """Return what each partition's store should hold."""
-    shares: dict[int, dict[EntityKey, bytes]] = {number: {} for number in range(partitions)}
+    """Return the expected digest of each partition's store."""
+    states: dict[int, dict[EntityKey, bytes]] = {number: {} for number in range(partitions)}
     for key, data in state.items():
-        shares[partition_of(bucket_of(key), partitions)][key] = data
-    return {number: digest_of_mapping(share) for number, share in shares.items()}
+        states[partition_of(bucket_of(key), partitions)][key] = data
+    return {number: digest_of_mapping(entities) for number, entities in states.items()}

@@ -1,8 +1,8 @@
-"""Verifying a data directory: every checksum and every invariant, and what can be done.
+"""Verification of a data directory: all checksums and invariants, and what to do about damage.
 
-It may run beside the application: it looks at what was there when it began, follows files that move,
-and says what it could not check. It writes nothing but its hold on history, so that nothing which it
-is about to read is forgotten. `repair` is the exception: it removes what is derived and broken.
+The application may run: the check covers the epochs that exist when it begins, follows files that
+move, and reports what it could not check. It writes only a retention lease, so that no file is
+removed during the check. `repair` removes damaged files that can be rebuilt.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
-from penstock.history.verification import components as others
+from penstock.history.verification import components
 from penstock.history.verification.files import JournalFiles
 from penstock.history.verification.finding import Finding, NotChecked, Remedy, unrecoverable
 from penstock.history.verification.rows import JournalRows
@@ -32,23 +32,23 @@ from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
 from penstock.retention.leases import holding
 
 Progress = Callable[[str, int, int], None]
-"""For progress: what is being checked, how much of it is done, of how much."""
+"""Receives the name of a check, the amount of work that is done, and the total."""
 
 Check = Callable[[], Iterator[Finding]]
 ExtraCheck = Callable[[Path, str, Epoch], Iterator[Finding]]
-"""A check that lies in a layer above: takes data directory, identity of the journal, newest epoch."""
+"""A check of a higher layer: receives data directory, identity of the journal, newest epoch."""
 
 _CHECKPOINTS: Final = "*.checkpoint.parquet"
 
 
 class VerificationReport(msgspec.Struct, frozen=True):
-    """What was found.
+    """The result of a verification.
 
     Attributes:
-        data: The directory.
-        first, epoch: The epochs that were checked, both included.
-        findings: What is wrong.
-        skipped: What could not be checked, and why.
+        data: The data directory.
+        first, epoch: The first and the last checked epoch.
+        findings: All findings, harmless ones included.
+        skipped: Checks that were not possible, and why.
     """
 
     data: str
@@ -59,47 +59,58 @@ class VerificationReport(msgspec.Struct, frozen=True):
 
     @property
     def problems(self) -> list[Finding]:
-        """The findings that want something to be done."""
-        return [one for one in self.findings if one.is_problem]
+        """The findings that are not harmless."""
+        return [finding for finding in self.findings if finding.is_problem]
 
 
 def verify(
-    data: Path, app: App, told: Progress, more: Sequence[ExtraCheck] = ()
+    data: Path, app: App, progress: Progress, extra: Sequence[ExtraCheck] = ()
 ) -> VerificationReport:
     """Check a data directory.
 
+    Args:
+        data: The data directory.
+        app: Its application.
+        progress: Receives what is being checked.
+        extra: Further checks.
+
     Raises:
-        ConfigError: Nothing was ever committed there, or by another application.
-        ClassChanged: The application's classes are declared otherwise than they are stored.
+        ConfigError: The directory has no committed epoch, or is of another application.
+        ClassChanged: The application declares a class differently from its stored shape.
         OperationalError: The disk fails.
     """
     if not (data / JOURNAL / COMMITS).is_dir():
         raise no_history(data)
-    with suppress(Corrupt, Diverged):  # of which is said more below
+    with suppress(Corrupt, Diverged):  # the checks below report these
         DataDirectory(data).check_app(app)
     with holding(data, "verify", Epoch(0)):
         try:
             journal = DataDirectory(data).open_journal(app)
             newest = journal.last()
         except (Corrupt, Diverged) as error:
-            return _without_journal(data, error, told)
+            return _report_without_journal(data, error, progress)
         if newest is None:
             raise no_history(data)
         with closing(journal):
-            return _Verification(data, app, journal, newest, told).run(more)
+            return _Verification(data, app, journal, newest, progress).run(extra)
 
 
-def repair(data: Path, app: App, found: VerificationReport) -> list[str]:
-    """Remove what is derived and broken, so that it is built anew; return what was removed.
+def repair(data: Path, app: App, report: VerificationReport) -> list[str]:
+    """Remove damaged files that can be rebuilt, and return their paths.
+
+    Args:
+        data: The data directory.
+        app: Its application, which must not run.
+        report: The findings.
 
     Raises:
         ConfigError: The application runs.
         OperationalError: The disk fails.
     """
     for role in presence.ROLES:
-        for one in presence.find(data, role):
-            raise ConfigError(f"process {one.pid} runs {one.app} in {data}; stop it first")
-    removed = [one.where for one in found.findings if one.remedy is Remedy.REBUILD]
+        for process in presence.find(data, role):
+            raise ConfigError(f"process {process.pid} runs {process.app} in {data}; stop it first")
+    removed = [item.where for item in report.findings if item.remedy is Remedy.REBUILD]
     try:
         for where in removed:
             path = data / where
@@ -107,98 +118,100 @@ def repair(data: Path, app: App, found: VerificationReport) -> list[str]:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        if others.DELTA in removed:
-            _condense(data, app)
+        if components.DELTA in removed:
+            _rewrite_checkpoint(data, app)
     except OSError as error:
         raise OperationalError(f"cannot repair {data}: {error.strerror}") from error
     return removed
 
 
 class _Verification:
-    """One run: the checks in order, and what they have found."""
+    """One run of all checks."""
 
     def __init__(
-        self, data: Path, app: App, journal: DeltaJournal, newest: Commit, told: Progress
+        self, data: Path, app: App, journal: DeltaJournal, newest: Commit, progress: Progress
     ) -> None:
         self._data = data
         self._app = app
         self._journal = journal
         self._newest = newest
-        self._told = told
+        self._progress = progress
         self._findings: list[Finding] = []
         self._skipped: list[str] = []
-        self._files = JournalFiles(
-            data, newest.epoch, lambda done, total: told("journal", done, total)
-        )
+        self._files = _files_of(data, newest.epoch, progress)
 
-    def run(self, more: Sequence[ExtraCheck]) -> VerificationReport:
-        """Make all checks."""
+    def run(self, extra: Sequence[ExtraCheck]) -> VerificationReport:
+        """Run all checks."""
         data, journal, epoch = self._data, self._journal, self._newest.epoch
         first = journal.first()
-        self._check("journal", self._files.look)
-        whole = not self._findings
-        self._check("journal", self._files.leftovers)
-        self._check("log", lambda: others.check_log(data, journal, self._newest))
-        self._check("requests", self._rows)
-        self._check("savepoints", lambda: others.check_savepoints(data, journal, epoch))
+        self._run("journal", self._files.look)
+        is_sound = not self._findings
+        self._run("journal", self._files.leftovers)
+        self._run("log", lambda: components.check_log(data, journal, self._newest))
+        self._run("requests", self._check_rows)
+        self._run("savepoints", lambda: components.check_savepoints(data, journal, epoch))
         parts = self._files.parts
-        self._check("Delta readers", lambda: others.check_delta(data, journal, epoch, parts))
-        self._check("checkpoint", lambda: others.check_spark(data, journal))
-        self._check("snapshots", lambda: others.check_snapshots(data, journal, content=whole))
-        if whole:
-            self._check("state", self._states)
+        self._run("Delta readers", lambda: components.check_delta(data, journal, epoch, parts))
+        self._run("checkpoint", lambda: components.check_spark(data, journal))
+        self._run("snapshots", lambda: components.check_snapshots(data, journal, content=is_sound))
+        if is_sound:
+            self._run("state", self._check_states)
         else:
             self._skipped.append("local state: the journal is damaged")
-        for one in more:
-            self._check("view", lambda one=one: one(data, journal.identity, epoch))  # type: ignore[misc]
+        for check in extra:
+            self._run("view", lambda check=check: check(data, journal.identity, epoch))  # type: ignore[misc]
         return VerificationReport(str(data), first, epoch, self._findings, self._skipped)
 
-    def _check(self, what: str, check: Check) -> None:
-        self._told(what, 0, 1)
+    def _run(self, what: str, check: Check) -> None:
+        self._progress(what, 0, 1)
         try:
             self._findings.extend(check())
         except NotChecked as error:
             self._skipped.append(str(error))
         except (Corrupt, Diverged) as error:
-            if any(one.remedy is Remedy.BACKUP for one in self._findings):
+            if any(finding.remedy is Remedy.BACKUP for finding in self._findings):
                 self._skipped.append(f"{what}: {error}")
             else:
                 self._findings.append(unrecoverable(str(error), JOURNAL))
 
-    def _rows(self) -> Iterator[Finding]:
+    def _check_rows(self) -> Iterator[Finding]:
         log = None
-        if not any(one.where == LOG for one in self._findings) and (self._data / LOG).exists():
+        is_damaged = any(finding.where == LOG for finding in self._findings)
+        if not is_damaged and (self._data / LOG).exists():
             log = DataDirectory(self._data).open_log()
         try:
             rows = JournalRows(
                 self._app,
                 self._journal,
                 log,
-                lambda done, total: self._told("requests", done, total),
+                lambda done, total: self._progress("requests", done, total),
             )
             yield from rows.look(self._files.sound)
         finally:
             if log is not None:
                 log.close()
 
-    def _states(self) -> Iterator[Finding]:
-        with HistoryReader(self._data, self._app) as past:
+    def _check_states(self) -> Iterator[Finding]:
+        with HistoryReader(self._data, self._app) as history:
             yield from check_states(
-                self._data, self._journal, lambda epoch: past.state_before(Epoch(epoch + 1))
+                self._data, self._journal, lambda epoch: history.state_before(Epoch(epoch + 1))
             )
 
 
-def _without_journal(data: Path, error: Exception, told: Progress) -> VerificationReport:
-    """Say what can be said of a journal that cannot be opened: which of its files are damaged."""
+def _files_of(data: Path, upto: Epoch, progress: Progress) -> JournalFiles:
+    return JournalFiles(data, upto, lambda done, total: progress("journal", done, total))
+
+
+def _report_without_journal(data: Path, error: Exception, progress: Progress) -> VerificationReport:
+    """Check the files of a journal that cannot be opened."""
     epoch = newest_listed(data / JOURNAL)
-    files = JournalFiles(data, epoch, lambda done, total: told("journal", done, total))
-    found = list(files.look()) or [unrecoverable(str(error), JOURNAL)]
-    return VerificationReport(
-        str(data), Epoch(0), epoch, found, ["all else: the journal cannot be opened"]
-    )
+    files = _files_of(data, epoch, progress)
+    findings = list(files.look()) or [unrecoverable(str(error), JOURNAL)]
+    skipped = ["all other files: the journal cannot be opened"]
+    return VerificationReport(str(data), Epoch(0), epoch, findings, skipped)
 
 
-def _condense(data: Path, app: App) -> None:
+def _rewrite_checkpoint(data: Path, app: App) -> None:
     for path in (data / JOURNAL / COMMITS).glob(_CHECKPOINTS):
         path.unlink()
     with closing(DataDirectory(data).open_journal(app)) as journal:
