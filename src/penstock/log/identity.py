@@ -29,7 +29,7 @@ RECENT_COUNT: Final = 65_536
 
 _GROWTH: Final = 4
 _SELECT: Final = "SELECT first, records, appended_s, prints_digest, prints"
-_PRINT: Final = np.dtype([("hash", "<u8"), ("rest", "V8"), ("body", f"V{BODY_PRINT_BYTES}")])
+_PRINT: Final = np.dtype([("hash", "<u8"), ("rest", "V8"), ("body", "V" + str(BODY_PRINT_BYTES))])
 
 Words = npt.NDArray[np.uint64]
 

@@ -46,7 +46,7 @@ class Gallery:
         self.written = Written(self.journal)
         self.snapshots = Snapshots(data / "snapshots", self.journal.identity)
 
-    def take(self, upto: int | None = None) -> Manifest | None:
+    def write_snapshot(self, upto: int | None = None) -> Manifest | None:
         epoch = self.written.epoch if upto is None else Epoch(upto)
         return take(
             app,
@@ -91,7 +91,7 @@ def test_every_epoch_reads_the_same_through_any_snapshot(gallery: Gallery) -> No
     }
     states = {epoch: gallery.states(epoch) for epoch in range(-1, 5)}
     for upto in (1, 3, 4):
-        gallery.take(upto)
+        gallery.write_snapshot(upto)
         for (name, epoch), expected in before.items():
             found = state_as_of(app, gallery.journal, name, Epoch(epoch), gallery.snapshots)
             assert found.rows.equals(expected.rows)
@@ -105,8 +105,8 @@ def test_every_epoch_reads_the_same_through_any_snapshot(gallery: Gallery) -> No
 
 def test_other_engines_read_typed_columns(gallery: Gallery) -> None:
     """A Delta reader sees key, attributes, bucket and epoch, with types of its own."""
-    gallery.take(1)
-    gallery.take()
+    gallery.write_snapshot(1)
+    gallery.write_snapshot()
     table = DeltaTable(str(gallery.data / "snapshots" / "Painting")).to_pyarrow_table()
     sea, sky = sorted(table.to_pylist(), key=lambda row: row["key"])
     assert (sea["key"], sea["title"], sea["epoch"]) == ("sea", "sea", 4)
@@ -127,23 +127,23 @@ def test_other_engines_read_typed_columns(gallery: Gallery) -> None:
 
 def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) -> None:
     """A class becomes wide in the snapshot that needs it, and stays so; what is read does not."""
-    gallery.take()
+    gallery.write_snapshot()
     gallery.written.changes(("Painting", "vast", state_of("Painting", number=HUGE)))
-    wide = gallery.take()
+    wide = gallery.write_snapshot()
     assert wide is not None
     assert wide.classes["Painting"].wide
     table = DeltaTable(str(gallery.data / "snapshots" / "Painting")).to_pyarrow_table()
     assert table.schema.field("number").type == pa.decimal128(38, 0)
     gallery.written.changes(("Painting", "vast", None))
-    gallery.take()
+    gallery.write_snapshot()
     assert state_as_of(app, gallery.journal, "Painting", Epoch(5), gallery.snapshots).table.wide
     assert not state_as_of(app, gallery.journal, "Painting", Epoch(6), gallery.snapshots).table.wide
 
 
 def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
     """A second snapshot of an epoch, or one of an earlier epoch, is none."""
-    assert gallery.take(3) is not None
-    assert gallery.take(3) is None
+    assert gallery.write_snapshot(3) is not None
+    assert gallery.write_snapshot(3) is None
     assert gallery.snapshots.epochs() == [3]
 
 
@@ -156,10 +156,10 @@ def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.Monk
 
 def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot cut into other slices than the one before it holds every entity once."""
-    gallery.take(1)
+    gallery.write_snapshot(1)
     monkeypatch.setattr("penstock.snapshots.snapshotting.SLICE_ROWS", 1)
     gallery.written.painters({number: f"p{number}" for number in range(40)})
-    cut = gallery.take()
+    cut = gallery.write_snapshot()
     assert cut is not None
     assert cut.slices == 64
     everything = gallery.states(5)
@@ -169,14 +169,14 @@ def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.Mon
     assert {key: data for one in shares for key, data in one.items()} == everything
     monkeypatch.undo()
     gallery.written.painters({5: None})
-    gallery.take()
+    gallery.write_snapshot()
     assert gallery.states(6, gallery.snapshots) == gallery.states(6)
 
 
 def test_journal_that_was_forgotten_is_bridged_by_its_snapshot(gallery: Gallery) -> None:
     """With old epochs gone, states from the snapshot on are as before, and earlier ones refused."""
     truth = {epoch: gallery.states(epoch) for epoch in range(5)}
-    gallery.take(2)
+    gallery.write_snapshot(2)
     for _ in range(3):
         gallery.written.painters({9: "Io"})
     gallery.journal.compact(CompactionPolicy(newest=2, epochs=3, grace_s=0))
@@ -200,8 +200,8 @@ def test_damaged_snapshot_is_left_out(
     gallery: Gallery, victim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the newest snapshot is damaged an older one leads to the same state, with a warning."""
-    gallery.take(1)
-    manifest = gallery.take(3)
+    gallery.write_snapshot(1)
+    manifest = gallery.write_snapshot(3)
     assert manifest is not None
     path = gallery.snapshots.path_of(Epoch(3))
     if victim != "manifest":
@@ -221,7 +221,7 @@ def test_damaged_snapshot_is_left_out(
 
 def test_damaged_snapshot_that_nothing_replaces_is_refused(gallery: Gallery) -> None:
     """Where the journal does not reach back and the only snapshot is damaged, nothing is invented."""
-    manifest = gallery.take(2)
+    manifest = gallery.write_snapshot(2)
     assert manifest is not None
     for _ in range(4):
         gallery.written.painters({9: "Io"})
@@ -237,7 +237,7 @@ def test_damaged_snapshot_that_nothing_replaces_is_refused(gallery: Gallery) -> 
 def test_removed_snapshots_leave_no_files(gallery: Gallery) -> None:
     """Files that only a removed snapshot had are gone; the others read as before."""
     for upto in (0, 1, 2, 4):
-        gallery.take(upto)
+        gallery.write_snapshot(upto)
     remove(gallery.snapshots, [Epoch(0), Epoch(2)])
     assert gallery.snapshots.epochs() == [1, 4]
     files = {str(path.relative_to(gallery.data / "snapshots"))
@@ -248,7 +248,7 @@ def test_removed_snapshots_leave_no_files(gallery: Gallery) -> None:
 
 def test_snapshot_of_another_journal_does_not_count(gallery: Gallery, tmp_path: Path) -> None:
     """A directory whose journal was replaced begins with nothing."""
-    gallery.take()
+    gallery.write_snapshot()
     other = Snapshots(gallery.data / "snapshots", "another")
     assert other.newest() is None
 
@@ -280,7 +280,7 @@ def test_any_history_reads_the_same_with_and_without_snapshots(
         if isinstance(one, dict):
             gallery.written.painters(one)
         elif one == "take":
-            gallery.take()
+            gallery.write_snapshot()
         elif one == "compact":
             gallery.journal.compact(CompactionPolicy(newest=1, epochs=2, grace_s=0))
         else:
@@ -320,7 +320,7 @@ take(app, gallery.journal, gallery.snapshots, Epoch(4), lambda slices: write_sli
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str) -> None:
     """A process that dies while it takes a snapshot harms no state, and the next one succeeds."""
-    gallery.take(1)
+    gallery.write_snapshot(1)
     truth = gallery.states(4)
     command = [sys.executable, "-c", _KILLED, str(gallery.data), step]
     done = subprocess.run(command, check=False, cwd=TOP)
@@ -328,7 +328,7 @@ def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str)
     assert gallery.recovered(4) == truth
     assert gallery.states(4, gallery.snapshots) == truth
     gallery.written.painters({7: "Jo"})
-    gallery.take()
+    gallery.write_snapshot()
     assert gallery.states(5, gallery.snapshots) == gallery.states(5)
     files = list((gallery.data / "snapshots").glob("*/*.parquet"))
     assert len(files) == len({file.path for one in gallery.snapshots.every() for file in one.files})

@@ -319,8 +319,8 @@ def test_bytes_are_the_same_for_ever(tmp_path: Path) -> None:
         names = {(epoch * 7 + n) % 50 - 9: f"{(epoch + n) % 6}" for n in range(9)}
         gallery.written.painters(names)
     first = Answers(tmp_path, gallery.journal).bytes
-    gallery.take(11)
-    gallery.take(25)
+    gallery.write_snapshot(11)
+    gallery.write_snapshot(25)
     assert Answers(tmp_path, gallery.journal).bytes == first
     gallery.written.painters({1: None, 2: None})
     gallery.journal.compact(CompactionPolicy(newest=5, epochs=10, grace_s=0))
@@ -337,7 +337,7 @@ def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
         gallery.written.painters({epoch: "Ada", epoch // 2: "Bob"})
     before = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     expected = rows(before, "FROM Painter AS OF EPOCH 15")
-    gallery.take(11)
+    gallery.write_snapshot(11)
     gallery.journal.compact(CompactionPolicy(newest=0, epochs=4, grace_s=0))
     assert gallery.journal.forget(Epoch(12)) == 12
     after = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
