@@ -29,7 +29,7 @@ from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.snapshots.snapshot import FOLDER, Snapshots
-from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql.as_of_query import as_of_queries
 from penstock.sql.query import Query
@@ -95,7 +95,7 @@ def write(app: App, journal: DeltaJournal, data: Path, chosen: argparse.Namespac
         journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, parts, 1_000 * epoch))
         if epoch % chosen.every == due + 1:
             journal.compact(CompactionPolicy())
-            take(
+            write_next_snapshot(
                 app,
                 journal,
                 snapshots,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import StateUnavailable
 from penstock.state.api import Change, State
-from penstock.state.catchup import owned
+from penstock.state.catchup import owned_mask
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.lmdb import LmdbState
 from penstock.state.memory import MemoryState
-from penstock.state.share import Share
+from penstock.state.partition_spec import PartitionSpec
 
 BOOT = "boot-1"
 Opener = Callable[[], State]
@@ -247,5 +247,5 @@ def test_shares_divide_the_keys(partitions: int) -> None:
     keys = [key(str(number)) for number in range(200)]
     owners = [partition_of(bucket_of(one), partitions) for one in keys]
     for partition in set(owners):
-        mask = owned(keys, Share(partition, partitions))
+        mask = owned_mask(keys, PartitionSpec(partition, partitions))
         assert mask.tolist() == [owner == partition for owner in owners]

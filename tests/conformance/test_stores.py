@@ -15,7 +15,7 @@ from penstock.state.api import Change
 from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.memory import MemoryState
-from penstock.state.share import WHOLE
+from penstock.state.partition_spec import WHOLE
 from penstock.state.stores import Stores
 
 BOOT = "boot-1"

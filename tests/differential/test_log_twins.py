@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import PenstockError
-from penstock.log import block, identity, sqlite
+from penstock.log import block, sqlite
+from penstock.log import request_id_index as identity
 from penstock.log.api import Entry, Log
 from penstock.log.memory import MemoryLog
 from penstock.log.sqlite import SqliteLog

@@ -16,7 +16,7 @@ from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_mapping
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
-from penstock.state.share import WHOLE
+from penstock.state.partition_spec import WHOLE
 from penstock.state.stores import Stores
 from tests.faults.state_cases import (
     BOOT,

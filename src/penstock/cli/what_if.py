@@ -28,7 +28,7 @@ from penstock.history.edits import ParsedEdits, drop_edits, read_edits, resolve_
 from penstock.history.reader import HistoryReader
 from penstock.history.scratch_journal import epoch_shift
 from penstock.history.what_if import Scenario, what_if
-from penstock.journal.api import ignored
+from penstock.journal.api import ignore_step
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -142,7 +142,7 @@ def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -
     if keep is not None:
         if keep.resolve().is_relative_to(data.resolve()):
             raise ConfigError(f"{keep} is the application's own; keep what comes out elsewhere")
-        return stack.enter_context(new_directory(keep, ignored, "what-if-before-rename"))
+        return stack.enter_context(new_directory(keep, ignore_step, "what-if-before-rename"))
     if wanted:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-what-if-")))
     return None

@@ -29,9 +29,9 @@ from penstock.files.sealed import seal, unseal
 from penstock.history import copying
 from penstock.history.backup_set import BackupSet, collect, identity_of
 from penstock.history.copying import FileEntry, translating_disk_errors
-from penstock.journal.api import Reached, ignored
-from penstock.log import cut as logs
-from penstock.log.cut import Extent
+from penstock.journal.api import StepObserver, ignore_step
+from penstock.log import copy_prefix as logs
+from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import LOG
 from penstock.retention.leases import holding
 
@@ -106,7 +106,7 @@ class Backups:
         self,
         data: Path,
         app: str,
-        reached: Reached = ignored,
+        reached: StepObserver = ignore_step,
         progress: Progress = ignore_progress,
     ) -> CreatedBackup:
         """Back up an application at its newest epoch; the application may run.
@@ -136,7 +136,7 @@ class Backups:
             self._remove_unlisted()
             return created
 
-    def keep(self, count: int, reached: Reached = ignored) -> list[Backup]:
+    def keep(self, count: int, reached: StepObserver = ignore_step) -> list[Backup]:
         """Remove all but the newest backups, and the files that only they need.
 
         Args:
@@ -161,7 +161,9 @@ class Backups:
                 self._remove_unlisted()
         return [backup for _, backup in intact[count:]]
 
-    def _copy(self, data: Path, app: str, reached: Reached, progress: Progress) -> CreatedBackup:
+    def _copy(
+        self, data: Path, app: str, reached: StepObserver, progress: Progress
+    ) -> CreatedBackup:
         copied: list[FileEntry] = []
 
         def take_files(backup_set: BackupSet) -> None:
@@ -177,9 +179,9 @@ class Backups:
 
         temporary = durable.temporary_of(self._files / LOG)
 
-        def copy_log() -> Extent:
+        def copy_log() -> PositionRange:
             temporary.unlink(missing_ok=True)
-            return logs.copy(data / LOG, temporary)
+            return logs.copy_log(data / LOG, temporary)
 
         try:
             contents = collect(data, app, take_files, copy_log)

@@ -23,7 +23,7 @@ from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
-from penstock.log.cut import Extent
+from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import JOURNAL, KEYS, LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
@@ -56,7 +56,7 @@ def collect(
     data: Path,
     app: str,
     take_files: Callable[[BackupSet], None],
-    copy_log: Callable[[], Extent],
+    copy_log: Callable[[], PositionRange],
 ) -> BackupSet:
     """Pass an application's files to `take_files`, then copy its log; return the backup set.
 

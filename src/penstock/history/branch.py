@@ -23,9 +23,9 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
 from penstock.history.copying import translating_disk_errors
-from penstock.journal import cut as journals
-from penstock.journal.api import Commit, Journal, PartKind, Reached
-from penstock.log import cut as logs
+from penstock.journal import copy_prefix as journals
+from penstock.journal.api import Commit, Journal, PartKind, StepObserver
+from penstock.log import copy_prefix as logs
 from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
@@ -72,7 +72,7 @@ class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @contextmanager
-def new_directory(target: Path, reached: Reached, step: str) -> Iterator[Path]:
+def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Path]:
     """Create a directory under a temporary name; rename it to `target` when the block succeeds.
 
     The temporary directory lies in the same folder. If a crash leaves it, the next call removes it.
@@ -120,10 +120,10 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
         commit, newest = _commits(journal, epoch)
         dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest)
-    identity = journals.become_another(data / JOURNAL, app, commit.epoch)
+    identity = journals.keep_prefix(data / JOURNAL, app, commit.epoch)
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:
-        logs.cut(data / LOG, end, commit.time_us)
+        logs.keep_prefix(data / LOG, end, commit.time_us)
     _cut_snapshots(data, identity, commit.epoch)
     for savepoint in savepoints.every(data):
         if savepoint.epoch > commit.epoch:
@@ -171,7 +171,7 @@ def _requests_after(
             call = call_text(row["request"])
             yield DroppedRequest(row["request_id"], call, row["time_us"], row["lsn"])
     processed = newest.positions.get(ONLY_PARTITION, Lsn(0))
-    for entry in logs.behind(data / LOG, processed, commit.time_us):
+    for entry in logs.requests_after(data / LOG, processed, commit.time_us):
         call = call_text(entry.body)
         yield DroppedRequest(entry.request_id, call, entry.time_us, entry.lsn, entry.due_us)
 

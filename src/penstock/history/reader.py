@@ -16,11 +16,11 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_e
 from penstock.engine.replay import RecordedEpoch, RequestRow, apply_changes
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
-from penstock.journal.bulk import entity_keys
+from penstock.journal.rows import entity_keys
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import holding
-from penstock.snapshots.changes import all_folded
+from penstock.snapshots.newest_states import all_states
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
@@ -205,7 +205,7 @@ class HistoryReader:
         Raises:
             Corrupt: A part is damaged.
         """
-        rows = all_folded(self._journal, after, upto)
+        rows = all_states(self._journal, after, upto)
         apply_changes(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
 
     def _requests(self, commit: Commit) -> list[list[Any]]:

@@ -18,10 +18,10 @@ from penstock.history.backup import Backup, Backups, Progress, ignore_progress
 from penstock.history.backup_set import BackupSet, collect
 from penstock.history.branch import Branch, create_branch, new_directory
 from penstock.history.copying import FileMismatch
-from penstock.journal.api import Reached, ignored
+from penstock.journal.api import StepObserver, ignore_step
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
-from penstock.log import cut as logs
-from penstock.log.cut import Extent
+from penstock.log import copy_prefix as logs
+from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import LOG, DataDirectory
 from penstock.retention import savepoints
 from penstock.retention.leases import holding
@@ -44,7 +44,7 @@ def restore(
     directory: Path,
     target: Path,
     point: RestorePoint,
-    reached: Reached = ignored,
+    reached: StepObserver = ignore_step,
     progress: Progress = ignore_progress,
 ) -> Branch:
     """Create a data directory from a backup.
@@ -80,7 +80,7 @@ def fork(
     app: str,
     target: Path,
     point: RestorePoint,
-    reached: Reached = ignored,
+    reached: StepObserver = ignore_step,
     progress: Progress = ignore_progress,
 ) -> Branch:
     """Create a copy of an application that ends at a restore point; the application may run.
@@ -117,10 +117,10 @@ def fork(
                     reached("fork-file-linked")
                 progress(done, len(backup_set.files))
 
-        def copy_log() -> Extent:
+        def copy_log() -> PositionRange:
             for path in unfinished.glob(f"{LOG}*"):
                 path.unlink()
-            return logs.copy(data / LOG, unfinished / LOG)
+            return logs.copy_log(data / LOG, unfinished / LOG)
 
         collect(data, app, take_files, copy_log)
         reached("fork-log-copied")
@@ -137,7 +137,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def _copy_files(
-    backups: Backups, backup: Backup, target: Path, reached: Reached, progress: Progress
+    backups: Backups, backup: Backup, target: Path, reached: StepObserver, progress: Progress
 ) -> None:
     done = 0
     for file in backup.files:

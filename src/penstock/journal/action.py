@@ -40,7 +40,7 @@ _TYPES: Final = {
 }
 
 
-class Flaw(StrEnum):
+class CommitFlaw(StrEnum):
     """Why a text is no commit."""
 
     TORN = "is incomplete"
@@ -134,7 +134,7 @@ class _Head(msgspec.Struct, frozen=True, rename="camel"):
     commit_info: _CommitInfo
 
 
-class Text(msgspec.Struct, frozen=True):
+class CommitText(msgspec.Struct, frozen=True):
     """A whole text: the commit as Penstock wrote it, and the actions behind it, as lines."""
 
     penstock: str
@@ -165,7 +165,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
     return _frame("WRITE", time_ms, inner, actions)
 
 
-def commit_of(text: Text) -> Commit:
+def commit_of(text: CommitText) -> Commit:
     """Return the commit in a whole text.
 
     Raises:
@@ -201,7 +201,7 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
     return _frame("CREATE TABLE", time_ms, inner, actions)
 
 
-def secret_of(text: Text) -> bytes:
+def secret_of(text: CommitText) -> bytes:
     """Return the secret in the whole text of version 0; empty where it was created without one.
 
     Raises:
@@ -214,17 +214,17 @@ def secret_of(text: Text) -> bytes:
     )
 
 
-def table_of(text: Text) -> MetaData | None:
+def table_of(text: CommitText) -> MetaData | None:
     """Return what the table is, from the whole text of version 0."""
     return next((one.meta_data for one in actions_of(text) if one.meta_data is not None), None)
 
 
-def actions_of(text: Text) -> list[Action]:
+def actions_of(text: CommitText) -> list[Action]:
     """Return the actions of a whole text, in order."""
     return msgspec.json.Decoder(Action).decode_lines(text.actions)
 
 
-def parse(data: bytes) -> Text | Flaw:
+def parse(data: bytes) -> CommitText | CommitFlaw:
     """Check a text against its length and checksum.
 
     A text of which nothing but the last line's end is missing is whole.
@@ -232,15 +232,15 @@ def parse(data: bytes) -> Text | Flaw:
     # A file system that lost the last blocks at a power loss may show zeros in their place.
     line, separator, actions = data.rstrip(b"\0").partition(b"\n")
     if not separator:
-        return Flaw.TORN
+        return CommitFlaw.TORN
     try:
         info = msgspec.json.decode(line, type=_Head).commit_info
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Flaw.DAMAGED
+        return CommitFlaw.DAMAGED
     actions = actions.removesuffix(b"\n")
     if _checksum_of(info.penstock, actions) == info.penstock_checksum:
-        return Text(info.penstock, actions)
-    return Flaw.TORN if len(actions) < info.penstock_bytes else Flaw.DAMAGED
+        return CommitText(info.penstock, actions)
+    return CommitFlaw.TORN if len(actions) < info.penstock_bytes else CommitFlaw.DAMAGED
 
 
 def _frame(operation: str, time_ms: int, inner: str, actions: list[Action]) -> bytes:

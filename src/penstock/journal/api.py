@@ -96,7 +96,7 @@ class CompactionPolicy(NamedTuple):
 DEFAULT_COMPACTION: Final = CompactionPolicy()
 
 
-class Compacted(NamedTuple):
+class CompactionResult(NamedTuple):
     """What a compaction did: segments written, epochs in them, files removed."""
 
     segments: int = 0
@@ -104,11 +104,11 @@ class Compacted(NamedTuple):
     removed: int = 0
 
 
-Reached = Callable[[str], None]
+StepObserver = Callable[[str], None]
 """Is told each step of a work that may die between any two of them."""
 
 
-def ignored(_: str) -> None:
+def ignore_step(_: str) -> None:
     """Take no notice of a step."""
 
 
@@ -195,8 +195,8 @@ class Journal(Protocol):
         """
 
     def compact(
-        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
-    ) -> Compacted:
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: StepObserver = ignore_step
+    ) -> CompactionResult:
         """Merge the many small files of older epochs into few.
 
         Changes nothing that this port shows, and may run beside everything else; where another
@@ -207,7 +207,7 @@ class Journal(Protocol):
             JournalUnavailable: The disk is full or fails; nothing is lost.
         """
 
-    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+    def forget(self, before: Epoch, reached: StepObserver = ignore_step) -> Epoch:
         """Remove what is older than an epoch, as far as files hold nothing newer; return `first`.
 
         Who asks must know that nobody needs it. Epochs that were not compacted stay.

@@ -31,7 +31,7 @@ from penstock.files import durable
 from penstock.files.durable import storage
 from penstock.files.lock import locked_directory
 from penstock.journal import action
-from penstock.journal.action import Flaw, Text
+from penstock.journal.action import CommitFlaw, CommitText
 from penstock.journal.api import Commit
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class CommitLog:
             raise self._corrupt(epoch, f"holds epoch {commit.epoch}")
         return commit
 
-    def text_of(self, epoch: Epoch) -> Text:
+    def text_of(self, epoch: Epoch) -> CommitText:
         """Return the checked text of an epoch that exists.
 
         Raises:
@@ -150,7 +150,7 @@ class CommitLog:
             text = self._parse(epoch)
         except FileNotFoundError:
             raise self._corrupt(epoch, "is missing") from None
-        if isinstance(text, Flaw):
+        if isinstance(text, CommitFlaw):
             raise self._corrupt(epoch, text)
         return text
 
@@ -222,12 +222,12 @@ class CommitLog:
         if newest < 0:
             return newest
         match self._parse(newest):
-            case Flaw.TORN if top > condensed:
+            case CommitFlaw.TORN if top > condensed:
                 self._set_aside(newest)
                 return Epoch(newest - 1)
-            case Flaw() as flaw:
+            case CommitFlaw() as flaw:
                 raise self._corrupt(newest, flaw)
-            case Text():
+            case CommitText():
                 return newest
 
     def _set_aside(self, epoch: Epoch) -> None:
@@ -239,7 +239,7 @@ class CommitLog:
         """
         path = self.file_of(epoch)
         with locked_directory(self.directory):
-            if not path.exists() or self._parse(epoch) is not Flaw.TORN:
+            if not path.exists() or self._parse(epoch) is not CommitFlaw.TORN:
                 return
             aside = path.with_name(f"{path.stem}.torn.{secrets.token_hex(4)}")
             path.rename(aside)
@@ -275,7 +275,7 @@ class CommitLog:
             for entry in entries:
                 yield entry.name
 
-    def _parse(self, epoch: Epoch) -> Text | Flaw:
+    def _parse(self, epoch: Epoch) -> CommitText | CommitFlaw:
         try:
             return action.parse(self.file_of(epoch).read_bytes())
         except FileNotFoundError:

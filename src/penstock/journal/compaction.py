@@ -24,7 +24,14 @@ from penstock.files import durable
 from penstock.files.lock import locked_directory
 from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
-from penstock.journal.api import Commit, Compacted, CompactionPolicy, Part, PartKind, Reached
+from penstock.journal.api import (
+    Commit,
+    CompactionPolicy,
+    CompactionResult,
+    Part,
+    PartKind,
+    StepObserver,
+)
 from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.segment import PREFIX
 from penstock.journal.segments import Segments
@@ -53,7 +60,7 @@ class Compaction:
         app: str,
         commits: CommitLog,
         segments: Segments,
-        reached: Reached,
+        reached: StepObserver,
     ) -> None:
         self._root = root
         self._app = app
@@ -61,7 +68,7 @@ class Compaction:
         self._segments = segments
         self._reached = reached
 
-    def run(self, journal: _Reader, keep: CompactionPolicy) -> Compacted:
+    def run(self, journal: _Reader, keep: CompactionPolicy) -> CompactionResult:
         """Merge what is old enough; do nothing while another process does.
 
         Raises:
@@ -70,7 +77,7 @@ class Compaction:
         """
         with durable.storage("compact the journal"), self._alone() as alone:
             if not alone:
-                return Compacted()
+                return CompactionResult()
             self._segments.refresh()
             self._remove_unknown()
             merged = epochs = 0
@@ -82,7 +89,7 @@ class Compaction:
             self._reached("segment-condensed")
             removed = self._reclaim(keep.grace_s)
             self._reached("segment-reclaimed")
-            return Compacted(merged, epochs, removed)
+            return CompactionResult(merged, epochs, removed)
 
     def forget(self, before: Epoch) -> Epoch:
         """Remove the segments whose epochs are all older than `before`; return the oldest epoch left.

@@ -24,22 +24,23 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
-from penstock.journal import action, checkpoint, leftover, parquet
-from penstock.journal.action import Flaw, MetaData
+from penstock.journal import action, checkpoint, parquet
+from penstock.journal import orphans as leftover
+from penstock.journal.action import CommitFlaw, MetaData
 from penstock.journal.api import (
     DEFAULT_COMPACTION,
     SCHEMAS,
     Commit,
-    Compacted,
     CompactionPolicy,
+    CompactionResult,
     Part,
     PartKind,
-    Reached,
-    ignored,
+    StepObserver,
+    ignore_step,
 )
-from penstock.journal.bulk import lacking, rows_of
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
+from penstock.journal.rows import missing_epoch, rows_by_epoch
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
 from penstock.model.shape import Shape
@@ -192,35 +193,35 @@ class DeltaJournal:
             if found.merged:
                 yield last, self._segments.rows(found, kind, Epoch(after + 1), last, columns)
             else:
-                yield from rows_of(self, kind, after, last, columns)
+                yield from rows_by_epoch(self, kind, after, last, columns)
             after = last
         if after < upto:
-            yield from rows_of(self, kind, after, upto, columns)
+            yield from rows_by_epoch(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Write a Delta checkpoint, as the port says; the commits stay."""
         checkpoint.checkpoint(self._commits, self._segments, self._app)
 
     def compact(
-        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
-    ) -> Compacted:
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: StepObserver = ignore_step
+    ) -> CompactionResult:
         """Merge the files of older epochs, as the port says."""
         self._commits.check_open()
         return self._compaction(reached).run(self, keep)
 
-    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+    def forget(self, before: Epoch, reached: StepObserver = ignore_step) -> Epoch:
         """Remove segments of old epochs, as the port says."""
         self._commits.check_open()
         return self._compaction(reached).forget(before)
 
-    def _compaction(self, reached: Reached) -> Compaction:
+    def _compaction(self, reached: StepObserver) -> Compaction:
         return Compaction(self._root, self._app, self._commits, self._segments, reached)
 
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
         """Remove parts that no commit will ever list, as the port says."""
         with storage("sweep"):
             merged = self.merged()
-            return leftover.sweep(self._root, self._commits, max(after, merged))
+            return leftover.remove_orphans(self._root, self._commits, max(after, merged))
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -243,7 +244,7 @@ class DeltaJournal:
             self._segments.refresh()
             found = self._segments.covering(epoch)
             if found is None and epoch < self._segments.first:
-                raise lacking(epoch) from None
+                raise missing_epoch(epoch) from None
             if found is None:
                 raise
             return found.commit(epoch)
@@ -260,7 +261,7 @@ class DeltaJournal:
                 if found is not None:
                     return found
                 self._segments.refresh()
-        raise parquet.damaged(part, "is missing")
+        raise parquet.damaged_part(part, "is missing")
 
     def _open(self, secret: bytes | None) -> tuple[str, bytes]:
         with storage(f"open the journal in {self._root}"):
@@ -308,7 +309,9 @@ class DeltaJournal:
         except FileNotFoundError:
             size = -1
         if size != one.size:
-            raise parquet.damaged(one, "is not there as it was written, so nothing is committed")
+            raise parquet.damaged_part(
+                one, "is not there as it was written, so nothing is committed"
+            )
 
 
 def app_of(path: Path) -> str | None:
@@ -329,6 +332,6 @@ def _table_of(commits: CommitLog) -> MetaData | None:
         text = action.parse(commits.file_of(BEFORE_FIRST).read_bytes())
     except FileNotFoundError:
         return None
-    if text is Flaw.TORN:
+    if text is CommitFlaw.TORN:
         return None
     return action.table_of(commits.text_of(BEFORE_FIRST))

@@ -18,7 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files.checksum import checksum_of
 from penstock.journal import action, segment
-from penstock.journal.action import Flaw
+from penstock.journal.action import CommitFlaw
 from penstock.journal.api import Part
 from penstock.journal.commits import version_in
 from penstock.journal.segments import FOLDER, Segments
@@ -28,7 +28,7 @@ LOG: Final = "_delta_log"
 _FLOOR: Final = "floor.json"
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file as it must be.
 
     Attributes:
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
     checksum: str
 
 
-class Unit(NamedTuple):
+class EpochUnit(NamedTuple):
     """Epochs, both included, and the file that lists their files, relative to the journal."""
 
     first: Epoch
@@ -65,7 +65,7 @@ class Inventory:
         self._segments.refresh()
         self.first = self._segments.first
 
-    def head(self) -> list[Stored]:
+    def head(self) -> list[StoredFile]:
         """Return the files that are of no epoch: the table's creation, shapes, what was forgotten.
 
         Raises:
@@ -74,17 +74,17 @@ class Inventory:
         names = [commit_name(BEFORE_FIRST), SHAPES]
         if (self._root / FOLDER / _FLOOR).exists():
             names.append(f"{FOLDER}/{_FLOOR}")
-        return [stored(name, (self._root / name).read_bytes()) for name in names]
+        return [stored_file(name, (self._root / name).read_bytes()) for name in names]
 
-    def units(self, upto: Epoch) -> list[Unit]:
+    def units(self, upto: Epoch) -> list[EpochUnit]:
         """Return the units of all epochs up to one, in order; a segment may reach beyond it."""
         spans = [span for span in self._segments.spans if span[0] <= upto]
-        merged = [Unit(*span, f"{FOLDER}/{segment.index_name(*span)}") for span in spans]
+        merged = [EpochUnit(*span, f"{FOLDER}/{segment.index_name(*span)}") for span in spans]
         after = merged[-1].last if merged else BEFORE_FIRST
         alone = [Epoch(epoch) for epoch in range(after + 1, upto + 1)]
-        return merged + [Unit(epoch, epoch, commit_name(epoch)) for epoch in alone]
+        return merged + [EpochUnit(epoch, epoch, commit_name(epoch)) for epoch in alone]
 
-    def files(self, unit: Unit) -> list[Stored]:
+    def files(self, unit: EpochUnit) -> list[StoredFile]:
         """Return the files of a unit, the one that lists the others first.
 
         Raises:
@@ -97,7 +97,7 @@ class Inventory:
             parts = tuple(one[0] for one in segment.segment_of(name, data).members)
         else:
             parts = _parts_in(unit, data)
-        return [stored(unit.path, data), *(Stored(*_shape(part)) for part in parts)]
+        return [stored_file(unit.path, data), *(StoredFile(*_shape(part)) for part in parts)]
 
 
 def newest_listed(root: Path) -> Epoch:
@@ -113,18 +113,18 @@ def commit_name(epoch: Epoch) -> str:
     return f"{LOG}/{action.version_of(epoch):020}.json"
 
 
-def stored(path: str, data: bytes) -> Stored:
+def stored_file(path: str, data: bytes) -> StoredFile:
     """Return a file as it is."""
-    return Stored(path, len(data), checksum_of(data))
+    return StoredFile(path, len(data), checksum_of(data))
 
 
 def _shape(part: Part) -> tuple[str, int, str]:
     return part.path, part.size, part.checksum
 
 
-def _parts_in(unit: Unit, data: bytes) -> tuple[Part, ...]:
+def _parts_in(unit: EpochUnit, data: bytes) -> tuple[Part, ...]:
     text = action.parse(data)
-    if isinstance(text, Flaw):
+    if isinstance(text, CommitFlaw):
         raise Corrupt(f"commit {unit.path} of epoch {unit.first} {text}")
     try:
         commit = action.commit_of(text)

@@ -17,14 +17,14 @@ from penstock.journal import parquet
 from penstock.journal.api import (
     DEFAULT_COMPACTION,
     Commit,
-    Compacted,
     CompactionPolicy,
+    CompactionResult,
     Part,
     PartKind,
-    Reached,
-    ignored,
+    StepObserver,
+    ignore_step,
 )
-from penstock.journal.bulk import rows_of
+from penstock.journal.rows import rows_by_epoch
 
 
 class MemoryJournal:
@@ -69,7 +69,7 @@ class MemoryJournal:
                 written = parquet.epoch_of(one.path)
                 assert written is None or written == commit.epoch, f"{one.path} is of another epoch"
                 if one.path not in self._parts:
-                    raise parquet.damaged(one, "is not there, so nothing is committed")
+                    raise parquet.damaged_part(one, "is not there, so nothing is committed")
             if commit.epoch < len(self._commits):
                 raise Fenced(f"epoch {commit.epoch} exists already: another driver committed it")
             if commit.epoch > len(self._commits):
@@ -106,7 +106,7 @@ class MemoryJournal:
             self._check_open()
             data = self._parts.get(part.path)
         if data is None:
-            raise parquet.damaged(part, "is missing")
+            raise parquet.damaged_part(part, "is missing")
         return parquet.decode(part, data, columns)
 
     def first(self) -> Epoch:
@@ -123,7 +123,7 @@ class MemoryJournal:
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], as the port says."""
-        return rows_of(self, kind, after, upto, columns)
+        return rows_by_epoch(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Do nothing: what is in memory is open already."""
@@ -131,14 +131,14 @@ class MemoryJournal:
             self._check_open()
 
     def compact(
-        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: Reached = ignored
-    ) -> Compacted:
+        self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: StepObserver = ignore_step
+    ) -> CompactionResult:
         """Do nothing: in memory there are no files."""
         with self._changed:
             self._check_open()
-            return Compacted()
+            return CompactionResult()
 
-    def forget(self, before: Epoch, reached: Reached = ignored) -> Epoch:
+    def forget(self, before: Epoch, reached: StepObserver = ignore_step) -> Epoch:
         """Remove the parts of old epochs, but never those of the newest."""
         with self._changed:
             self._check_open()

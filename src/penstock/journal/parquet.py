@@ -57,9 +57,9 @@ def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
         Corrupt: The bytes are not those that were written.
     """
     if len(data) != part.size:
-        raise damaged(part, f"has {len(data)} bytes instead of {part.size}")
+        raise damaged_part(part, f"has {len(data)} bytes instead of {part.size}")
     if checksum_of(data) != part.checksum:
-        raise damaged(part, f"does not have the checksum {part.checksum}")
+        raise damaged_part(part, f"does not have the checksum {part.checksum}")
     source = pa.BufferReader(data)
     # Threads would fight over the cores that other tasks use; one part is small. `read_table` would
     # start some all the same, take four times as long, and abort a process that ends soon after.
@@ -69,7 +69,7 @@ def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
     return rows.select(names) if names is not None else rows.cast(SCHEMAS[part.kind])
 
 
-def damaged(part: Part, how: str) -> Corrupt:
+def damaged_part(part: Part, how: str) -> Corrupt:
     """Return the error that says which part is unusable, and what helps."""
     epoch = epoch_of(part.path)
     return Corrupt(

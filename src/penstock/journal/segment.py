@@ -35,7 +35,7 @@ _REPEATED: Final = ["epoch", "entity", "error", "partition"]
 """Columns whose values hardly change from row to row."""
 
 
-class Place(NamedTuple):
+class RowRange(NamedTuple):
     """Where the rows of a part lie in its segment's file of its kind."""
 
     kind: PartKind
@@ -92,7 +92,7 @@ class Segment:
             return [(part, self.first, self.last) for part in self.files.values()]
         return [(part, one.epoch, one.epoch) for one in self._commits for part in one.parts]
 
-    def place(self, path: str) -> Place | None:
+    def place(self, path: str) -> RowRange | None:
         """Return where the rows of a part are now; None where they are still in the part."""
         return self._places.get(path) if self.merged else None
 
@@ -114,12 +114,12 @@ class Segment:
         return {kind: list(accumulate(some, initial=0)) for kind, some in counts.items()}
 
     @cached_property
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, RowRange]:
         reached = dict.fromkeys(PartKind, 0)
-        places: dict[str, Place] = {}
+        places: dict[str, RowRange] = {}
         for commit in self._commits:
             for part in commit.parts:
-                places[part.path] = Place(part.kind, reached[part.kind], part.rows)
+                places[part.path] = RowRange(part.kind, reached[part.kind], part.rows)
                 reached[part.kind] += part.rows
         return places
 

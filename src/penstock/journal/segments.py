@@ -25,7 +25,7 @@ from penstock.files import durable
 from penstock.files.checksum import checksum_of
 from penstock.journal import segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
-from penstock.journal.parquet import damaged
+from penstock.journal.parquet import damaged_part
 from penstock.journal.segment import Segment
 
 FOLDER: Final = "_segments"
@@ -209,9 +209,9 @@ class Segments:
             try:
                 data = (self._root / part.path).read_bytes()
             except FileNotFoundError:
-                raise damaged(part, "is missing") from None
+                raise damaged_part(part, "is missing") from None
         if len(data) != part.size or checksum_of(data) != part.checksum:
-            raise damaged(part, "is damaged")
+            raise damaged_part(part, "is damaged")
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         return source.read(columns=list(columns), use_threads=False).combine_chunks()
 

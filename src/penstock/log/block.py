@@ -22,9 +22,9 @@ from penstock.log.api import Entry, Record
 BLOCK_BYTES: Final = 262_144
 """A block ends with the record that crosses a multiple of this many encoded bytes."""
 
-MARK_BYTES: Final = 16
-BODY_PRINT_BYTES: Final = 8
-PRINT_BYTES: Final = MARK_BYTES + BODY_PRINT_BYTES
+ID_HASH_BYTES: Final = 16
+BODY_HASH_BYTES: Final = 8
+DEDUP_HASH_BYTES: Final = ID_HASH_BYTES + BODY_HASH_BYTES
 
 _ARRAY_OF_32_BIT_LENGTH: Final = b"\xdd"
 _HEAD_BYTES: Final = 5
@@ -66,7 +66,7 @@ class Block(NamedTuple):
         return Lsn(self.first + self.records)
 
 
-class Prints(NamedTuple):
+class DedupHashes(NamedTuple):
     """The part of a block that outlives its truncation."""
 
     first: int
@@ -76,12 +76,12 @@ class Prints(NamedTuple):
     prints: bytes
 
 
-def mark_of(request_id: RequestId, seed: int) -> bytes:
+def id_hash_of(request_id: RequestId, seed: int) -> bytes:
     """Hash a request id to 128 bits; `seed` is the file's own, so none can be guessed to clash."""
     return xxhash.xxh3_128_digest(request_id.encode(), seed)
 
 
-def body_print_of(body: bytes, seed: int) -> bytes:
+def body_hash_of(body: bytes, seed: int) -> bytes:
     """Hash a body to 64 bits, to tell a repeated request from another one with its id."""
     return xxhash.xxh3_64_digest(body, seed)
 
@@ -120,7 +120,7 @@ def pack(
             data=data,
         )
         yield block._replace(
-            prints_digest=prints_digest_of(Prints._make(block[:5])), digest=_digest_of(block)
+            prints_digest=dedup_digest_of(DedupHashes._make(block[:5])), digest=_digest_of(block)
         )
 
 
@@ -129,7 +129,7 @@ def _digest_of(block: Block) -> bytes:
     return xxhash.xxh3_128_digest(b"".join((head, block.shape, block.data)))
 
 
-def prints_digest_of(prints: Prints) -> bytes:
+def dedup_digest_of(prints: DedupHashes) -> bytes:
     """Return the checksum of prints, whatever theirs says."""
     head = (prints.first, prints.records, prints.appended_s)
     return xxhash.xxh3_128_digest(_ENCODER.encode(head) + prints.prints)
@@ -154,13 +154,13 @@ def verify(block: Block, file: str) -> None:
     )
 
 
-def verify_prints(prints: Prints, file: str) -> None:
+def verify_dedup_hashes(prints: DedupHashes, file: str) -> None:
     """Check the hashes that request ids are deduplicated by.
 
     Raises:
         Corrupt: The digest does not fit; names the file and the records.
     """
-    if prints_digest_of(prints) != prints.prints_digest:
+    if dedup_digest_of(prints) != prints.prints_digest:
         raise Corrupt(
             f"{file}: checksum does not fit at lsn {prints.first}, in the request ids of "
             f"{prints.records} records; restore the file from a backup"

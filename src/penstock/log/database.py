@@ -30,7 +30,7 @@ from typing import Final
 from penstock.base.ids import Lsn
 from penstock.errors import Corrupt, LogUnavailable
 from penstock.log.schedule import SCHEMA as SCHEDULE_SCHEMA
-from penstock.log.turnstile import Turnstile
+from penstock.log.writer_lock import WriterLock
 
 CHECKPOINT_BYTES: Final = 8_388_608
 """Appended bytes after which a process copies the write-ahead log into the file."""
@@ -72,7 +72,7 @@ _INHERITED: Final[list[sqlite3.Connection]] = []
 
 
 @contextmanager
-def translated(file: Path) -> Iterator[None]:
+def sqlite_errors_translated(file: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the operating system into those of the log.
 
     Raises:
@@ -119,14 +119,14 @@ class Database:
 
     def __init__(self, path: Path, lock_timeout_ms: int) -> None:
         self.path = path
-        self._turnstile = Turnstile(path.with_name(path.name + "-lock"), lock_timeout_ms)
+        self._turnstile = WriterLock(path.with_name(path.name + "-lock"), lock_timeout_ms)
         self._lock_timeout_ms = lock_timeout_ms
         self._process = os.getpid()
         self._closed = False
         self._mine = threading.local()
         self._handles_lock = threading.Lock()
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()  # a thread's end closes its own
-        with translated(path):
+        with sqlite_errors_translated(path):
             self._prepare()
 
     @property
@@ -137,7 +137,7 @@ class Database:
     @contextmanager
     def using(self) -> Iterator[sqlite3.Connection]:
         """Lend this thread's connection, in no transaction."""
-        with translated(self.path):
+        with sqlite_errors_translated(self.path):
             handle = self._handle()
             with handle.lock:
                 self.check_usable()  # it may have been closed since the look-up
@@ -196,7 +196,7 @@ class Database:
             return
         with self._handles_lock:
             handles = list(self._handles)
-        with translated(self.path):
+        with sqlite_errors_translated(self.path):
             for handle in handles:
                 with handle.lock:
                     handle.connection.close()
@@ -313,7 +313,7 @@ def end_of(connection: sqlite3.Connection) -> Lsn:
     return Lsn(end)
 
 
-def forget_some(connection: sqlite3.Connection, before: Lsn, size: int) -> int:
+def delete_some_blocks(connection: sqlite3.Connection, before: Lsn, size: int) -> int:
     """Delete blocks below a position, some `size` bytes, all but their prints; return how many."""
     last = connection.execute(_LAST_TO_DELETE, (before, before, size)).fetchone()
     connection.execute(

@@ -33,7 +33,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Entry)
 
 
-class Scheduled(NamedTuple):
+class ScheduledEntry(NamedTuple):
     """An entry that waits; `mark` is the hash of its request id."""
 
     due_us: int
@@ -41,7 +41,7 @@ class Scheduled(NamedTuple):
     entry: Entry
 
 
-class Row(NamedTuple):
+class ScheduleRow(NamedTuple):
     """One row of the table."""
 
     number: int
@@ -53,19 +53,19 @@ class Row(NamedTuple):
 
 def find(
     connection: sqlite3.Connection, marks: Sequence[bytes], file: str
-) -> dict[bytes, Scheduled]:
+) -> dict[bytes, ScheduledEntry]:
     """Return those of some marks that wait.
 
     Raises:
         Corrupt: What was found is damaged.
     """
-    found: dict[bytes, Scheduled] = {}
+    found: dict[bytes, ScheduledEntry] = {}
     if not holds_any(connection):
         return found
     for some in _parts(marks):
         places = ", ".join("?" * len(some))
         rows = connection.execute(f"{_SELECT} WHERE mark IN ({places})", some)
-        found.update((row.mark, _opened(row, file)) for row in map(Row._make, rows))
+        found.update((row.mark, _opened(row, file)) for row in map(ScheduleRow._make, rows))
     return found
 
 
@@ -83,12 +83,12 @@ def is_due(connection: sqlite3.Connection, now_us: int) -> bool:
     return bool(found)
 
 
-def add(connection: sqlite3.Connection, several: Iterable[Scheduled]) -> None:
+def add(connection: sqlite3.Connection, several: Iterable[ScheduledEntry]) -> None:
     """Let entries wait."""
     connection.executemany(_INSERT, map(_closed, several))
 
 
-def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Scheduled]:
+def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[ScheduledEntry]:
     """Remove what is due, as much as one transaction should hold, and return it in order.
 
     Raises:
@@ -97,9 +97,9 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
     rows = connection.execute(
         f"{_SELECT} WHERE due_us <= ? ORDER BY due_us, number LIMIT ?", (now_us, PROMOTED_MAX)
     )
-    taken: list[Row] = []
+    taken: list[ScheduleRow] = []
     size = 0
-    for row in map(Row._make, rows):
+    for row in map(ScheduleRow._make, rows):
         taken.append(row)
         size += len(row.data)
         if size >= PROMOTED_BYTES:
@@ -111,38 +111,40 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
     return [_opened(row, file) for row in taken]
 
 
-def examine(connection: sqlite3.Connection, file: str) -> None:
+def verify_schedule(connection: sqlite3.Connection, file: str) -> None:
     """Read all that waits, so that damage which would silence an entry is found.
 
     Raises:
         Corrupt: An entry is damaged.
     """
-    for _ in waiting(connection, file):
+    for _ in scheduled_entries(connection, file):
         pass
 
 
-def waiting(connection: sqlite3.Connection, file: str) -> Iterator[tuple[int, int, Entry]]:
+def scheduled_entries(
+    connection: sqlite3.Connection, file: str
+) -> Iterator[tuple[int, int, Entry]]:
     """Yield all that waits, in order of arrival: number, due time, entry.
 
     Raises:
         Corrupt: An entry is damaged.
     """
-    for row in map(Row._make, connection.execute(f"{_SELECT} ORDER BY number")):
+    for row in map(ScheduleRow._make, connection.execute(f"{_SELECT} ORDER BY number")):
         yield row.number, row.due_us, _opened(row, file).entry
 
 
-def _closed(one: Scheduled) -> tuple[int, bytes, bytes, bytes]:
+def _closed(one: ScheduledEntry) -> tuple[int, bytes, bytes, bytes]:
     data = _ENCODER.encode(one.entry)
     return one.due_us, one.mark, _digest_of(one.due_us, one.mark, data), data
 
 
-def _opened(row: Row, file: str) -> Scheduled:
+def _opened(row: ScheduleRow, file: str) -> ScheduledEntry:
     if _digest_of(row.due_us, row.mark, row.data) != row.digest:
         raise Corrupt(
             f"{file}: checksum does not fit in scheduled request number {row.number}; "
             "restore the file from a backup"
         )
-    return Scheduled(row.due_us, row.mark, _DECODER.decode(row.data))
+    return ScheduledEntry(row.due_us, row.mark, _DECODER.decode(row.data))
 
 
 def _digest_of(due_us: int, mark: bytes, data: bytes) -> bytes:

@@ -25,13 +25,13 @@ from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log import block as blocks
 from penstock.log import schedule
-from penstock.log.admission import Admission
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
 from penstock.log.clock import wall_clock_us
-from penstock.log.database import CHECKPOINT_BYTES, Database, end_of, forget_some, start_of
-from penstock.log.group import Call, GroupCommit
-from penstock.log.identity import IdentityIndex
+from penstock.log.database import CHECKPOINT_BYTES, Database, delete_some_blocks, end_of, start_of
+from penstock.log.deduplication import Deduplicator
+from penstock.log.group_commit import GroupCommit, PendingAppend
+from penstock.log.request_id_index import RequestIdIndex
 
 _TRUNCATED_BYTES: Final = 16_777_216
 _RECORD_BYTES: Final = 100  # besides the body, roughly
@@ -90,7 +90,7 @@ class SqliteLog:
         self._retention_s = retention_s
         self._clock_us = clock_us
         self._database = Database(self._path, lock_timeout_ms)
-        self._index = IdentityIndex(str(self._path), retention_s)
+        self._index = RequestIdIndex(str(self._path), retention_s)
         self._index_lock = threading.Lock()
         self._group = GroupCommit(self._commit, self._tidy_up)
         self._appended = threading.Condition()
@@ -130,7 +130,7 @@ class SqliteLog:
     def scheduled(self, request_id: RequestId) -> int | None:
         """Return when a request is due, in microseconds; None when it does not wait (any more)."""
         self._check(ONLY_PARTITION)
-        mark = blocks.mark_of(request_id, self._seed)
+        mark = blocks.id_hash_of(request_id, self._seed)
         with self._database.using() as connection:
             found = schedule.find(connection, [mark], str(self._path)).get(mark)
         return None if found is None else found.due_us
@@ -143,7 +143,7 @@ class SqliteLog:
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             if not self._schedule_examined:
-                schedule.examine(connection, str(self._path))
+                schedule.verify_schedule(connection, str(self._path))
                 self._schedule_examined = True
             if not schedule.is_due(connection, now_us):
                 return 0
@@ -163,7 +163,7 @@ class SqliteLog:
         self._tidy_up()
         return len(due)
 
-    def _call(self, entries: Sequence[Entry]) -> Call:
+    def _call(self, entries: Sequence[Entry]) -> PendingAppend:
         """Hash what a caller wants appended.
 
         Raises:
@@ -176,10 +176,10 @@ class SqliteLog:
                 f"request {worst.request_id!r}: the body has {max(sizes)} bytes, "
                 f"the limit is {self._record_bytes_max}"
             )
-        marks = [blocks.mark_of(one.request_id, self._seed) for one in entries]
-        bodies = [blocks.body_print_of(one.body, self._seed) for one in entries]
+        marks = [blocks.id_hash_of(one.request_id, self._seed) for one in entries]
+        bodies = [blocks.body_hash_of(one.body, self._seed) for one in entries]
         prints = list(map(add, marks, bodies))
-        return Call(entries, marks, bodies, prints, sum(sizes))
+        return PendingAppend(entries, marks, bodies, prints, sum(sizes))
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held (equal to `end` when nothing is)."""
@@ -234,7 +234,7 @@ class SqliteLog:
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended, while its retention lasts."""
         self._check(ONLY_PARTITION)
-        mark = blocks.mark_of(request_id, self._seed)
+        mark = blocks.id_hash_of(request_id, self._seed)
         with self._index_lock, self._database.reading() as connection:
             now_s = self._now_s()
             self._index.refresh(connection, end_of(connection), now_s)
@@ -327,9 +327,9 @@ class SqliteLog:
     def _delete_some(self, before: Lsn) -> int:
         """Delete some blocks below a position, all but their prints; return how many."""
         with self._database.writing() as connection:
-            return forget_some(connection, before, _TRUNCATED_BYTES)
+            return delete_some_blocks(connection, before, _TRUNCATED_BYTES)
 
-    def _commit(self, group: Sequence[Call]) -> None:
+    def _commit(self, group: Sequence[PendingAppend]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
         now_s = self._now_s()
         outcomes: list[list[Lsn] | RequestConflict] = []
@@ -338,7 +338,7 @@ class SqliteLog:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
                 marks = [mark for call in group for mark in call.marks]
-                admission = Admission(
+                admission = Deduplicator(
                     self._index.seen(connection, marks, now_s),
                     schedule.find(connection, marks, str(self._path)),
                     end,

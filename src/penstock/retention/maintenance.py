@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
-from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, Reached
+from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
 from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
@@ -34,7 +34,14 @@ from penstock.retention import retention
 from penstock.retention.leases import Hold
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshotting import Slice, Written, alone, remove, take, write_slices
+from penstock.snapshots.snapshot_writer import (
+    Slice,
+    WrittenSlices,
+    remove_snapshots,
+    snapshot_lock,
+    write_next_snapshot,
+    write_slices,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -98,10 +105,10 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
         PenstockError: The disk is full, or something is damaged; what was done until then counts.
     """
     began = time.perf_counter()
-    reached: Reached = Fault(config.fault).reached
+    reached: StepObserver = Fault(config.fault).reached
     with closing(DataDirectory(config.data).open_journal(app)) as journal:
         snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
-        with alone(snapshots, wait=wait) as mine:
+        with snapshot_lock(snapshots, wait=wait) as mine:
             if not mine:
                 return last_report(config.data) or MaintenanceReport()
             if snapshot:
@@ -142,19 +149,19 @@ def last_report(data: Path) -> MaintenanceReport | None:
         return None
 
 
-def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: Reached) -> None:
+def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: StepObserver) -> None:
     """Take snapshots until the newest epoch has one; a damaged one is set aside."""
     last = journal.last()
     if last is None:
         return
 
-    def run(slices: Sequence[Slice]) -> Written:
+    def run(slices: Sequence[Slice]) -> WrittenSlices:
         return write_slices(app, journal, snapshots, slices, reached)
 
     while True:
         base = snapshots.newest()
         try:
-            if take(app, journal, snapshots, last.epoch, run, reached) is None:
+            if write_next_snapshot(app, journal, snapshots, last.epoch, run, reached) is None:
                 return
         except Corrupt as error:
             if base is None or snapshots.whole(base):
@@ -164,19 +171,19 @@ def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: Reached
 
 
 def _forget(
-    config: Config, journal: Journal, snapshots: Snapshots, reached: Reached
+    config: Config, journal: Journal, snapshots: Snapshots, reached: StepObserver
 ) -> retention.Verdict:
     """Remove old epochs as far as nobody needs them, and snapshots of which there are too many."""
     verdict = retention.judge(config, journal, snapshots, time.time_ns() // 1_000)
     if verdict.base is not None:
         journal.forget(Epoch(verdict.base + 1), reached)
     most = config.history.snapshots_max
-    remove(snapshots, retention.surplus(snapshots.epochs(), most, journal.first()))
+    remove_snapshots(snapshots, retention.surplus(snapshots.epochs(), most, journal.first()))
     reached("snapshots-thinned")
     return verdict
 
 
-def _truncate(config: Config, journal: Journal, reached: Reached) -> Lsn:
+def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:
     """Forget the log's records of merged epochs, which no crash can unmake; return its start."""
     directory = DataDirectory(config.data)
     if not directory.log_path.exists():

@@ -36,7 +36,7 @@ MANIFESTS: Final = "manifests"
 MANIFEST: Final = "manifest"
 """The name of a manifest in its sealed file."""
 
-OWN: Final = ("key", "bucket", "epoch", "state")
+SYSTEM_COLUMNS: Final = ("key", "bucket", "epoch", "state")
 """Columns that are not attributes."""
 
 
@@ -64,7 +64,7 @@ class ClassFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         wide: Whether its columns have the wide types.
-        own: What the columns of `OWN` are called: an attribute of the same name keeps it.
+        own: What the columns of `SYSTEM_COLUMNS` are called: an attribute of the same name keeps it.
         files: May be none, where the class has no entities.
     """
 
@@ -201,7 +201,7 @@ class Snapshots:
         Raises:
             Corrupt: The file is missing or damaged.
         """
-        own = dict(zip(OWN, its.own, strict=True))
+        own = dict(zip(SYSTEM_COLUMNS, its.own, strict=True))
         names = ["key", "bucket", "state"]
         return self.read(file, [own[one] for one in names]).rename_columns(names)
 
@@ -211,19 +211,19 @@ def slice_bounds(number: int, slices: int) -> tuple[int, int]:
     return number * BUCKETS // slices, (number + 1) * BUCKETS // slices
 
 
-class Columns:
+class SnapshotColumns:
     """The columns of a class's snapshot.
 
     Attributes:
         table: The class's table in SQL.
-        own: What the columns of `OWN` are called here.
+        own: What the columns of `SYSTEM_COLUMNS` are called here.
         schema: Of the files.
     """
 
     def __init__(self, table: EntityTable) -> None:
         self.table = table
         names = [name for name, _ in table.columns]
-        self.own = distinct([*names, *OWN])[len(names) :]
+        self.own = distinct([*names, *SYSTEM_COLUMNS])[len(names) :]
         self.key, self.bucket, self.epoch, self.state = self.own
         fields = [pa.field(name, stored_type(column.arrow)) for name, column in table.columns]
         self.schema = pa.schema(

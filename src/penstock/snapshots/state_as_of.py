@@ -16,9 +16,16 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.snapshots.changes import ALL_FOLDED, FOLDED, all_folded, folded, in_order, newest
 from penstock.snapshots.column import TooNarrow
-from penstock.snapshots.snapshot import Columns, Manifest, Snapshots
+from penstock.snapshots.newest_states import (
+    ALL_STATES,
+    CLASS_STATES,
+    all_states,
+    class_states,
+    newest_rows,
+    sorted_by_key,
+)
+from penstock.snapshots.snapshot import Manifest, SnapshotColumns, Snapshots
 from penstock.snapshots.table import EntityTable, tables_of
 
 _log = logging.getLogger(__name__)
@@ -76,12 +83,12 @@ def all_states_as_of(
     for begin in replay_bases(journal, snapshots, epoch):
         try:
             base = _states_of(snapshots, begin)
-            after = all_folded(journal, begin.epoch, epoch)
+            after = all_states(journal, begin.epoch, epoch)
         except Corrupt as error:
             damage = damage or error
             _skipped(begin, error)
             continue
-        found = newest([*base, after])
+        found = newest_rows([*base, after])
         assert found is not None, "a fold was given"
         return found.filter(pc.is_valid(found["state"]))
     assert damage is not None, "there is at least one beginning"
@@ -124,14 +131,14 @@ def _skipped(begin: ReplayBase, error: Corrupt) -> None:
 def _states_of(snapshots: Snapshots | None, begin: ReplayBase) -> list[pa.Table]:
     """Return all states of a snapshot."""
     if begin.manifest is None or snapshots is None:
-        return [ALL_FOLDED.empty_table()]
-    found = [ALL_FOLDED.empty_table()]
+        return [ALL_STATES.empty_table()]
+    found = [ALL_STATES.empty_table()]
     for name, its in begin.manifest.classes.items():
         for file in its.files:
             rows = snapshots.states(its, file)
             names = pa.repeat(pa.scalar(name), rows.num_rows)
             arrays = [names, rows["key"], rows["state"]]
-            found.append(pa.Table.from_arrays(arrays, schema=ALL_FOLDED))
+            found.append(pa.Table.from_arrays(arrays, schema=ALL_STATES))
     return found
 
 
@@ -148,11 +155,11 @@ def _continued(
     A snapshot whose columns are wide says nothing of whether they need be: then all is built from
     states, so that the types depend on the values alone.
     """
-    changes = folded(journal, entity, begin.epoch, epoch)
+    changes = class_states(journal, entity, begin.epoch, epoch)
     its = None if begin.manifest is None else begin.manifest.classes.get(entity)
     if its is None or snapshots is None:
         return typed_states(app, entity, changes)
-    columns = Columns(tables_of(app)[entity])
+    columns = SnapshotColumns(tables_of(app)[entity])
     files = [snapshots.read(file) for file in its.files]
     changed = changes["key"].combine_chunks()
     present = changes.filter(pc.is_valid(changes["state"]))
@@ -165,11 +172,11 @@ def _continued(
             pass
         else:
             every += [columns.typed(rows).append_column(_ORDER, rows[columns.key]) for rows in kept]
-            rows = in_order(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
+            rows = sorted_by_key(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
             return TypedStates(columns.table, rows)
     states = [_but(snapshots.states(its, file), "key", changed) for file in its.files]
-    former = [one.select(FOLDED.names).cast(FOLDED) for one in states]
-    return typed_states(app, entity, in_order(pa.concat_tables([*former, present])))
+    former = [one.select(CLASS_STATES.names).cast(CLASS_STATES) for one in states]
+    return typed_states(app, entity, sorted_by_key(pa.concat_tables([*former, present])))
 
 
 _ORDER = "key's text"
@@ -181,7 +188,7 @@ def _but(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:
 
 
 def typed_states(app: App, entity: str, states: pa.Table) -> TypedStates:
-    """Return states (as `FOLDED`) as rows of their class's table."""
+    """Return states (as `CLASS_STATES`) as rows of their class's table."""
     present = states.filter(pc.is_valid(states["state"]))
     keys, values = present["key"].to_pylist(), present["state"].to_pylist()
     table = tables_of(app)[entity]

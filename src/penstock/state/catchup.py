@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal, PartKind
-from penstock.journal.bulk import entity_keys
-from penstock.snapshots.changes import COLUMNS, buckets_of, newest
+from penstock.journal.rows import entity_keys
+from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state.api import Change, State
-from penstock.state.share import Share, routes
+from penstock.state.partition_spec import PartitionSpec, bucket_owners
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def catch_up(  # noqa: PLR0913 -- what from, what to, and how it is told
     state: State,
     journal: Journal,
     upto: Epoch,
-    share: Share,
+    share: PartitionSpec,
     progress: Progress | None = None,
     batch: int = BATCH_CHANGES,
     snapshots: Snapshots | None = None,
@@ -73,7 +73,7 @@ def _begin(
     state: State,
     journal: Journal,
     upto: Epoch,
-    share: Share,
+    share: PartitionSpec,
     snapshots: Snapshots,
     progress: Progress | None,
 ) -> None:
@@ -101,9 +101,11 @@ def _begin(
         raise damage
 
 
-def _loaded(snapshots: Snapshots, manifest: Manifest, share: Share) -> Iterator[list[Change]]:
+def _loaded(
+    snapshots: Snapshots, manifest: Manifest, share: PartitionSpec
+) -> Iterator[list[Change]]:
     """Yield the entities of a snapshot that a share owns, file by file."""
-    owners = np.array(routes(share.partitions), dtype=np.int32)
+    owners = np.array(bucket_owners(share.partitions), dtype=np.int32)
     for name, its in manifest.classes.items():
         for file in its.files:
             if share.partition not in owners[file.first : file.end]:
@@ -115,7 +117,7 @@ def _loaded(snapshots: Snapshots, manifest: Manifest, share: Share) -> Iterator[
 
 
 def _batches(
-    journal: Journal, after: Epoch, upto: Epoch, share: Share, limit: int
+    journal: Journal, after: Epoch, upto: Epoch, share: PartitionSpec, limit: int
 ) -> Iterator[tuple[Epoch, dict[EntityKey, bytes | None]]]:
     """Yield the changes of whole epochs, as many as the limits allow, with the last epoch."""
     pending: list[pa.Table] = []
@@ -129,17 +131,17 @@ def _batches(
             pending, count, size = [], 0, 0
 
 
-def owned(keys: Sequence[EntityKey], share: Share) -> npt.NDArray[np.bool_]:
+def owned_mask(keys: Sequence[EntityKey], share: PartitionSpec) -> npt.NDArray[np.bool_]:
     """Return for each key whether a share holds it."""
-    owners = np.array(routes(share.partitions), dtype=np.int32)
+    owners = np.array(bucket_owners(share.partitions), dtype=np.int32)
     mask: npt.NDArray[np.bool_] = owners[buckets_of(keys)] == share.partition
     return mask
 
 
-def _owned_changes(tables: Sequence[pa.Table], share: Share) -> list[Change]:
-    rows = tables[0] if len(tables) == 1 else newest(tables)
+def _owned_changes(tables: Sequence[pa.Table], share: PartitionSpec) -> list[Change]:
+    rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
     keys = entity_keys(rows)
     states: list[bytes | None] = rows["state"].to_pylist()
     changes = zip(keys, states, strict=True)
-    return list(changes if share.partitions == 1 else compress(changes, owned(keys, share)))
+    return list(changes if share.partitions == 1 else compress(changes, owned_mask(keys, share)))

@@ -36,7 +36,7 @@ from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change
 from penstock.state.environment import Transaction
-from penstock.state.share import WHOLE, Share
+from penstock.state.partition_spec import WHOLE, PartitionSpec
 
 NEIGHBOURS = 2  # records checked on each side of a missing key
 
@@ -102,7 +102,7 @@ class LmdbState:
         journal_identity: str,
         *,
         boot_id: str,
-        share: Share = WHOLE,
+        share: PartitionSpec = WHOLE,
         map_size: int = environments.MAP_SIZE,
     ) -> None:
         """Open or create the store; what another boot left unclean is deleted first.

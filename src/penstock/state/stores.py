@@ -28,8 +28,8 @@ from penstock.state import environment as environments
 from penstock.state.catchup import Progress, catch_up
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbReader, LmdbState
-from penstock.state.route import routed
-from penstock.state.share import Share, routes
+from penstock.state.partition_spec import PartitionSpec, bucket_owners
+from penstock.state.partitioned_get import partitioned_get
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class PartitionedReader:
     def __init__(self, epoch: Epoch, readers: list[LmdbReader]) -> None:
         self.epoch = epoch
         self.get: Callable[[EntityKey], bytes | None] = (
-            readers[0].get if len(readers) == 1 else routed(readers)
+            readers[0].get if len(readers) == 1 else partitioned_get(readers)
         )
         self._readers = readers
 
@@ -82,8 +82,8 @@ class Stores:
         """
         self._directory = directory
         self._journal = journal
-        self._shares = [Share(number, partitions) for number in range(partitions)]
-        self._routes = routes(partitions)
+        self._shares = [PartitionSpec(number, partitions) for number in range(partitions)]
+        self._routes = bucket_owners(partitions)
         self._boot_id = boot_id
         self._map_size = map_size
         self._progress = progress
@@ -152,7 +152,7 @@ class Stores:
         for share in self._shares:
             self._forget(share)
 
-    def _bring(self, share: Share, epoch: Epoch) -> LmdbState:
+    def _bring(self, share: PartitionSpec, epoch: Epoch) -> LmdbState:
         for _ in range(ATTEMPTS):
             state = self._opened(share)
             try:
@@ -171,14 +171,14 @@ class Stores:
         message = f"partition {share.partition} could not be brought to epoch {epoch}"
         raise StateUnavailable(message)
 
-    def _feed(self, state: LmdbState, share: Share, epoch: Epoch) -> None:
+    def _feed(self, state: LmdbState, share: PartitionSpec, epoch: Epoch) -> None:
         try:
             catch_up(state, self._journal, epoch, share, self._progress, snapshots=self._snapshots)
         except StateUnavailable:
             self._forget(share)  # after a failed write LMDB may want to be opened anew
             raise
 
-    def _opened(self, share: Share) -> LmdbState:
+    def _opened(self, share: PartitionSpec) -> LmdbState:
         state = self._open.get(share.partition)
         if state is not None and not state.replaced:
             return state
@@ -193,7 +193,7 @@ class Stores:
         self._open[share.partition] = state
         return state
 
-    def _new(self, share: Share) -> LmdbState:
+    def _new(self, share: PartitionSpec) -> LmdbState:
         return LmdbState(
             self._path(share),
             self._journal.identity,
@@ -202,19 +202,21 @@ class Stores:
             map_size=self._map_size,
         )
 
-    def _check_ahead(self, share: Share, reached: Epoch, epoch: Epoch) -> None:
+    def _check_ahead(self, share: PartitionSpec, reached: Epoch, epoch: Epoch) -> None:
         """Discard a store that the journal does not know; refuse a caller that is late."""
         last = self._journal.last()
         if last is not None and last.epoch >= reached:
             raise _late(share, reached, epoch)
         self.rebuild(share.partition, f"it is at epoch {reached}, ahead of the journal")
 
-    def _forget(self, share: Share) -> None:
+    def _forget(self, share: PartitionSpec) -> None:
         state = self._open.pop(share.partition, None)
         if state is not None:
             state.close()
 
-    def _discard(self, share: Share, seen: environments.FileIdentity | None, reason: str) -> None:
+    def _discard(
+        self, share: PartitionSpec, seen: environments.FileIdentity | None, reason: str
+    ) -> None:
         path = self._path(share)
         _log.warning(
             "a state store is discarded, to be rebuilt from the journal",
@@ -222,11 +224,11 @@ class Stores:
         )
         environments.discard(path, seen)
 
-    def _path(self, share: Share) -> Path:
+    def _path(self, share: PartitionSpec) -> Path:
         return self._directory / f"partition-{share.partition}"
 
 
-def _late(share: Share, reached: Epoch, epoch: Epoch) -> StateUnavailable:
+def _late(share: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable:
     return StateUnavailable(
         f"partition {share.partition} is at epoch {reached} already; work at {epoch} comes late"
     )

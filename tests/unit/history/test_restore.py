@@ -26,7 +26,7 @@ from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from tests.checkout import SHOP
 from tests.history import Call
 from tests.serial_driver import SerialDriver
@@ -75,7 +75,7 @@ def test_every_epoch_can_be_restored(
         with closing(DeltaJournal(data / "journal", "shop")) as journal:
             if 0 <= snapshot < len(calls):
                 snapshots = Snapshots(data / "snapshots", journal.identity)
-                take(app, journal, snapshots, Epoch(snapshot),
+                write_next_snapshot(app, journal, snapshots, Epoch(snapshot),
                      lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
             if compacted:
                 journal.compact(TINY)
@@ -106,7 +106,7 @@ def test_snapshots_come_along_where_the_journal_has_forgotten(tmp_path: Path) ->
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
         for epoch in (1, 3):
-            take(app, journal, snapshots, Epoch(epoch),
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch),
                  lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
         journal.compact(TINY)
         assert journal.forget(Epoch(2)) == 2

@@ -18,7 +18,7 @@ from penstock.files.sealed import seal
 from penstock.history.verification.rows import JournalRows
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.inventory import Unit
+from penstock.journal.inventory import EpochUnit
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, ViewConfig
@@ -27,7 +27,7 @@ from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
-from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.view import View
 from penstock.state.stores import Stores
 from tests.checkout import SHOP
@@ -55,7 +55,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
         for epoch in (2, 4):
-            take(app, journal, snapshots, Epoch(epoch),
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch),
                  lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
         journal.compact(CompactionPolicy(newest=3, epochs=5, grace_s=0))
         journal.checkpoint()
@@ -320,7 +320,9 @@ def test_request_must_lie_in_the_epoch_that_has_passed_it(data: Path) -> None:
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         journal.commit(Commit(Epoch(9), {LogPartition(0): Lsn(18)}, (), 1))
         rows = JournalRows(load_app(SHOP), journal, None, lambda *_: None)
-        found = list(rows.look([Unit(Epoch(7), Epoch(7), "7"), Unit(Epoch(8), Epoch(9), "8")]))
+        found = list(
+            rows.look([EpochUnit(Epoch(7), Epoch(7), "7"), EpochUnit(Epoch(8), Epoch(9), "8")])
+        )
     assert [one.what for one in found if one.is_problem] == [
         "requests lie in other epochs than those that have passed them"
     ]

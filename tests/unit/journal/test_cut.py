@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Diverged
 from penstock.journal.api import CHANGES, Commit, CompactionPolicy, PartKind
-from penstock.journal.cut import become_another
+from penstock.journal.copy_prefix import keep_prefix
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory, newest_listed
 
@@ -77,9 +77,9 @@ def test_cut_journal_is_the_original_up_to_there(
         before = shown(journal, Epoch(EPOCHS - 1))
         if upto < journal.first():
             with pytest.raises(Diverged, match="does not hold epoch"):
-                become_another(target, "shop", Epoch(upto))
+                keep_prefix(target, "shop", Epoch(upto))
             return
-        identity = become_another(target, "shop", Epoch(upto))
+        identity = keep_prefix(target, "shop", Epoch(upto))
         cut = DeltaJournal(target, "shop")
         assert cut.identity == identity != journal.identity
         assert shown(cut, Epoch(EPOCHS)) == shown(journal, Epoch(upto))
@@ -94,7 +94,7 @@ def test_cut_journal_is_the_original_up_to_there(
 def test_cut_journal_goes_on(tmp_path: Path) -> None:
     """The epoch after the cut can be committed, and another one."""
     grown(tmp_path, CompactionPolicy(newest=2, epochs=3, grace_s=0))
-    become_another(tmp_path, "shop", Epoch(4))
+    keep_prefix(tmp_path, "shop", Epoch(4))
     journal = DeltaJournal(tmp_path, "shop")
     journal.commit(Commit(Epoch(5), {}, (), 0))
     journal.compact(CompactionPolicy(newest=0, epochs=3, grace_s=0))
@@ -105,7 +105,7 @@ def test_nothing_can_be_cut_after_the_end(tmp_path: Path) -> None:
     """An epoch that was never committed is refused, and nothing is touched."""
     journal = grown(tmp_path, None)
     with pytest.raises(Diverged, match="does not hold epoch 9"):
-        become_another(tmp_path, "shop", Epoch(9))
+        keep_prefix(tmp_path, "shop", Epoch(9))
     assert DeltaJournal(tmp_path, "shop").identity == journal.identity
 
 

@@ -18,11 +18,16 @@ from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import CompactionPolicy
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Manifest, Snapshots
-from penstock.snapshots.snapshotting import alone, remove, take, write_slices
+from penstock.snapshots.snapshot_writer import (
+    remove_snapshots,
+    snapshot_lock,
+    write_next_snapshot,
+    write_slices,
+)
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.catchup import catch_up
 from penstock.state.memory import MemoryState
-from penstock.state.share import WHOLE, Share
+from penstock.state.partition_spec import WHOLE, PartitionSpec
 from penstock.state.stores import Stores
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app, state_of
@@ -48,7 +53,7 @@ class Gallery:
 
     def write_snapshot(self, upto: int | None = None) -> Manifest | None:
         epoch = self.written.epoch if upto is None else Epoch(upto)
-        return take(
+        return write_next_snapshot(
             app,
             self.journal,
             self.snapshots,
@@ -63,7 +68,7 @@ class Gallery:
             for row in found.sort_by([("entity", "ascending"), ("key", "ascending")]).to_pylist()
         }
 
-    def recovered(self, epoch: int, share: Share = WHOLE) -> dict[str, bytes]:
+    def recovered(self, epoch: int, share: PartitionSpec = WHOLE) -> dict[str, bytes]:
         state = MemoryState()
         catch_up(state, self.journal, Epoch(epoch), share, snapshots=self.snapshots)
         with state.reader() as reader:
@@ -149,7 +154,7 @@ def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
 
 def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """More changes than one step may hold make a snapshot of an earlier epoch first."""
-    monkeypatch.setattr("penstock.snapshots.snapshotting.CHANGES_MAX", 4)
+    monkeypatch.setattr("penstock.snapshots.snapshot_writer.CHANGES_MAX", 4)
     assert [one.epoch for one in iter(gallery.take, None)] == [1, 3, 4]
     assert gallery.recovered(4) == gallery.states(4)
 
@@ -157,14 +162,14 @@ def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.Monk
 def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot cut into other slices than the one before it holds every entity once."""
     gallery.write_snapshot(1)
-    monkeypatch.setattr("penstock.snapshots.snapshotting.SLICE_ROWS", 1)
+    monkeypatch.setattr("penstock.snapshots.snapshot_writer.SLICE_ROWS", 1)
     gallery.written.painters({number: f"p{number}" for number in range(40)})
     cut = gallery.write_snapshot()
     assert cut is not None
     assert cut.slices == 64
     everything = gallery.states(5)
     assert gallery.states(5, gallery.snapshots) == everything
-    shares = [gallery.recovered(5, Share(number, 3)) for number in range(3)]
+    shares = [gallery.recovered(5, PartitionSpec(number, 3)) for number in range(3)]
     assert sum(map(len, shares)) == len(everything)
     assert {key: data for one in shares for key, data in one.items()} == everything
     monkeypatch.undo()
@@ -238,7 +243,7 @@ def test_removed_snapshots_leave_no_files(gallery: Gallery) -> None:
     """Files that only a removed snapshot had are gone; the others read as before."""
     for upto in (0, 1, 2, 4):
         gallery.write_snapshot(upto)
-    remove(gallery.snapshots, [Epoch(0), Epoch(2)])
+    remove_snapshots(gallery.snapshots, [Epoch(0), Epoch(2)])
     assert gallery.snapshots.epochs() == [1, 4]
     files = {str(path.relative_to(gallery.data / "snapshots"))
              for path in (gallery.data / "snapshots").glob("*/*.parquet")}  # fmt: skip
@@ -255,7 +260,7 @@ def test_snapshot_of_another_journal_does_not_count(gallery: Gallery, tmp_path: 
 
 def test_one_process_at_a_time_takes_snapshots(gallery: Gallery) -> None:
     """Who comes second is told so."""
-    with alone(gallery.snapshots) as first, alone(gallery.snapshots) as second:
+    with snapshot_lock(gallery.snapshots) as first, snapshot_lock(gallery.snapshots) as second:
         assert (first, second) == (True, False)
 
 
@@ -304,7 +309,7 @@ from pathlib import Path
 from tests.unit.snapshots.test_snapshots import Gallery
 from tests.unit.sql.gallery_app import app
 from penstock.base.ids import Epoch
-from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.snapshot_writer import take, write_slices
 
 gallery = Gallery(Path(sys.argv[1]))
 

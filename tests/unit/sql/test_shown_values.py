@@ -26,7 +26,7 @@ from penstock.process.config import ViewConfig
 from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.snapshot import FOLDER, Snapshots
-from penstock.snapshots.snapshotting import take, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import DEPTH_MAX
@@ -86,7 +86,7 @@ class Readers:
         return state
 
     def snapshot(self, epoch: Epoch) -> None:
-        take(
+        write_next_snapshot(
             self.app, self.journal, self.snapshots, epoch,
             lambda slices: write_slices(self.app, self.journal, self.snapshots, slices),
         )  # fmt: skip

@@ -25,7 +25,7 @@ from penstock.history.verification.finding import (
     unrecoverable,
 )
 from penstock.journal.api import Commit, Journal
-from penstock.log.cut import examine
+from penstock.log.copy_prefix import verify_log
 from penstock.log.database import Database, end_of, start_of
 from penstock.process.data_directory import JOURNAL, LOG
 from penstock.retention import savepoints
@@ -60,7 +60,7 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
                 for (text,) in connection.execute("PRAGMA quick_check(1)").fetchall():
                     if text != "ok":
                         yield unrecoverable(f"SQLite reports: {text}", LOG)
-                examine(connection, str(path))
+                verify_log(connection, str(path))
         finally:
             database.close()
     except (Corrupt, sqlite3.Error) as error:

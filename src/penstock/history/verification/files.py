@@ -13,9 +13,9 @@ from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
-from penstock.journal.action import Flaw, parse
+from penstock.journal.action import CommitFlaw, parse
 from penstock.journal.api import PartKind
-from penstock.journal.inventory import LOG, Inventory, Stored, Unit, commit_name
+from penstock.journal.inventory import LOG, EpochUnit, Inventory, StoredFile, commit_name
 from penstock.journal.parquet import epoch_of
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import shapes_in
@@ -43,9 +43,9 @@ class JournalFiles:
         self._root = data / JOURNAL
         self._upto = upto
         self._progress = progress
-        self._findings: dict[Unit, list[Finding]] = {}
-        self._files: dict[Unit, list[Stored]] = {}
-        self.sound: list[Unit] = []
+        self._findings: dict[EpochUnit, list[Finding]] = {}
+        self._files: dict[EpochUnit, list[StoredFile]] = {}
+        self.sound: list[EpochUnit] = []
         self.parts: set[str] = set()
 
     def look(self) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ class JournalFiles:
         epoch = epoch_of(f"kind={kind}/{name}")
         return epoch is not None and epoch <= self._upto
 
-    def _check_units(self) -> list[Unit]:
+    def _check_units(self) -> list[EpochUnit]:
         """Check units until each unit of the newest inventory is checked; return that inventory."""
         while True:
             units = Inventory(self._root).units(self._upto)
@@ -96,7 +96,7 @@ class JournalFiles:
                 self._findings[unit] = list(self._check_unit(unit))
                 self._progress(unit.last + 1, self._upto + 1)
 
-    def _check_unit(self, unit: Unit) -> Iterator[Finding]:
+    def _check_unit(self, unit: EpochUnit) -> Iterator[Finding]:
         self._files[unit] = []
         where = f"{JOURNAL}/{unit.path}"
         is_single = unit.first == unit.last
@@ -121,7 +121,7 @@ class JournalFiles:
         except FileNotFoundError:
             yield unrecoverable("the journal's first file is missing", f"{JOURNAL}/{path}")
         else:
-            if isinstance(first, Flaw):
+            if isinstance(first, CommitFlaw):
                 yield unrecoverable(f"the journal's first file {first}", f"{JOURNAL}/{path}")
         try:
             shapes_in((self._root / SHAPES).read_bytes())

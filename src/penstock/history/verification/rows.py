@@ -20,7 +20,7 @@ from penstock.errors import Corrupt, Truncated
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.inventory import Unit
+from penstock.journal.inventory import EpochUnit
 from penstock.journal.shapes import NAME
 from penstock.log.api import Log
 from penstock.model.application import App
@@ -58,7 +58,7 @@ class JournalRows:
         self._progress = progress
         self._former: Commit | None = None
 
-    def look(self, units: Sequence[Unit]) -> Iterator[Finding]:
+    def look(self, units: Sequence[EpochUnit]) -> Iterator[Finding]:
         """Check the rows of units, which are in the order of epochs."""
         for done, unit in enumerate(units, start=1):
             where = f"{JOURNAL}/{unit.path}"
