@@ -1,0 +1,296 @@
+"""Writing snapshots: the former one and what the journal has changed since, merged column by column.
+
+Promises that a snapshot is the fold of the journal up to its epoch, that it exists whole or not at
+all, and that it never needs the state stores: it is made from immutable files, and may be made
+beside everything else. Entities that nothing changed are copied as columns, so the cost in Python
+is that of the changes.
+
+A snapshot is cut into slices, runs of buckets that can be written by different processes. The
+steps, in order (`reached` is told each): `snapshot-slice` for each slice, `snapshot-written`,
+`snapshot-published` when Delta readers see it, `snapshot-listed` when it exists, `snapshot-cleaned`.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch
+from penstock.errors import Diverged
+from penstock.files import durable
+from penstock.files.checksum import checksum_of
+from penstock.files.lock import locked_directory
+from penstock.files.sealed import seal
+from penstock.journal.api import Journal, PartKind, StepObserver, ignore_step
+from penstock.journal.rows import entity_keys
+from penstock.model.application import App
+from penstock.snapshots import delta_table as lake
+from penstock.snapshots.column import TooNarrow
+from penstock.snapshots.newest_states import all_states, buckets_of, sorted_by_key
+from penstock.snapshots.snapshot import (
+    MANIFEST,
+    ClassFiles,
+    Manifest,
+    SnapshotColumns,
+    SnapshotFile,
+    Snapshots,
+    slice_bounds,
+)
+from penstock.snapshots.table import tables_of
+
+SLICE_ROWS: Final = 250_000
+"""Entities of one slice, about: bounds the memory of writing it."""
+
+CHANGES_MAX: Final = 2_000_000
+"""Changes that are merged at once; a snapshot that is further behind is made in several steps."""
+
+_ROW_GROUP: Final = 65_536
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """One slice of a snapshot that is to be written.
+
+    Attributes:
+        epoch: Of the snapshot.
+        base: Of the one that it continues; -1 where it begins with nothing.
+        number, slices: Which slice of how many.
+        wide: Classes with wide columns.
+    """
+
+    epoch: Epoch
+    base: Epoch
+    number: int
+    slices: int
+    wide: list[str]
+
+
+class WrittenSlices(msgspec.Struct, frozen=True):
+    """Slices that were written: their files by class; or which classes must become wide first."""
+
+    files: dict[str, list[SnapshotFile]] = {}
+    wide: list[str] = []
+
+
+WriteSlices = Callable[[Sequence[Slice]], WrittenSlices]
+"""Writes slices, wherever that is done."""
+
+
+def write_next_snapshot(
+    app: App,
+    journal: Journal,
+    snapshots: Snapshots,
+    upto: Epoch,
+    run: WriteSlices,
+    reached: StepObserver = ignore_step,
+) -> Manifest | None:
+    """Make the next snapshot, of an epoch up to `upto`; None where it exists already.
+
+    It is of an earlier epoch than `upto` where there are too many changes for one step.
+
+    Raises:
+        Diverged: No way leads from a snapshot or the journal's beginning to the epoch, or the
+            journal holds what does not fit a class.
+        Corrupt: The former snapshot or the journal is damaged.
+        JournalUnavailable: The disk is full or fails; the former snapshot stays the newest.
+    """
+    slices = plan_slices(app, journal, snapshots, upto)
+    if not slices:
+        return None
+    written = run(slices)
+    while written.wide:
+        wide = sorted({*slices[0].wide, *written.wide})
+        slices = [msgspec.structs.replace(one, wide=wide) for one in slices]
+        written = run(slices)
+    reached("snapshot-written")
+    return _publish(app, journal, snapshots, slices[0], written.files, reached)
+
+
+def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -> list[Slice]:
+    """Return the slices of the next snapshot; none where it exists; raises as `write_next_snapshot`."""
+    base = snapshots.newest(upto)
+    after = BEFORE_FIRST if base is None else base.epoch
+    if after >= upto:
+        return []
+    if journal.first() > after + 1:
+        raise Diverged(
+            f"the journal begins with epoch {journal.first()}, and there is no snapshot of the "
+            f"epoch before it (the newest is of {after}); restore a backup"
+        )
+    changes, epoch = 0, after
+    for commit in journal.commits(after, upto):
+        changes += sum(part.rows for part in commit.parts_of(PartKind.CHANGES))
+        epoch = commit.epoch
+        if changes >= CHANGES_MAX:
+            break
+    rows = changes + (0 if base is None else base.rows)
+    slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
+    wide = [] if base is None else [name for name, one in base.classes.items() if one.wide]
+    kept = [name for name in wide if name in app.entities]
+    return [Slice(epoch, after, number, slices, kept) for number in range(slices)]
+
+
+def write_slices(
+    app: App,
+    journal: Journal,
+    snapshots: Snapshots,
+    slices: Sequence[Slice],
+    reached: StepObserver = ignore_step,
+) -> WrittenSlices:
+    """Write some slices of one snapshot, durably; raises as `write_next_snapshot`."""
+    one = slices[0]
+    base = None if one.base == BEFORE_FIRST else snapshots.open(one.base)
+    changes = all_states(journal, one.base, one.epoch)
+    buckets = pa.array(buckets_of(entity_keys(changes)))
+    changes = changes.append_column("bucket", buckets)
+    classes = columns_of(app, one.wide)
+    files: dict[str, list[SnapshotFile]] = {name: [] for name in classes}
+    narrow: set[str] = set()
+    for piece in slices:
+        bounds = slice_bounds(piece.number, piece.slices)
+        mine = _within(changes, "bucket", bounds)
+        for name, columns in classes.items():
+            before = None if base is None else base.classes.get(name)
+            its = mine.filter(pc.equal(mine["entity"], name))
+            try:
+                former = _former_rows(snapshots, columns, before, bounds)
+                rows = _merged(columns, former, its, piece.epoch)
+            except TooNarrow:
+                narrow.add(name)
+                continue
+            if rows.num_rows and not narrow:
+                files[name].append(_write(snapshots.directory, columns, rows, piece))
+        reached("snapshot-slice")
+    return WrittenSlices({}, sorted(narrow)) if narrow else WrittenSlices(files)
+
+
+def columns_of(app: App, wide: Iterable[str]) -> dict[str, SnapshotColumns]:
+    """Return the columns of every class's snapshot."""
+    return {name: SnapshotColumns(table) for name, table in tables_of(app, wide).items()}
+
+
+def remove_snapshots(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
+    """Remove snapshots, and the files that no other one has; never the newest one.
+
+    Raises:
+        JournalUnavailable: The disk fails; the rest is removed another time.
+    """
+    gone = list(epochs)
+    if not gone:
+        return
+    with durable.storage("remove old snapshots"):
+        for epoch in gone:
+            snapshots.path_of(epoch).unlink(missing_ok=True)
+        durable.sync_directory(snapshots.manifests)
+        _clean(snapshots)
+
+
+def _publish(
+    app: App,
+    journal: Journal,
+    snapshots: Snapshots,
+    one: Slice,
+    files: dict[str, list[SnapshotFile]],
+    reached: StepObserver,
+) -> Manifest:
+    """Let a snapshot exist whose slices are written: for Delta readers, then for ourselves."""
+    commit = next(iter(journal.commits(Epoch(one.epoch - 1), one.epoch)))
+    with durable.storage(f"publish the snapshot of epoch {one.epoch}"):
+        shape = columns_of(app, one.wide)
+        for name, columns in shape.items():
+            table = snapshots.directory / columns.table.name
+            lake.publish_version(table, app.name, columns.schema, one.epoch, files[name])
+        reached("snapshot-published")
+        classes = {
+            name: ClassFiles(name in one.wide, columns.own, files[name])
+            for name, columns in shape.items()
+        }
+        manifest = Manifest(one.epoch, commit.time_us, journal.identity, one.slices, classes)
+        snapshots.manifests.mkdir(parents=True, exist_ok=True)
+        durable.sync_directory(snapshots.directory)
+        durable.replace(snapshots.path_of(one.epoch), seal(MANIFEST, manifest))
+        reached("snapshot-listed")
+        _clean(snapshots)
+        reached("snapshot-cleaned")
+    return manifest
+
+
+def _former_rows(
+    snapshots: Snapshots, columns: SnapshotColumns, its: ClassFiles | None, bounds: tuple[int, int]
+) -> pa.Table:
+    """Return what the former snapshot has of some buckets.
+
+    Where its columns are others (the class has become wide, say), `state` says what they are now.
+    """
+    first, end = bounds
+    found = [columns.schema.empty_table()]
+    for file in [] if its is None else its.files:
+        if its is not None and file.first < end and file.end > first:
+            rows = snapshots.read(file)
+            if not rows.schema.equals(columns.schema):
+                rows = columns.rows(snapshots.states(its, file))
+            found.append(_within(rows, columns.bucket, bounds))
+    return pa.concat_tables(found)
+
+
+def _merged(
+    columns: SnapshotColumns, former: pa.Table, changes: pa.Table, epoch: Epoch
+) -> pa.Table:
+    """Return the rows of a slice.
+
+    Raises:
+        TooNarrow: A value wants wide columns.
+    """
+    kept = former.filter(pc.invert(pc.is_in(former[columns.key], changes["key"].combine_chunks())))
+    present = changes.filter(pc.is_valid(changes["state"]))
+    rows = sorted_by_key(pa.concat_tables([kept, columns.rows(present)]), columns.key)
+    stamp = pa.repeat(pa.scalar(int(epoch), pa.int64()), rows.num_rows)
+    return rows.set_column(rows.schema.get_field_index(columns.epoch), columns.epoch, stamp)
+
+
+def _within(rows: pa.Table, bucket: str, bounds: tuple[int, int]) -> pa.Table:
+    first, end = bounds
+    if end - first == BUCKETS:
+        return rows
+    column = rows[bucket]
+    return rows.filter(pc.and_(pc.greater_equal(column, first), pc.less(column, end)))
+
+
+def _write(directory: Path, columns: SnapshotColumns, rows: pa.Table, piece: Slice) -> SnapshotFile:
+    folder = columns.table.name
+    path = f"{folder}/{piece.epoch:012}-{piece.number:04}-{secrets.token_hex(4)}.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, row_group_size=_ROW_GROUP, compression="zstd", compression_level=1)
+    data = memoryview(sink.getvalue())
+    with durable.storage(f"write the snapshot {path}"):
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+        durable.create(directory / path, data)
+        durable.sync_directory(directory / folder)
+    bounds = slice_bounds(piece.number, piece.slices)
+    return SnapshotFile(path, rows.num_rows, len(data), checksum_of(data), *bounds)
+
+
+def _clean(snapshots: Snapshots) -> None:
+    """Remove files that belong to no snapshot: of removed ones, and of attempts that died."""
+    manifests = [snapshots.sound(epoch) for epoch in snapshots.epochs()]
+    if None in manifests:
+        return  # what a damaged one lists is not known
+    listed = {file.path for one in manifests if one is not None for file in one.files}
+    for path in snapshots.directory.glob("*/*.parquet"):
+        if str(path.relative_to(snapshots.directory)) not in listed:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def snapshot_lock(snapshots: Snapshots, *, wait: bool = False) -> Iterator[bool]:
+    """Keep other processes from writing snapshots; say whether that worked, or wait until it does."""
+    with durable.storage("begin a snapshot"):
+        snapshots.directory.mkdir(parents=True, exist_ok=True)
+        durable.sync_directory(snapshots.directory.absolute().parent)
+    with locked_directory(snapshots.directory, None if wait else 0) as held:
+        yield held is not None

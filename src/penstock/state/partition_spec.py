@@ -1,0 +1,30 @@
+"""Share: which part of all entities one store holds."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from penstock.base.ids import BUCKETS, partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """One partition out of so many; repartitioning moves buckets, so nothing else is needed."""
+
+    partition: int
+    partitions: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.partition < self.partitions <= BUCKETS:
+            message = f"there is no partition {self.partition} of {self.partitions}"
+            raise ValueError(message)
+
+
+@cache
+def bucket_owners(partitions: int) -> tuple[int, ...]:
+    """Return the owner of every bucket, in bucket order."""
+    return tuple(partition_of(bucket, partitions) for bucket in range(BUCKETS))
+
+
+WHOLE: Final = PartitionSpec(0, 1)
+"""All entities in one store."""
