@@ -155,7 +155,7 @@ def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
 def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     """More changes than one step may hold make a snapshot of an earlier epoch first."""
     monkeypatch.setattr("penstock.snapshots.snapshot_writer.CHANGES_MAX", 4)
-    assert [one.epoch for one in iter(gallery.take, None)] == [1, 3, 4]
+    assert [one.epoch for one in iter(gallery.write_snapshot, None)] == [1, 3, 4]
     assert gallery.recovered(4) == gallery.states(4)
 
 
