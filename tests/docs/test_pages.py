@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.config import Config, setting_names
+from penstock.errors import Overloaded, TimedOut
+from penstock.gateway.errors import STATUS
+from penstock.gateway.serving import UNSET
+from penstock.process.config import Config, GatewayConfig, setting_names
 from tests.checkout import TOP
 
 OPERATIONS = TOP / "docs" / "OPERATIONS.md"
+COMPUTED = {  # by the configuration, from the machine and other settings
+    "data": "`.penstock/<app>`",
+    "cores": "all",
+    "partitions": "as many as cores",
+    "master": "`local[cores+1,4]`",
+}
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -54,6 +63,26 @@ def test_operations_page_names_every_setting_and_its_default(tmp_path: Path) -> 
     told = {name: default.strip() for name, default in rows if name in setting_names()}
     assert sorted(told) == sorted(setting_names())
     config = Config(data=tmp_path)
-    for name, default in told.items():
-        if default.isdigit():
-            assert attrgetter(name)(config) == int(default), name
+    assert told == {name: written(attrgetter(name)(config)) for name in told} | COMPUTED
+
+
+def written(default: object) -> str:
+    """Write a default as the page does."""
+    if default == UNSET:
+        return ""
+    return f"`{default}`" if isinstance(default, str) and default else str(default)
+
+
+def test_pages_name_the_status_of_each_refusal() -> None:
+    """Statuses in the table of settings, and in the docstrings of settings, are those of the errors."""
+    limits = {
+        "waiting_max": Overloaded,
+        "lag_max": Overloaded,
+        "reply_timeout_ms": TimedOut,
+    }
+    page, docstring = OPERATIONS.read_text(), str(GatewayConfig.__doc__)
+    for name, error in limits.items():
+        for text, start in ((page, f"| `gateway.{name}` |"), (docstring, f"{name}:")):
+            (line,) = re.findall(rf"{re.escape(start)}[^\n]*", text)
+            assert set(re.findall(r"\b[45]\d\d\b", line)) <= {str(STATUS[error.code])}, line
+    assert str(STATUS[Overloaded.code]) in page

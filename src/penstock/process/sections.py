@@ -19,7 +19,7 @@ class GatewayConfig:
         header_bytes_max: Of all headers of one HTTP request.
         depth_max: How deep JSON may be nested.
         key_bytes_max: Of an entity's key, and of a request id.
-        waiting_max: Requests that one gateway waits for; more get 503 with `Retry-After`.
+        waiting_max: Requests that one gateway waits for; more get 429 with `Retry-After`.
         lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
         receive_timeout_ms: How long a client may take to send a request.

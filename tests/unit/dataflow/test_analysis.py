@@ -1,6 +1,9 @@
 """The compiler finds every call, read and write, and says of each what is known before it runs."""
 
 import itertools
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +12,7 @@ import pytest
 
 from penstock import App, Entity, key, now, random, savepoint
 from penstock.dataflow.analysis.analyze import analyze_app
+from tests.checkout import TOP
 from tests.unit.dataflow.orchard_app import (
     SINGLETON,
     Basket,
@@ -22,7 +26,6 @@ from tests.unit.dataflow.orchard_app import (
     grow_all,
     pick,
     ping,
-    plan_of,
     service,
     shown,
     warnings_of,
@@ -354,9 +357,26 @@ def test_cycles_are_named() -> None:
     assert analyze_app(App("test", Leaf)).cycles == ()
 
 
-def test_plan_is_the_same_each_time() -> None:
-    """Compiling twice gives equal plans."""
-    assert plan_of(service) == plan_of(service)
+def test_plan_is_the_same_in_every_process() -> None:
+    """Processes in which sets iterate in different orders find the same plan."""
+    program = (
+        "from penstock.dataflow.document import plan_json\n"
+        "from tests.unit.dataflow.orchard_app import plan_of, service\n"
+        "print(plan_json(plan_of(service)))"
+    )
+    plans = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=TOP,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2", "3")
+    }
+    assert len(plans) == 1
+    assert "Leaf" in plans.pop()
 
 
 def test_library_functions_give_back_what_they_are_given() -> None:

@@ -109,13 +109,16 @@ def test_words_of_the_application_stay_words() -> None:
 def test_examples_are_commands(shown: App) -> None:
     """Every example is one curl command whose body is JSON."""
     document = openapi_document(shown)
+    commands = []
     for path, item in document["paths"].items():
         for verb in item:
             words = shlex.split(curl_of(document, path, verb))
-            assert words[0] == "curl"
+            commands.append(words[0])
             assert "{" not in next(one for one in words if one.startswith("http"))
             if "--json" in words:
                 json.loads(words[words.index("--json") + 1])
+    assert commands == ["curl"] * sum(map(len, document["paths"].values()))
+    assert len(commands) > 20
 
 
 def test_sample_ends_where_a_record_holds_itself() -> None:

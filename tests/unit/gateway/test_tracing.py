@@ -265,7 +265,7 @@ def test_gateway_is_as_it_was_without_traces(
 ) -> None:
     """Nothing is put around the gateway while traces are off."""
     monkeypatch.delenv(ENDPOINT, raising=False)
-    monkeypatch.setattr(assembly, "Traced", None)
+    monkeypatch.setattr(assembly, "TracingMiddleware", None)
     with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
         assert httpx.get(f"{gateway.url}/healthz").status_code == 200
 

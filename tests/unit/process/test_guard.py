@@ -198,7 +198,7 @@ def test_depth_is_limited_in_every_thread(kit: Kit) -> None:
 def test_a_handler_stuck_in_c_ends_its_process() -> None:
     """What never returns to the interpreter cannot be interrupted: the process ends, and shows where."""
     program = """
-        from penstock import App, entity, key
+        from penstock import App, Entity, key
         from penstock.engine.execute import Limits
         from penstock.testing import Kit
 
