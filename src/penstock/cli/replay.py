@@ -54,7 +54,7 @@ ToOption = Annotated[
 ]
 
 
-def again(  # noqa: PLR0913 -- one parameter for each flag
+def replay_command(  # noqa: PLR0913 -- one parameter for each flag
     app: AppArgument,
     first: FromOption = None,
     last: ToOption = None,

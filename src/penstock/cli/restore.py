@@ -35,7 +35,7 @@ Examples:
 _MICROSECOND: Final = 1_000_000
 
 
-def again(
+def restore_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of backups.")],
     target: Annotated[
         Path, typer.Argument(metavar="NEW_DATA", help="A data directory that does not exist.")

@@ -44,7 +44,7 @@ Examples:
 _STYLES: Final = {Remedy.NONE: "dim", Remedy.REBUILD: "yellow", Remedy.BACKUP: "bold red"}
 
 
-def again(
+def verify_command(
     app: AppArgument,
     repaired: Annotated[  # noqa: FBT002 -- a flag
         bool, typer.Option("--repair", help="Remove what is derived and broken.")

@@ -64,7 +64,7 @@ Examples:
 STANDARD_INPUT: Final = "-"
 
 
-def again(  # noqa: PLR0913 -- one parameter for each flag
+def what_if_command(  # noqa: PLR0913 -- one parameter for each flag
     app: AppArgument,
     first: FromOption = None,
     last: ToOption = None,

@@ -93,7 +93,7 @@ LAST: Final = {
 }
 
 
-def a(noun: str) -> str:
+def with_article(noun: str) -> str:
     """Return a noun with its article."""
     return f"{'an' if noun[:1] in 'AEIOUaeio' else 'a'} {noun}"
 
@@ -196,7 +196,7 @@ class Operations:
         return self._schemas.told(signature.returns)
 
     def _shown(self, kind: EntityType) -> None:
-        shown = _operation(f"show.{kind.name}", kind, f"Show {a(kind.name)}.", _SHOWN)
+        shown = _operation(f"show.{kind.name}", kind, f"Show {with_article(kind.name)}.", _SHOWN)
         shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH_PARAMETER]
         told = {JSON: {"schema": self._schemas.entity(kind)}}
         shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
@@ -205,7 +205,7 @@ class Operations:
 
     def _changed(self, kind: EntityType) -> None:
         told = _operation(
-            f"changes.{kind.name}", kind, f"List changes of {a(kind.name)}.", _CHANGED
+            f"changes.{kind.name}", kind, f"List changes of {with_article(kind.name)}.", _CHANGED
         )
         told["parameters"] = [
             _bound("from", "first", needed=True),
@@ -220,7 +220,7 @@ class Operations:
 
     def _past(self, kind: EntityType) -> None:
         told = _operation(
-            f"history.{kind.name}", kind, f"List what happened to {a(kind.name)}.", _PAST
+            f"history.{kind.name}", kind, f"List what happened to {with_article(kind.name)}.", _PAST
         )
         bounds = [_bound("from", "first"), _bound("to", "last")]
         told["parameters"] = [_key(kind, SHOW), *bounds, LAST]
@@ -234,7 +234,7 @@ class Operations:
         shows = route.method == SHOW
         signature = None if shows else self._app.signature(route.entity, route.method)
         if signature is None:
-            texts = (f"Show {a(route.entity)}.", _SHOWN)
+            texts = (f"Show {with_article(route.entity)}.", _SHOWN)
         else:
             texts = _texts(kind, route.method, signature)
         described = _operation(f"route.{route.verb.lower()}.{route.path}", kind, *texts)
@@ -260,7 +260,11 @@ class Operations:
     ) -> Iterator[dict[str, Any]]:
         for name in route.names:
             if name == route.key and kind is not None:
-                yield {**_key(kind, SHOW), "name": name, "description": f"Key of {a(kind.name)}."}
+                yield {
+                    **_key(kind, SHOW),
+                    "name": name,
+                    "description": f"Key of {with_article(kind.name)}.",
+                }
             else:
                 assert signature is not None, "what is shown is named by its key alone"
                 parameter = signature.parameters[name]
@@ -324,7 +328,7 @@ def _operation(
 def _texts(kind: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
     """Return summary and description of a call."""
     if kind is not None and method in RESERVED:
-        return f"{_STANDING_METHODS[method]} {a(kind.name)}.", ""
+        return f"{_STANDING_METHODS[method]} {with_article(kind.name)}.", ""
     summary, _, description = docstring_of(signature.function).partition("\n\n")
     return " ".join(summary.split()) or f"Call {signature.name}.", description.strip()
 
@@ -342,7 +346,7 @@ def _key(kind: EntityType, method: str) -> dict[str, Any]:
     made = method in CREATIONS
     if made and not kind.key_is_text:
         schema = {"anyOf": [{"const": "-"}, schema]}
-    description = _KEY_MADE if made else f"Key of {a(kind.name)}."
+    description = _KEY_MADE if made else f"Key of {with_article(kind.name)}."
     return {
         "name": "key",
         "in": "path",
