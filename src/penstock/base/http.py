@@ -31,6 +31,10 @@ DERIVED_KEY: Final = "-"
 """The key segment of a path whose entity key is derived from the request id on creation."""
 
 
+EPOCH_SCHEMA: Final = Meta(extra_json_schema={"minimum": -1})
+"""Adds to the JSON Schema of an epoch that -1 is its smallest value; decoding does not check it."""
+
+
 class ErrorBody(msgspec.Struct, frozen=True):
     """An error as clients see it."""
 

@@ -32,7 +32,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from penstock.snapshots.text import json_text
 from penstock.sql.as_of_query import AsOfQueries, as_of_queries
-from penstock.sql.query import AsOf, Query, QueryResult
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.query_body import AsOf
 from penstock.sql.result_format import ResultFormat, encode_result, json_rows
 from penstock.sql.view import View
 from penstock.sql.view_client import EncodedAnswer, socket_of, view_client

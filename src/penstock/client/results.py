@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from penstock.base.http import EPOCH_SCHEMA
 from penstock.base.ids import Epoch
 from penstock.client.operation import HttpResponse
 from penstock.errors import ConfigError, OperationalError
@@ -34,7 +35,7 @@ class Rows(msgspec.Struct, frozen=True):
         rows: A tuple of plain JSON values for each row.
     """
 
-    epoch: Epoch
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
     columns: tuple[Column, ...]
     rows: list[tuple[Any, ...]]
 
@@ -50,6 +51,10 @@ class Rows(msgspec.Struct, frozen=True):
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
+_TIME: Final = msgspec.Meta(extra_json_schema={"format": "date-time"})
+_KINDS: Final = msgspec.Meta(extra_json_schema={"enum": ["create", "update", "delete"]})
+
+
 class Change(msgspec.Struct, frozen=True):
     """The change of an entity in one epoch.
 
@@ -63,10 +68,10 @@ class Change(msgspec.Struct, frozen=True):
         after: The same after the epoch.
     """
 
-    epoch: Epoch
-    time: datetime
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
+    time: Annotated[datetime, _TIME]
     key: Any
-    kind: str
+    kind: Annotated[str, _KINDS]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 

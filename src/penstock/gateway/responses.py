@@ -1,4 +1,4 @@
-"""From replies to HTTP answers: bare values, with epoch and request id in headers."""
+"""HTTP responses from replies: plain values, with epoch and request id in headers."""
 
 from typing import Any, Final
 
@@ -15,35 +15,38 @@ TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"
 
 
-def _in_text(value: object) -> object:
-    """Return what JSON cannot say otherwise: a MessagePack extension, as its bytes."""
+def _extension_data(value: object) -> object:
+    """Return the bytes of a MessagePack extension, which JSON does not have."""
     if isinstance(value, msgspec.msgpack.Ext):
         return value.data
-    raise TypeError(f"{type(value).__qualname__} is no value of a reply")
+    raise TypeError(f"{type(value).__qualname__} cannot be in a reply")
 
 
-_encode: Final = msgspec.json.Encoder(decimal_format="string", enc_hook=_in_text).encode
+_encode: Final = msgspec.json.Encoder(decimal_format="string", enc_hook=_extension_data).encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 
 
 def json_of(value: Any) -> bytes:
-    """Return a value that was decoded from MessagePack as JSON.
+    """Return a value that was decoded from MessagePack, or a struct with such values, as JSON.
 
-    What JSON has no word for is a string: bytes (base64), dates, decimals, UUIDs. NaN and
-    infinities are null; a key that is no string is its own JSON, as a string.
+    Bytes (in base64), dates, decimals and UUIDs become strings; NaN and infinities become null. A
+    key that is not a string becomes its own JSON, as a string.
     """
     try:
         return _encode(value)
-    except TypeError:  # a key that is a tuple, a truth value, null: seldom, so not looked for
+    except TypeError:  # a key is a tuple, a boolean or null; too rare to look for it first
         return _encode(_with_text_keys(value))
 
 
 def _with_text_keys(value: Any) -> Any:
     match value:
+        case msgspec.Struct():
+            fields = msgspec.structs.asdict(value).items()
+            return {name: _with_text_keys(x) for name, x in fields if x is not msgspec.UNSET}
         case dict():
-            return {_key_text(key): _with_text_keys(one) for key, one in value.items()}
+            return {_key_text(key): _with_text_keys(item) for key, item in value.items()}
         case list() | tuple():
-            return [_with_text_keys(one) for one in value]
+            return [_with_text_keys(item) for item in value]
         case _:
             return value
 
@@ -53,7 +56,7 @@ def _key_text(key: Any) -> str:
 
 
 def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:
-    """Return what every answer carries."""
+    """Return the headers that every response carries."""
     headers = {EPOCH: str(epoch)}
     if request_id:
         headers[REQUEST_ID] = request_id
@@ -61,12 +64,12 @@ def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:
 
 
 def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
-    """Answer a call: the value as JSON, or the reply as it is where MessagePack is wanted.
+    """Return the response to a call: the value as JSON, or the reply itself as MessagePack.
 
     Args:
-        reply: What became of it.
-        request_id: As the caller knows it.
-        accept: The header of that name.
+        reply: The reply to the request.
+        request_id: The request id as the caller knows it.
+        accept: The `Accept` header of the request.
     """
     headers = reply_headers(reply.epoch, request_id)
     if MSGPACK in accept:
@@ -78,25 +81,32 @@ def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
 
 
 def failure_response(reply: Reply, request_id: str, status: int) -> Response:
-    """Answer with the failure that a reply is.
+    """Return the response to a request that failed.
 
     Args:
-        reply: What became of a request.
-        request_id: As the caller knows it.
-        status: Of the answer.
+        reply: The reply, which holds a failure.
+        request_id: The request id as the caller knows it.
+        status: The HTTP status.
     """
-    told = decode_failure(reply.data)
+    failure = decode_failure(reply.data)
     headers = reply_headers(reply.epoch, request_id)
-    return error_response(status, told.code, told.kind, told.message, headers)
+    return error_response(status, failure.code, failure.kind, failure.message, headers)
 
 
 def value_of(reply: Reply) -> Any:
-    """Return the value of a reply that is none of a failure, untyped."""
+    """Return the untyped value of a reply without a failure."""
     return _decode(reply.data)
 
 
 def route_response(value: Any, status: int, content_type: str, headers: dict[str, str]) -> Response:
-    """Answer at a path of the application's own: text as text, bytes as bytes, all else as JSON."""
+    """Return the response of an application's own path: text, bytes, or JSON.
+
+    Args:
+        value: The result of the call.
+        status: The HTTP status.
+        content_type: The content type of the route; empty chooses one by the value.
+        headers: The headers of the response.
+    """
     if isinstance(value, str):
         return Response(value, status, headers, content_type or TEXT)
     if isinstance(value, bytes):

@@ -9,23 +9,35 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
+from penstock.base.http import ErrorBody
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
-    RecordedEpoch,
-    RequestRow,
+    Recorded,
+    Row,
     attributes_of,
     call_text,
     reply_of,
 )
 from penstock.engine.tracing import RequestTrace, TracedCall
 from penstock.errors import NoSuchEntity
+from penstock.history import trace_document
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
 from penstock.history.sandbox import OutsideCall
+from penstock.history.trace_document import (
+    AttributeChange,
+    HistoryDocument,
+    NextChange,
+    RecordedReply,
+    RefusedCall,
+    TraceDocument,
+)
 from penstock.model.application import App
 from penstock.process.reports import ReportReader, StoredReport
 
@@ -34,14 +46,6 @@ AHEAD_EPOCHS: Final = 1_000
 
 _REPLAYED_MAX: Final = 3
 """Later epochs that are run again to find that out."""
-
-
-class NextChange(NamedTuple):
-    """The request that changed an entity next; `request_id` is None where only the epoch is known."""
-
-    request_id: str | None
-    call: str | None
-    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class Trace:
         refused: By id, the requests that reached outside: this one, or others that ran for it.
     """
 
-    row: RequestRow
-    epoch: RecordedEpoch
+    row: Row
+    epoch: Recorded
     position: int
     report: StoredReport | None
     as_recorded: bool
@@ -90,7 +94,7 @@ class EntityChange(NamedTuple):
 
     epoch: Epoch
     time_us: int
-    row: RequestRow
+    row: Row
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
@@ -177,7 +181,7 @@ def history(
 
 def _again(
     past: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
-) -> Iterator[tuple[RecordedEpoch, list[Outcome | None]]]:
+) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
     """Run some epochs again, each over the state before it, as the journal has it."""
     for epoch in epochs:
         past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
@@ -228,7 +232,7 @@ class _Following:
 
     def after(
         self,
-        recorded: RecordedEpoch,
+        recorded: Recorded,
         position: int,
         later: Sequence[Outcome | None],
         keys: Sequence[EntityKey],
@@ -252,10 +256,7 @@ class _Following:
 
 
 def _writers(
-    epoch: Epoch,
-    rows: Sequence[RequestRow],
-    outcomes: Sequence[Outcome | None],
-    keys: Sequence[EntityKey],
+    epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None], keys: Sequence[EntityKey]
 ) -> dict[EntityKey, NextChange]:
     wanted, found = set(keys), dict[EntityKey, NextChange]()
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -272,87 +273,89 @@ def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
 
 
 def trace_json(found: Trace) -> dict[str, Any]:
-    """Return a trace as plain data, as HTTP and `--json` tell it."""
+    """Return a `TraceDocument` as plain data."""
     row, report = found.row, found.report
-    return {
-        "request_id": row.request_id,
-        "call": call_text(row.body),
-        "epoch": found.epoch.epoch,
-        "lsn": row.lsn,
-        "position": found.position,
-        "requests_in_epoch": len(found.epoch.rows),
-        "appended_us": row.time_us,
-        "committed_us": found.epoch.time_us,
-        "rounds": None if report is None else report.rounds,
-        "reran": None if report is None else report.reran,
-        "tasks": None if report is None else report.tasks,
-        "reply": reply_json(row),
-        "as_recorded": found.as_recorded,
-        "taken_as_recorded": found.taken_as_recorded,
-        "root": None if found.root is None else _call_json(found.root),
-        "entities": [_touched_json(one) for one in found.entities],
-        "outside": outside_calls_json(found.refused),
-    }
+    return _plain(
+        TraceDocument(
+            request_id=row.request_id,
+            call=call_text(row.body),
+            epoch=found.epoch.epoch,
+            lsn=row.lsn,
+            position=found.position,
+            requests_in_epoch=len(found.epoch.rows),
+            appended_us=row.time_us,
+            committed_us=found.epoch.time_us,
+            rounds=None if report is None else report.rounds,
+            reran=None if report is None else report.reran,
+            tasks=None if report is None else report.tasks,
+            reply=_reply_of(row),
+            as_recorded=found.as_recorded,
+            taken_as_recorded=found.taken_as_recorded,
+            root=None if found.root is None else _traced(found.root),
+            entities=[_described(entity) for entity in found.entities],
+            outside=[RefusedCall(**call) for call in outside_calls_json(found.refused)],
+        )
+    )
 
 
 def entity_history_json(key: EntityKey, changes: EntityHistory) -> dict[str, Any]:
-    """Return the changes of an entity as plain data."""
+    """Return a `HistoryDocument` as plain data."""
     entity, _, text = key.partition("/")
-    return {
-        "entity": entity,
-        "key": text,
-        "changes": [_change_json(one) for one in changes.found],
-        "more": changes.more,
-        "outside": outside_calls_json(changes.refused),
-    }
+    return _plain(
+        HistoryDocument(
+            entity=entity,
+            key=text,
+            changes=[_change_of(change) for change in changes.found],
+            more=changes.more,
+            outside=[RefusedCall(**call) for call in outside_calls_json(changes.refused)],
+        )
+    )
 
 
-def reply_json(row: RequestRow) -> dict[str, Any]:
-    """Return a recorded reply: `value`, or `error` with code, kind and message."""
+def _plain(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
+    return plain
+
+
+def _reply_of(row: Row) -> RecordedReply:
+    reply = reply_of(row.error, row.reply)
     if row.error is None:
-        return {"value": reply_of(None, row.reply)}
-    told = reply_of(row.error, row.reply)
-    return {"error": {"code": told["error"], "kind": told["kind"], "message": told["message"]}}
+        return RecordedReply(value=reply)
+    return RecordedReply(error=ErrorBody(reply["error"], reply["kind"], reply["message"]))
 
 
-def _call_json(call: TracedCall) -> dict[str, Any]:
-    return {
-        "call": call.call,
-        "where": call.where,
-        "took_us": round(call.took_us, 1),
-        "value": call.value,
-        "error": call.error,
-        "undone": call.undone,
-        "calls": [_call_json(one) for one in call.calls],
-    }
+def _traced(call: TracedCall) -> trace_document.TracedCall:
+    return trace_document.TracedCall(
+        call=call.call,
+        where=call.where,
+        took_us=round(call.took_us, 1),
+        value=call.value,
+        error=call.error,
+        undone=call.undone,
+        calls=[_traced(inner) for inner in call.calls],
+    )
 
 
-def _touched_json(one: TracedEntity) -> dict[str, Any]:
-    entity, _, key = one.entity.partition("/")
-    return {
-        "entity": entity,
-        "key": key,
-        "written": one.written,
-        "undone": one.undone,
-        "before": one.before,
-        "after": one.after,
-        "next": None if one.next is None else one.next._asdict(),
-    }
+def _described(traced: TracedEntity) -> trace_document.TracedEntity:
+    entity, _, key = traced.entity.partition("/")
+    return trace_document.TracedEntity(
+        entity, key, traced.written, traced.undone, traced.before, traced.after, traced.next
+    )
 
 
-def _change_json(one: EntityChange) -> dict[str, Any]:
-    kind = "create" if one.before is None else "delete" if one.after is None else "update"
-    names = list(dict.fromkeys([*(one.before or {}), *(one.after or {})]))
-    before, after = one.before or {}, one.after or {}
-    return {
-        "epoch": one.epoch,
-        "time_us": one.time_us,
-        "request_id": one.row.request_id,
-        "call": call_text(one.row.body),
-        "kind": kind,
-        "attributes": [
-            {"name": name, "before": before.get(name), "after": after.get(name)}
-            for name in names
-            if before.get(name) != after.get(name)
-        ],
-    }
+def _change_of(change: EntityChange) -> trace_document.EntityChange:
+    kind: Literal["create", "update", "delete"] = "update"
+    if change.before is None:
+        kind = "create"
+    elif change.after is None:
+        kind = "delete"
+    before, after = change.before or {}, change.after or {}
+    attributes = [
+        AttributeChange(name, before.get(name), after.get(name))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
+    row = change.row
+    return trace_document.EntityChange(
+        change.epoch, change.time_us, row.request_id, call_text(row.body), kind, attributes
+    )

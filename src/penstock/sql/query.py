@@ -11,62 +11,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import duckdb
-import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
-from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.process.config import ViewConfig
 from penstock.sql import query_guard as seal
 from penstock.sql.as_of_clause import AsOfStatement, parse_statement
 from penstock.sql.damage import ViewDamaged, is_damage
+from penstock.sql.query_body import QueryBody
 from penstock.sql.view_store import ViewStore, names_of
 
 _BATCH_ROWS: Final = 2_048
 """How many rows come at once; small, because their size is known only when they are there."""
 
 
-class AsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A moment: an epoch, or a time as ISO 8601 writes it (without a zone it is UTC)."""
-
-    epoch: int | None = None
-    timestamp: str | None = None
-
-    def moment(self) -> PointInTime:
-        """Return the one that is given.
-
-        Raises:
-            QueryError: Both are, or none, or the time is none.
-        """
-        match self.epoch, self.timestamp:
-            case int(epoch), None:
-                return epoch
-            case None, str(text):
-                return parse_timestamp(text)
-            case _:
-                raise QueryError("as_of has an epoch or a timestamp, and not both")
-
-
-class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked, as the body of `POST /sql`.
-
-    Attributes:
-        query: One SELECT.
-        parameters: For `?` and `$1` a list, for `$name` an object.
-        min_epoch: The answer is of this epoch or a later one; None: the newest one committed when
-            the question arrives.
-        as_of: The answer is of this moment, and of no other; as AS OF at the end of the query.
-        timeout_ms: Less time than the view's own limit.
-        rows_max: Fewer rows than the view's own limit.
-    """
-
-    query: str
-    parameters: list[Any] | dict[str, Any] = []
-    min_epoch: int | None = None
-    as_of: AsOf | None = None
-    timeout_ms: int | None = None
-    rows_max: int | None = None
+class Query(QueryBody, frozen=True):
+    """A query, as the body of `POST /sql` describes it."""
 
     def past(self) -> AsOfStatement | None:
         """Return what is asked of the past; None where it is the present alone.

@@ -19,7 +19,8 @@ from penstock.journal.api import CompactionPolicy, Journal
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.as_of_query import AsOfQueries, as_of_queries
-from penstock.sql.query import AsOf, Query, QueryResult
+from penstock.sql.query import Query, QueryResult
+from penstock.sql.query_body import AsOf
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.snapshots.test_snapshots import Gallery

@@ -1,7 +1,7 @@
 """The application's own paths, as `@route` maps them.
 
-Each becomes one handler that is prepared when the gateway starts. What the path does not name comes
-from the query string and, by name, from a JSON body.
+Each path becomes one handler, which is prepared when the gateway starts. The arguments that are not
+in the path come from the query string and, by name, from a JSON body.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
 from penstock.gateway.errors import STATUS, error_response
-from penstock.gateway.handlers.calls import CallHandler, read_arguments
+from penstock.gateway.handlers.calls import CallHandler, CallTarget, read_arguments
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of
@@ -20,29 +20,31 @@ from penstock.model.declaration import CREATIONS
 from penstock.model.route import SHOW, Route
 
 _REFUSALS: Final = frozenset(
-    code for code, one in BY_CODE.items() if issubclass(one, Aborted) and one is not Internal
+    code
+    for code, error_type in BY_CODE.items()
+    if issubclass(error_type, Aborted) and error_type is not Internal
 )
-
-
-def _is_refusal(code: str) -> bool:
-    """Say whether the application refused; a code that Penstock does not know is its own."""
-    return code in _REFUSALS or code not in STATUS
-
-
-"""What the application itself refuses; answered with the route's own status."""
+"""Codes for which the response has the route's own status of a refusal."""
 
 
 def handler_of(
     app: App, route: Route, calls: CallHandler, entity_reads: EntityReadHandler
 ) -> Handler:
-    """Return what serves a route."""
+    """Return the handler of a route.
+
+    Args:
+        app: The application.
+        route: The route.
+        calls: Processes the calls of routes.
+        entity_reads: Reads the entities of `show` routes.
+    """
     if route.method == SHOW:
-        return _Shown(route, entity_reads).serve
-    return _Called(app, route, calls).serve
+        return _EntityRoute(route, entity_reads).serve
+    return _CallRoute(app, route, calls).serve
 
 
-class _Shown:
-    """A path that shows an entity."""
+class _EntityRoute:
+    """A path that returns the attributes of an entity."""
 
     def __init__(self, route: Route, entity_reads: EntityReadHandler) -> None:
         self._route = route
@@ -59,7 +61,7 @@ class _Shown:
             return error_response(route.refused, error.code, type(error).__name__, str(error))
 
 
-class _Called:
+class _CallRoute:
     """A path that calls a method or a function."""
 
     def __init__(self, app: App, route: Route, calls: CallHandler) -> None:
@@ -72,15 +74,16 @@ class _Called:
     async def serve(self, request: HttpRequest) -> Response:
         route, path = self._route, request.path
         request.principal.require_call(route.entity, route.method)
-        given = {
+        arguments = {
             name: read_arguments(self._signature.of_text, name, path[name]) for name in self._names
         }
-        given |= await self._more(request)
-        reply = await self._calls.process(
-            request, route.entity, path.get(route.key), route.method, ((), given)
-        )
+        arguments |= await self._arguments_beyond_path(request)
+        target = CallTarget(route.entity, path.get(route.key), route.method)
+        reply = await self._calls.process(request, target, ((), arguments))
         if reply.error is not None:
-            status = route.refused if _is_refusal(reply.error) else STATUS[reply.error]
+            # A code that Penstock does not know is the application's own.
+            refused = reply.error in _REFUSALS or reply.error not in STATUS
+            status = route.refused if refused else STATUS[reply.error]
             return failure_response(reply, request.request_id, status)
         value = value_of(reply)
         if self._created:
@@ -88,17 +91,17 @@ class _Called:
         headers = reply_headers(reply.epoch, request.request_id)
         return route_response(value, route.status, route.content_type, headers)
 
-    async def _more(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the arguments that query string and body name beyond the path."""
-        more = {
+    async def _arguments_beyond_path(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the arguments of the query string and of the body."""
+        arguments = {
             name: read_arguments(self._signature.of_text, name, text)
             for name, text in request.query().items()
         }
         positional, by_name = read_arguments(self._signature.of_json, await request.json())
         if positional:
             raise RequestError("the body of this path is a JSON object of arguments by name")
-        more |= by_name
+        arguments |= by_name
         for name in self._names:
-            if name in more:
-                raise RequestError(f"{name} is in the path already")
-        return more
+            if name in arguments:
+                raise RequestError(f"the path holds {name} already; leave it out of query and body")
+        return arguments

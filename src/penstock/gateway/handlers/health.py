@@ -8,11 +8,13 @@ answered afterwards.
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.response_bodies import Readiness
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
@@ -38,14 +40,17 @@ class HealthHandler:
         failure = self._following.failure
         reasons = ["this gateway stops"] if self._is_draining() else []
         reasons += [failure.code] if failure is not None else []
-        told = {
-            "status": "not ready" if reasons else "ready",
-            "reasons": reasons,
-            "pid": os.getpid(),
-            "epoch": self._following.epoch,
-            "waiting": self._following.waiting,
-            "driver": "running" if presence.find(self._data, "driver") else "absent",
-            "view": "running" if presence.find(self._data, "view") else "absent",
-        }
+        readiness = Readiness(
+            status="not ready" if reasons else "ready",
+            reasons=reasons,
+            pid=os.getpid(),
+            epoch=self._following.epoch,
+            waiting=self._following.waiting,
+            driver=self._presence_of("driver"),
+            view=self._presence_of("view"),
+        )
         headers = reply_headers(self._following.epoch)
-        return Response(json_of(told), 503 if reasons else 200, headers, JSON)
+        return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
+
+    def _presence_of(self, role: str) -> Literal["running", "absent"]:
+        return "running" if presence.find(self._data, role) else "absent"

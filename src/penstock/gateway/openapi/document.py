@@ -12,10 +12,9 @@ import msgspec
 
 from penstock.base.http import EPOCH, REQUEST_ID, RETRY_AFTER
 from penstock.base.ids import fingerprint_of
-from penstock.gateway.openapi.builtin_paths import BUILTIN_SCHEMAS, add_builtin_paths
+from penstock.gateway.openapi.builtin_paths import add_builtin_paths
+from penstock.gateway.openapi.builtin_schemas import builtin_schemas
 from penstock.gateway.openapi.error_responses import (
-    ERROR,
-    ERROR_SCHEMA,
     error_response_of,
     meanings,
 )
@@ -76,7 +75,7 @@ def openapi_document(
         secured: Whether nobody gets in without a key or token; otherwise it says that they may be
             asked for.
     """
-    schemas = SchemaRegistry(app, {ERROR: ERROR_SCHEMA, **BUILTIN_SCHEMAS})
+    schemas = SchemaRegistry(app, builtin_schemas())
     paths = Paths()
     operations = Operations(app, schemas, paths)
     operations.describe()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.base.http import JSON, RETRY_AFTER
 from penstock.errors import BY_CODE
 from penstock.gateway.errors import STATUS
+from penstock.gateway.openapi.builtin_schemas import ERROR
 
 REFUSED: Final = {
     "not-found": (404, "There is nothing at this path."),
@@ -21,26 +22,6 @@ REFUSED: Final = {
     "gateway-failed": (500, "Something failed in the gateway; its log says what."),
 }
 """What is refused before an application is asked: status and meaning."""
-
-ERROR: Final = "PenstockError"
-"""Name of the schema of every error's body."""
-
-ERROR_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "The body of every answer that is an error.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "code": {"type": "string", "description": "Stable; made for programs."},
-                "kind": {"type": "string", "description": "The class of what was raised."},
-                "message": {"type": "string", "description": "Made for people; it may change."},
-            },
-            "required": ["code", "kind", "message"],
-        }
-    },
-    "required": ["error"],
-}
 
 ALWAYS: Final = (400, 401, 403, 404, 405, 414, 431, 500, 503)
 """What any path may answer."""

@@ -1,0 +1,62 @@
+"""The schemas of the bodies that every gateway reads and writes, generated from their structs."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.http import ErrorAnswer
+from penstock.client.results import Change, Rows
+from penstock.gateway.response_bodies import Health, Readiness, RequestStatus, Sent
+from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
+from penstock.sql.query_body import QueryBody
+
+ERROR: Final = "PenstockError"
+"""The name of the schema of every error's body."""
+
+_PREFIX: Final = "Penstock"
+_REFERENCE: Final = "#/components/schemas/"
+_NAMES: Final[Mapping[str, type]] = {
+    ERROR: ErrorAnswer,
+    "PenstockSent": Sent,
+    "PenstockRequest": RequestStatus,
+    "PenstockQuestion": QueryBody,
+    "PenstockRows": Rows,
+    "PenstockChange": Change,
+    "PenstockCall": TracedCall,
+    "PenstockTrace": TraceDocument,
+    "PenstockHistory": HistoryDocument,
+    "PenstockHealth": Health,
+    "PenstockReadiness": Readiness,
+}
+"""Names of components; other structs inside these get their own names behind `Penstock`."""
+
+
+def builtin_schemas() -> dict[str, Any]:
+    """Return the schemas by the names of their components, in order."""
+    _, schemas = msgspec.json.schema_components(_NAMES.values(), ref_template=_REFERENCE + "{name}")
+    names = {struct.__name__: name for name, struct in _NAMES.items()}
+    text = msgspec.json.encode(schemas).decode()
+    renamed = {
+        name: names.get(name, f"{_PREFIX}{name}")
+        for name in schemas
+        if name in names or f'"{_REFERENCE}{name}"' in text
+    }
+    return {renamed[name]: _rewritten(schemas[name], renamed) for name in sorted(renamed)}
+
+
+def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
+    """Return a schema with renamed references, without titles and details of docstrings."""
+    match schema:
+        case {"$ref": str(reference), **rest}:
+            name = renamed[reference.removeprefix(_REFERENCE)]
+            return {"$ref": _REFERENCE + name, **rest}
+        case {"title": _, "description": str(text), "properties": _, **rest}:
+            summary = {"description": text.partition("\n\n")[0], "properties": schema["properties"]}
+            return _rewritten(rest | summary, renamed)
+        case dict():
+            return {key: _rewritten(value, renamed) for key, value in schema.items()}
+        case list():
+            return [_rewritten(item, renamed) for item in schema]
+        case _:
+            return schema

@@ -1,0 +1,46 @@
+"""The JSON bodies of the gateway's own responses. The OpenAPI document describes them."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.base.http import ErrorBody
+
+
+class Sent(Struct, frozen=True):
+    """The answer to `POST /send/…`: the request is durable."""
+
+    request_id: str
+
+
+class RequestStatus(Struct, frozen=True):
+    """The status of a request, and its outcome once it is answered."""
+
+    request_id: str
+    epoch: Annotated[int | None, Meta(description="null until the request is answered.")]
+    status: Literal["scheduled", "pending", "answered"]
+    lsn: Annotated[int, Meta(description="The position in the log.")] | UnsetType = UNSET
+    due_us: (
+        Annotated[int, Meta(description="The due time in microseconds since the Unix epoch.")]
+        | UnsetType
+    ) = UNSET
+    value: Annotated[Any, Meta(description="The result, if the request took effect.")] = UNSET
+    error: ErrorBody | UnsetType = UNSET
+
+
+class Health(Struct, frozen=True):
+    """Whether the process is alive."""
+
+    status: str
+
+
+class Readiness(Struct, frozen=True):
+    """Whether a gateway can serve, and which other processes run."""
+
+    status: Literal["ready", "not ready"]
+    reasons: list[str]
+    pid: int
+    epoch: int
+    waiting: Annotated[int, Meta(description="Requests that wait for their epoch.")]
+    driver: Literal["running", "absent"]
+    view: Literal["running", "absent"]

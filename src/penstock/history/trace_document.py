@@ -1,0 +1,118 @@
+"""Traces and histories as documents: the JSON of `penstock trace --json` and of the HTTP paths.
+
+The OpenAPI document describes the answers by these structs.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.base.http import EPOCH_SCHEMA, ErrorBody
+from penstock.base.ids import Epoch
+
+EpochNumber = Annotated[Epoch, EPOCH_SCHEMA]
+
+
+class RecordedReply(Struct, frozen=True):
+    """A reply as the journal has it: the value, or the error."""
+
+    value: Any | UnsetType = UNSET
+    error: ErrorBody | UnsetType = UNSET
+
+
+class RefusedCall(Struct, frozen=True):
+    """A call to the outside that was refused while a request ran again."""
+
+    request_id: str
+    what: str
+    where: str
+
+
+class TracedCall(Struct, frozen=True):
+    """One call of a request, with the calls inside it."""
+
+    call: str
+    where: str
+    took_us: float
+    value: str | None
+    error: str | None
+    undone: bool
+    calls: list["TracedCall"]
+
+
+class NextChange(Struct, frozen=True):
+    """The request that changed an entity next; the request is null if only the epoch is known."""
+
+    request_id: str | None
+    call: str | None
+    epoch: EpochNumber
+
+
+class TracedEntity(Struct, frozen=True):
+    """An entity that a request read or wrote; `before` and `after` are its attributes."""
+
+    entity: str
+    key: str
+    written: bool
+    undone: bool
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    next: NextChange | None
+
+
+class TraceDocument(Struct, frozen=True):
+    """The calls, entities and reply of a request; times are in microseconds."""
+
+    request_id: str
+    call: str
+    epoch: EpochNumber
+    lsn: int
+    position: Annotated[int, Meta(description="The request's position in its epoch, from 0.")]
+    requests_in_epoch: int
+    appended_us: int
+    committed_us: int
+    rounds: int | None
+    reran: int | None
+    tasks: int | None
+    reply: RecordedReply
+    as_recorded: Annotated[bool, Meta(description="Whether the request gave the recorded outcome.")]
+    taken_as_recorded: Annotated[
+        bool,
+        Meta(description="Whether the request did not run again, because it exceeded a limit."),
+    ]
+    root: TracedCall | None
+    entities: list[TracedEntity]
+    outside: Annotated[
+        list[RefusedCall], Meta(description="Calls to the outside, which are refused in a trace.")
+    ]
+
+
+class AttributeChange(Struct, frozen=True):
+    """The value of an attribute before and after a change."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class EntityChange(Struct, frozen=True):
+    """One change of an entity and the request that made it."""
+
+    epoch: EpochNumber
+    time_us: int
+    request_id: str
+    call: str
+    kind: Literal["create", "update", "delete"]
+    attributes: list[AttributeChange]
+
+
+class HistoryDocument(Struct, frozen=True):
+    """Changes of one entity; `more` says whether there are older ones."""
+
+    entity: str
+    key: str
+    changes: list[EntityChange]
+    more: bool
+    outside: Annotated[
+        list[RefusedCall], Meta(description="Calls to the outside, which are refused in a history.")
+    ]
