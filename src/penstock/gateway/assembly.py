@@ -60,12 +60,12 @@ class Assembly:
     Attributes:
         gateway: Who answers.
         served: The ASGI application: the gateway, or what asks browsers' questions before it.
-        following: Where it stands in the journal.
+        tail: Where it stands in the journal.
     """
 
     gateway: Gateway
     served: ASGIApp
-    following: AsyncJournalTail
+    tail: AsyncJournalTail
     _batcher: AppendBatcher
     _entities: EntityReader
     _sql: SqlHandler
@@ -80,7 +80,7 @@ class Assembly:
         await self._sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
-        self.following.close()
+        self.tail.close()
         self._batcher.close()
         self._entities.close()
         self._journal.close()
@@ -105,30 +105,28 @@ async def assemble(
     journal = DataDirectory(data).open_journal(app)
     metrics = Metrics(data)
     log = DataDirectory(data).open_log(config)
-    following = AsyncJournalTail(journal, metrics.waiting)
+    tail = AsyncJournalTail(journal, metrics.waiting)
     batcher = AppendBatcher(log, metrics)
     entities = EntityReader(data, app.name, _partitions(data, config))
     sql = SqlHandler(data, config)
     routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
-    calls = CallHandler(app, config, batcher, following)
-    entity_reads = EntityReadHandler(app, config, entities, following)
+    calls = CallHandler(app, config, batcher, tail)
+    entity_reads = EntityReadHandler(app, config, entities, tail)
     _serve_calls(routing, app, calls, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
-    health = HealthHandler(data, following, lambda: gateway.draining)
+    health = HealthHandler(data, tail, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log)
     routing.add("POST", "/sql", sql.sql, "sql")
-    changes = ChangesHandler(app, sql, entity_reads, following)
+    changes = ChangesHandler(app, sql, entity_reads, tail)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
     history = HistoryHandler(app, spec, config)
     routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
     routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
     tracing = RequestTracer.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
-    return Assembly(
-        gateway, served, following, batcher, entities, sql, history, tracing, log, journal
-    )
+    return Assembly(gateway, served, tail, batcher, entities, sql, history, tracing, log, journal)
 
 
 def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:

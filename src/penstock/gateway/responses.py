@@ -88,9 +88,11 @@ def failure_response(reply: Reply, request_id: str, status: int) -> Response:
         request_id: The request id as the caller knows it.
         status: The HTTP status.
     """
-    failure = decode_failure(reply.data)
+    failure_response = decode_failure(reply.data)
     headers = reply_headers(reply.epoch, request_id)
-    return error_response(status, failure.code, failure.kind, failure.message, headers)
+    return error_response(
+        status, failure_response.code, failure_response.kind, failure_response.message, headers
+    )
 
 
 def value_of(reply: Reply) -> Any:

@@ -18,8 +18,8 @@ from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
-    Recorded,
-    Row,
+    RecordedEpoch,
+    RequestRow,
     attributes_of,
     call_text,
     reply_of,
@@ -78,8 +78,8 @@ class Trace:
         refused: By id, the requests that reached outside: this one, or others that ran for it.
     """
 
-    row: Row
-    epoch: Recorded
+    row: RequestRow
+    epoch: RecordedEpoch
     position: int
     report: StoredReport | None
     as_recorded: bool
@@ -94,7 +94,7 @@ class EntityChange(NamedTuple):
 
     epoch: Epoch
     time_us: int
-    row: Row
+    row: RequestRow
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
@@ -181,7 +181,7 @@ def history(
 
 def _again(
     past: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
-) -> Iterator[tuple[Recorded, list[Outcome | None]]]:
+) -> Iterator[tuple[RecordedEpoch, list[Outcome | None]]]:
     """Run some epochs again, each over the state before it, as the journal has it."""
     for epoch in epochs:
         past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
@@ -232,7 +232,7 @@ class _Following:
 
     def after(
         self,
-        recorded: Recorded,
+        recorded: RecordedEpoch,
         position: int,
         later: Sequence[Outcome | None],
         keys: Sequence[EntityKey],
@@ -256,7 +256,10 @@ class _Following:
 
 
 def _writers(
-    epoch: Epoch, rows: Sequence[Row], outcomes: Sequence[Outcome | None], keys: Sequence[EntityKey]
+    epoch: Epoch,
+    rows: Sequence[RequestRow],
+    outcomes: Sequence[Outcome | None],
+    keys: Sequence[EntityKey],
 ) -> dict[EntityKey, NextChange]:
     wanted, found = set(keys), dict[EntityKey, NextChange]()
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -317,7 +320,7 @@ def _plain(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
     return plain
 
 
-def _reply_of(row: Row) -> RecordedReply:
+def _reply_of(row: RequestRow) -> RecordedReply:
     reply = reply_of(row.error, row.reply)
     if row.error is None:
         return RecordedReply(value=reply)

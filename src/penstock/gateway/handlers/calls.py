@@ -182,7 +182,9 @@ class CallHandler:
         self._log_end = max(self._log_end, Lsn(lsn + 1))
         return lsn
 
-    async def _reply_within(self, place: LogPosition, wait_s: float, limit_s: float) -> Reply | None:
+    async def _reply_within(
+        self, place: LogPosition, wait_s: float, limit_s: float
+    ) -> Reply | None:
         """Return the reply at a log position; None if it does not come within `wait_s`."""
         if wait_s == 0 and not self._tail.is_committed(place):
             return None

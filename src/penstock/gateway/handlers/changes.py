@@ -30,13 +30,13 @@ class ChangesHandler:
         app: App,
         sql: SqlHandler,
         entity_reads: EntityReadHandler,
-        following: AsyncJournalTail,
+        tail: AsyncJournalTail,
     ) -> None:
         """Use what reads and what follows."""
         self._app = app
         self._sql = sql
         self._entity_reads = entity_reads
-        self._following = following
+        self._tail = tail
 
     async def changes(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/changes`.
@@ -52,7 +52,7 @@ class ChangesHandler:
             return await self._entity_reads.show(request, name, "changes", (), 200)
         request.principal.require_read(name)
         self._app.signature(name, "exists")  # says what there is, where this is not
-        last = max(self._following.epoch, request.min_epoch())
+        last = max(self._tail.epoch, request.min_epoch())
         bounds = _epoch("from", asked["from"]), _epoch("to", asked.get("to", str(last)))
         body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
         accept = request.headers.get("accept", "")

@@ -23,13 +23,13 @@ class EntityReadHandler:
     """Shows entities."""
 
     def __init__(
-        self, app: App, config: Config, entities: EntityReader, following: AsyncJournalTail
+        self, app: App, config: Config, entities: EntityReader, tail: AsyncJournalTail
     ) -> None:
         """Use what reads and what follows."""
         self._app = app
         self._config = config
         self._entities = entities
-        self._following = following
+        self._tail = tail
 
     async def entity(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}`."""
@@ -50,9 +50,9 @@ class EntityReadHandler:
             raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
         key = self._app.key_of(name, text)
         min_epoch = request.min_epoch()
-        if min_epoch > self._following.epoch:
+        if min_epoch > self._tail.epoch:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
-            await self._following.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
+            await self._tail.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
         kind = self._app.entities[name]
         epoch, data = await self._entities.read(EntityKey(kind.prefix + kind.key_text(key)))
         if data is None:

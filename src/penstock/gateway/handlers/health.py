@@ -23,33 +23,31 @@ from penstock.process import presence
 class HealthHandler:
     """Tells how one gateway is."""
 
-    def __init__(
-        self, data: Path, following: AsyncJournalTail, is_draining: Callable[[], bool]
-    ) -> None:
+    def __init__(self, data: Path, tail: AsyncJournalTail, is_draining: Callable[[], bool]) -> None:
         """Ask these."""
         self._data = data
-        self._following = following
+        self._tail = tail
         self._is_draining = is_draining
 
     async def alive(self, request: HttpRequest) -> Response:
         """Serve `GET /healthz`."""
-        return Response(b'{"status":"alive"}', 200, reply_headers(self._following.epoch), JSON)
+        return Response(b'{"status":"alive"}', 200, reply_headers(self._tail.epoch), JSON)
 
     async def ready(self, request: HttpRequest) -> Response:
         """Serve `GET /readyz`."""
-        failure = self._following.failure
+        failure = self._tail.failure
         reasons = ["this gateway stops"] if self._is_draining() else []
         reasons += [failure.code] if failure is not None else []
         readiness = Readiness(
             status="not ready" if reasons else "ready",
             reasons=reasons,
             pid=os.getpid(),
-            epoch=self._following.epoch,
-            waiting=self._following.waiting,
+            epoch=self._tail.epoch,
+            waiting=self._tail.waiting,
             driver=self._presence_of("driver"),
             view=self._presence_of("view"),
         )
-        headers = reply_headers(self._following.epoch)
+        headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
 
     def _presence_of(self, role: str) -> Literal["running", "absent"]:
