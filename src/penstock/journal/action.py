@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.files.checksum import checksum_of
-from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
+from penstock.journal.api import SCHEMAS, Commit, Part
 
 PARTITION_COLUMN: Final = "kind"
 
@@ -100,18 +100,10 @@ class Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     txn: Txn | None = None
 
 
-class _Part(msgspec.Struct, frozen=True):
-    kind: PartKind
-    path: str
-    rows: int
-    size: int
-    checksum: str
-
-
 class _Commit(msgspec.Struct, frozen=True):
     epoch: int
     positions: list[tuple[int, int]]
-    parts: list[_Part]
+    parts: tuple[Part, ...]
     time_us: int
 
 
@@ -160,8 +152,9 @@ def commit_text(commit: Commit, app: str) -> bytes:
     ]
     actions.append(Action(txn=Txn(app, commit.epoch)))
     positions = sorted((int(one), int(lsn)) for one, lsn in commit.positions.items())
-    parts = [_Part(one.kind, one.path, one.rows, one.size, one.checksum) for one in commit.parts]
-    inner = msgspec.json.encode(_Commit(commit.epoch, positions, parts, commit.time_us)).decode()
+    inner = msgspec.json.encode(
+        _Commit(commit.epoch, positions, commit.parts, commit.time_us)
+    ).decode()
     return _frame("WRITE", time_ms, inner, actions)
 
 
@@ -172,9 +165,8 @@ def commit_of(text: CommitText) -> Commit:
         msgspec.MsgspecError: The text holds something else.
     """
     inner = msgspec.json.decode(text.penstock, type=_Commit)
-    parts = tuple(Part(one.kind, one.path, one.rows, one.size, one.checksum) for one in inner.parts)
     positions = {LogPartition(one): Lsn(lsn) for one, lsn in inner.positions}
-    return Commit(Epoch(inner.epoch), positions, parts, inner.time_us)
+    return Commit(Epoch(inner.epoch), positions, inner.parts, inner.time_us)
 
 
 def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:

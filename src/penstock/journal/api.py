@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
@@ -49,9 +50,11 @@ CHANGES: Final = pa.schema(
 SCHEMAS: Final = {PartKind.TRANSACTIONS: TRANSACTIONS, PartKind.CHANGES: CHANGES}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One immutable file of an epoch, written before its commit and unknown until then."""
+class Part(msgspec.Struct, frozen=True):
+    """One immutable file of an epoch. It is written before its commit, and does not count until then.
+
+    Commits, segments and the tasks of a round carry it in this form.
+    """
 
     kind: PartKind
     path: str  # relative to the journal

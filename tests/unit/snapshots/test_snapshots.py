@@ -309,7 +309,7 @@ from pathlib import Path
 from tests.unit.snapshots.test_snapshots import Gallery
 from tests.unit.sql.gallery_app import app
 from penstock.base.ids import Epoch
-from penstock.snapshots.snapshot_writer import take, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 
 gallery = Gallery(Path(sys.argv[1]))
 
@@ -317,7 +317,7 @@ def reached(name):
     if name == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-take(app, gallery.journal, gallery.snapshots, Epoch(4), lambda slices: write_slices(
+write_next_snapshot(app, gallery.journal, gallery.snapshots, Epoch(4), lambda slices: write_slices(
     app, gallery.journal, gallery.snapshots, slices, reached), reached)
 """
 

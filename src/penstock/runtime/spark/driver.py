@@ -26,7 +26,7 @@ from penstock.errors import (
     PenstockError,
     Truncated,
 )
-from penstock.journal.api import Commit, Journal, Part, PartKind
+from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
@@ -323,11 +323,7 @@ class EpochDriver:
         self, epoch: Epoch, ranges: list[LogRange], count: int, reports: list[TaskResult]
     ) -> None:
         """Commit the parts that stand; on return the epoch is history."""
-        parts = tuple(
-            Part(PartKind(one.kind), one.path, one.rows, one.size, one.checksum)
-            for report in reports
-            for one in report.parts
-        )
+        parts = tuple(part for report in reports for part in report.parts)
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
         if answered != count:
             raise Diverged(f"epoch {epoch} has {count} requests and {answered} replies")

@@ -15,6 +15,7 @@ from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
+from penstock.journal.api import Part
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True):
@@ -79,16 +80,6 @@ class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
 TaskCommand = RunTransactions | ApplyEpoch | RunMaintenance
 
 
-class Written(msgspec.Struct, frozen=True, array_like=True):
-    """A part file, as `journal.api.Part`."""
-
-    kind: str
-    path: str
-    rows: int
-    size: int
-    checksum: str
-
-
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     """What a task did; `touched`, `entities` and `wrote` are the columns of `AccessSet`.
 
@@ -101,7 +92,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     wrote: bytes = b""
     escaped: bytes = b""
     draft: str = ""
-    parts: list[Written] = []
+    parts: list[Part] = []
     aborts: int = 0
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}

@@ -36,7 +36,7 @@ from penstock.errors import (
     PenstockError,
     StateUnavailable,
 )
-from penstock.journal.api import PartKind
+from penstock.journal.api import Part, PartKind
 from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
 from penstock.process import logs
@@ -54,7 +54,6 @@ from penstock.runtime.spark.messages import (
     TaskCommand,
     TaskResult,
     WorkerSettings,
-    Written,
 )
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
@@ -292,15 +291,14 @@ class Worker:
         ]
         if own is not None:
             several.append(own)
-        parts: list[Written] = []
+        parts: list[Part] = []
         if not several:
             return TaskResult()
         merged = merge(several)
         errors = merged[PartKind.TRANSACTIONS]["error"]
         for kind, table in merged.items():
             if table.num_rows:
-                part = self._journal.write(PartKind(kind), table, name)
-                parts.append(Written(part.kind, part.path, part.rows, part.size, part.checksum))
+                parts.append(self._journal.write(PartKind(kind), table, name))
                 self._fault.reached("between-parts")
         aborts = len(errors) - errors.null_count
         return TaskResult(parts=parts, aborts=aborts, roots=roots_of(several))
