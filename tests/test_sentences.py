@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-TOP = Path(__file__).parent.parent
+from tests.checkout import TOP
+
 LIMITS = {"src": 23.0, "pages": 15.0}
 SIGNS = {
     "a clause in the place of a noun: name the thing": re.compile(

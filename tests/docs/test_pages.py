@@ -14,6 +14,7 @@ from penstock.gateway.serving import UNSET
 from penstock.process.config import Config, GatewayConfig, setting_names
 from tests.checkout import TOP
 
+GLOSSARY = TOP / "docs" / "GLOSSARY.md"
 OPERATIONS = TOP / "docs" / "OPERATIONS.md"
 COMPUTED = {  # by the configuration, from the machine and other settings
     "data": "`.penstock/<app>`",
@@ -86,3 +87,16 @@ def test_pages_name_the_status_of_each_refusal() -> None:
             (line,) = re.findall(rf"{re.escape(start)}[^\n]*", text)
             assert set(re.findall(r"\b[45]\d\d\b", line)) <= {str(STATUS[error.code])}, line
     assert str(STATUS[Overloaded.code]) in page
+
+
+def test_glossary_names_modules_that_exist() -> None:
+    """Each term of the glossary names the module that implements it, and appears once."""
+    rows = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| `([a-z_.]+)` \|$", GLOSSARY.read_text(), re.MULTILINE
+    )
+    lines = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == len(lines) - lines.count("| term | meaning | module |")
+    assert len({term for term, _ in rows}) == len(rows)
+    package = TOP / "src" / "penstock"
+    missing = [name for _, name in rows if not (package / f"{name.replace('.', '/')}.py").is_file()]
+    assert missing == []

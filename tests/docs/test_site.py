@@ -1,11 +1,10 @@
 """The site has every page, and the API reference has every public name."""
 
 import re
-from pathlib import Path
 
 import penstock
+from tests.checkout import TOP
 
-TOP = Path(__file__).parents[2]
 DOCS = TOP / "docs"
 ADDRESSED = re.compile(r"^::: penstock\.(\w+)$", re.MULTILINE)
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
