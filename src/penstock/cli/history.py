@@ -22,7 +22,7 @@ from penstock.cli.replay import FromOption, ToOption
 from penstock.cli.trace import moment, show_outside, text_of
 from penstock.errors import RequestError
 from penstock.history.reader import HistoryReader
-from penstock.history.trace import entity_history_json, history
+from penstock.history.trace import entity_history, entity_history_json
 
 HELP: Final = """Show the changes of one entity, newest last, with the request behind each.
 
@@ -59,7 +59,7 @@ def history_of(  # noqa: PLR0913 -- one parameter for each flag
     # What handlers print is no part of the answer.
     with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
-        changes = history(past, application, name, span, most, settings.limits)
+        changes = entity_history(past, application, name, span, most, settings.limits)
     found = entity_history_json(name, changes)
     if as_json:
         sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")

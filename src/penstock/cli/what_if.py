@@ -130,7 +130,7 @@ def _edits(without: list[str], file: str | None) -> ParsedEdits:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     found = read_edits(text)
-    return ParsedEdits([*read.edits, *found.edits], found.complaints)
+    return ParsedEdits([*read.edits, *found.edits], found.errors)
 
 
 def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:

@@ -1,7 +1,7 @@
-"""A debugger inside one request's handler, with the state of the moment when it ran.
+"""A debugger inside the handler of one recorded request, with the state of that time.
 
-Requests before it in its epoch run as they ran; this one stops at the first line of its handler.
-Limits do not hold while a person looks; what reaches outside is refused all the same.
+The earlier requests of the epoch are executed first. Then the request stops at the first line of its
+handler. Limits do not apply to it; calls to the outside are refused as usual.
 """
 
 import inspect
@@ -18,21 +18,26 @@ from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_request
 
 
-def debug_request(past: HistoryReader, app: App, request_id: str, limits: Limits) -> Outcome:
-    """Replay up to a request, stop inside its handler, and return how it came out afterwards.
+def debug_request(history: HistoryReader, app: App, request_id: str, limits: Limits) -> Outcome:
+    """Replay up to a request, stop inside its handler, and return its outcome.
+
+    Args:
+        history: The journal.
+        app: The application.
+        request_id: The request.
+        limits: The limits of the earlier requests.
 
     Raises:
-        RequestError: No epoch holds the request, or it calls nothing that could be stopped in.
+        RequestError: No epoch holds the request, or it has no handler.
         Corrupt: The journal is damaged.
     """
-    epoch = past.find(request_id)
-    recorded = past.epoch(epoch)
+    epoch = history.find(request_id)
+    recorded = history.epoch(epoch)
     position = position_of(recorded, request_id)
     row = recorded.rows[position]
-    code = code_of(app, row.body)
-    rerun = Rerun(app, past.state_before(epoch), limits, past.secret)
+    stopper = _Stopper(_handler_code(app, row.body))
+    rerun = Rerun(app, history.state_before(epoch), limits, history.secret)
     rerun.run_all(recorded.rows[:position])
-    stopper = _Stopper(code)
     sys.settrace(stopper)
     try:
         return rerun.run_unlimited(row)
@@ -40,12 +45,7 @@ def debug_request(past: HistoryReader, app: App, request_id: str, limits: Limits
         sys.settrace(None)
 
 
-def code_of(app: App, body: bytes) -> CodeType:
-    """Return the code of the handler that a request calls.
-
-    Raises:
-        RequestError: There is none.
-    """
+def _handler_code(app: App, body: bytes) -> CodeType:
     request = decode_request(body)
     signature = app.signature(request.entity, request.method)
     function: Any = signature.function
@@ -57,7 +57,7 @@ def code_of(app: App, body: bytes) -> CodeType:
 
 
 class _Stopper:
-    """A trace function that starts the debugger in the first frame of some code."""
+    """A trace function that starts the debugger in the first frame that executes `code`."""
 
     def __init__(self, code: CodeType) -> None:
         self._code = code

@@ -1,16 +1,15 @@
-"""Edits: what somebody wants to be otherwise in the requests of a journal, as JSON.
+"""Edits of recorded requests for a what-if, as JSON.
 
-    {"request_id": "r17", "arguments": [2]}                     another call instead of r17's
+    {"request_id": "r17", "arguments": [2]}                     replaces the call of r17
     {"request_id": "new-1", "after": "r17", "entity": "Item", "key": "i1", "method": "add",
-     "arguments": {"amount": 5}}                                one more, behind r17
-    {"request_id": "r18", "drop": true}                         none instead of r18
+     "arguments": {"amount": 5}}                                inserts a request after r17
+    {"request_id": "r18", "drop": true}                         drops r18
 
-One to a line, or all in one array. Of a call that is replaced, what is not named stays. An inserted
-request has the time of the one that it follows, and its place in the log; it may follow another
-inserted one, and one that is left out.
+The text has one edit per line, or one array of edits. A replaced call keeps the fields that the edit
+does not name. An inserted request has the time and the log position of the request that it follows;
+it may follow an inserted or a dropped request.
 
-Promises that everything wrong with all edits is reported at once, each with its line, before anything
-runs.
+All errors of all edits are reported at once, each with its line, before any request runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ _CALL: Final = ("entity", "key", "method", "arguments")
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One edit; see the module for what its fields mean together."""
+    """One edit; the module's docstring describes its fields."""
 
     request_id: str
     after: str | None = None
@@ -44,117 +43,117 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def names_call(self) -> bool:
-        """Whether it says anything of a call."""
+        """Whether the edit names any field of a call."""
         return any(getattr(self, name) is not UNSET for name in _CALL)
 
 
 class LocatedEdit(NamedTuple):
-    """An edit, and where it stands: `line 3`, or `--without`."""
+    """An edit and its origin: `line 3`, or `--without`."""
 
     where: str
     edit: Edit
 
 
 class ParsedEdits(NamedTuple):
-    """What was read: edits, and what is wrong with those that are none."""
+    """The valid edits of a text, and the errors of the others."""
 
     edits: list[LocatedEdit]
-    complaints: list[str]
+    errors: list[str]
 
 
 def read_edits(text: bytes) -> ParsedEdits:
     """Read edits from JSON."""
-    found = ParsedEdits([], [])
-    for line, raw in _pieces(text, found.complaints):
+    parsed = ParsedEdits([], [])
+    for line, raw in _split(text, parsed.errors):
         where = f"line {line}"
         try:
             edit = msgspec.json.decode(raw, type=Edit)
         except (msgspec.MsgspecError, ValueError) as error:
-            found.complaints.append(f"{where}: {error}")
+            parsed.errors.append(f"{where}: {error}")
             continue
-        wrong = [f"{where}: {one}" for one in _contradictions(edit)]
-        found.complaints.extend(wrong)
-        if not wrong:
-            found.edits.append(LocatedEdit(where, edit))
-    return found
+        errors = [f"{where}: {error}" for error in _contradictions(edit)]
+        parsed.errors.extend(errors)
+        if not errors:
+            parsed.edits.append(LocatedEdit(where, edit))
+    return parsed
 
 
 def drop_edits(request_ids: Sequence[str]) -> list[LocatedEdit]:
-    """Return the edits that leave requests out."""
-    return [LocatedEdit("--without", Edit(one, drop=True)) for one in dict.fromkeys(request_ids)]
+    """Return the edits that drop requests."""
+    ids = dict.fromkeys(request_ids)
+    return [LocatedEdit("--without", Edit(request_id, drop=True)) for request_id in ids]
 
 
 def resolve_edits(
-    read: ParsedEdits, past: HistoryReader, app: App, span: tuple[Epoch, Epoch]
+    parsed: ParsedEdits, history: HistoryReader, app: App, span: tuple[Epoch, Epoch]
 ) -> Mapping[Epoch, RequestChanges]:
-    """Return what edits change in which epoch.
+    """Return the changes of each epoch that follow from edits.
 
     Args:
-        read: All edits.
-        past: The journal, where the requests are looked for.
-        app: The application that will run them.
-        span: First and last epoch.
+        parsed: All edits.
+        history: The journal with the edited requests.
+        app: The application that will execute the requests.
+        span: The first and the last epoch.
 
     Raises:
-        RequestError: Some cannot be done: they are none, or name requests that are not in the span,
-            calls that do not exist, or an id twice; says so of all.
+        RequestError: Some edits are invalid; the message lists all errors.
         Corrupt: The journal is damaged.
     """
-    resolving = _Resolving(past, app, span)
-    resolving.look_up(read.edits)
-    for one in read.edits:
-        resolving.take(one)
-    complaints = [*read.complaints, *resolving.complaints]
-    if complaints:
-        count = "1 edit" if len(complaints) == 1 else f"{len(complaints)} edits"
-        listed = "\n".join(f"  {one}" for one in complaints)
-        raise RequestError(f"{count} cannot be done:\n{listed}")
-    return resolving.changes
+    resolver = _EditResolver(history, app, span)
+    resolver.look_up(parsed.edits)
+    for edit in parsed.edits:
+        resolver.resolve(edit)
+    errors = [*parsed.errors, *resolver.errors]
+    if errors:
+        count = "1 edit is" if len(errors) == 1 else f"{len(errors)} edits are"
+        lines = "\n".join(f"  {error}" for error in errors)
+        raise RequestError(f"{count} invalid:\n{lines}")
+    return resolver.changes
 
 
 @dataclass(slots=True)
-class _Resolving:
-    """What becomes of edits, one by one."""
+class _EditResolver:
+    """Collects the changes and errors of edits."""
 
-    past: HistoryReader
+    history: HistoryReader
     app: App
     span: tuple[Epoch, Epoch]
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     changes: dict[Epoch, RequestChanges] = field(default_factory=dict)
     _epochs: dict[str, Epoch] = field(default_factory=dict)
     _rows: dict[str, RequestRow] = field(default_factory=dict)
     _inserted: dict[str, list[InsertedRequest]] = field(default_factory=dict)
-    _met: dict[str, str] = field(default_factory=dict)
+    _origins: dict[str, str] = field(default_factory=dict)
 
     def look_up(self, edits: Sequence[LocatedEdit]) -> None:
         """Find the requests that edits name."""
-        wanted = {one.edit.request_id for one in edits}
-        wanted |= {one.edit.after for one in edits if one.edit.after is not None}
+        wanted = {located.edit.request_id for located in edits}
+        wanted |= {located.edit.after for located in edits if located.edit.after is not None}
         if not wanted:
             return
-        self._epochs = self.past.among(wanted, *self.span)
-        replaced = {one.edit.request_id for one in edits if one.edit.names_call}
+        self._epochs = self.history.among(wanted, *self.span)
+        replaced = {located.edit.request_id for located in edits if located.edit.names_call}
         by_epoch: dict[Epoch, list[str]] = {}
         for request_id in sorted(replaced & self._epochs.keys()):
             by_epoch.setdefault(self._epochs[request_id], []).append(request_id)
         for epoch, ids in by_epoch.items():
-            recorded = self.past.epoch(epoch)
+            recorded = self.history.epoch(epoch)
             for request_id in ids:
                 self._rows[request_id] = recorded.rows[position_of(recorded, request_id)]
 
-    def take(self, placed: LocatedEdit) -> None:
-        """Do one edit."""
-        where, edit = placed
-        former = self._met.setdefault(edit.request_id, where)
+    def resolve(self, located: LocatedEdit) -> None:
+        """Add the change or the error of one edit."""
+        where, edit = located
+        former = self._origins.setdefault(edit.request_id, where)
         try:
             if former is not where:
-                raise RequestError(f"{edit.request_id} is edited already ({former})")
+                raise RequestError(f"{former} edits {edit.request_id} already")
             if edit.after is not None:
                 self._insert(edit, edit.after)
             else:
                 self._replace(edit)
         except PenstockError as error:
-            self.complaints.append(f"{where}: {error}")
+            self.errors.append(f"{where}: {error}")
 
     def _replace(self, edit: Edit) -> None:
         epoch = self._epoch_of(edit.request_id)
@@ -164,14 +163,16 @@ class _Resolving:
     def _insert(self, edit: Edit, after: str) -> None:
         new = InsertedRequest(RequestId(edit.request_id), self._body(edit, None))
         if edit.request_id in self._epochs:
-            raise RequestError(f"{edit.request_id} is the id of a request that is there")
+            raise RequestError(
+                f"the id {edit.request_id} belongs to a recorded request; choose another one"
+            )
         behind = self._inserted.get(after)
         if behind is None:
             epoch = self._epoch_of(after)
             behind = self._at(epoch).inserted.setdefault(RequestId(after), [])
             place = len(behind)
         else:
-            place = 1 + [one.request_id for one in behind].index(RequestId(after))
+            place = 1 + [inserted.request_id for inserted in behind].index(RequestId(after))
         behind.insert(place, new)
         self._inserted[edit.request_id] = behind
 
@@ -185,14 +186,14 @@ class _Resolving:
         return self.changes.setdefault(epoch, RequestChanges())
 
     def _body(self, edit: Edit, row: RequestRow | None) -> bytes:
-        """Return the call that an edit describes, the rest of it from a recorded one."""
+        """Return the call of an edit; fields that it does not name come from the recorded request."""
         former = None if row is None else decode_request(row.body)
         entity = former.entity if former is not None else ""
         if edit.entity is not UNSET:
             entity = edit.entity or ""
         method = edit.method
         if method is UNSET:
-            assert former is not None, "an edit without a method replaces something"
+            assert former is not None, "an edit without a method replaces a recorded call"
             method = former.method
         signature = self.app.signature(entity, method)
         positional: Sequence[Any]
@@ -211,32 +212,32 @@ class _Resolving:
 
 
 def _contradictions(edit: Edit) -> Iterator[str]:
-    """Yield what is wrong with an edit whatever the journal holds."""
+    """Yield the errors of an edit that do not depend on the journal."""
     if not edit.request_id:
         yield "request_id is empty"
     if edit.drop and (edit.names_call or edit.after is not None):
-        yield "drop stands alone: nothing runs in the request's place"
+        yield "an edit with drop has no other field than request_id"
     elif edit.after is not None and edit.method is UNSET:
-        yield "an inserted request has a method"
+        yield "an inserted request needs a method"
     elif not edit.drop and not edit.names_call and edit.after is None:
-        yield f"says nothing: give one of {', '.join(_CALL)}, or after, or drop"
+        yield f"the edit changes nothing: give one of {', '.join(_CALL)}, or after, or drop"
 
 
-def _pieces(text: bytes, complaints: list[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield the JSON text of each edit, with the line on which it begins."""
+def _split(text: bytes, errors: list[str]) -> Iterator[tuple[int, bytes]]:
+    """Yield the JSON text of each edit and the number of its first line."""
     if not text.lstrip().startswith(b"["):
         for line, piece in enumerate(text.splitlines(), start=1):
             if piece.strip():
                 yield line, piece
         return
     try:
-        every = msgspec.json.decode(text, type=list[msgspec.Raw])
+        edits = msgspec.json.decode(text, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, ValueError) as error:
-        complaints.append(f"the array cannot be read: {error}")
+        errors.append(f"the array cannot be read: {error}")
         return
     reached = 0
-    for one in every:
-        piece = bytes(one)
+    for raw in edits:
+        piece = bytes(raw)
         reached = text.index(piece, reached)
         yield 1 + text.count(b"\n", 0, reached), piece
         reached += len(piece)

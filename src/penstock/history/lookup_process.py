@@ -21,7 +21,7 @@ from penstock.history.lookup import (
     TraceQuery,
 )
 from penstock.history.reader import HistoryReader
-from penstock.history.trace import entity_history_json, history, trace, trace_json
+from penstock.history.trace import entity_history, entity_history_json, trace, trace_json
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
@@ -42,14 +42,14 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
     app, data, limits = load_app(lookup.spec), lookup.config.data, lookup.config.limits
     match lookup.query:
         case TraceQuery(request_id):
-            with HistoryReader(data, app, "trace") as past:
-                return trace_json(trace(past, app, data, request_id, limits))
+            with HistoryReader(data, app, "trace") as history:
+                return trace_json(trace(history, app, data, request_id, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
-            with HistoryReader(data, app, "history") as past:
-                span = past.span(first, last)
+            with HistoryReader(data, app, "history") as history:
+                span = history.span(first, last)
                 return entity_history_json(
-                    name, history(past, app, name, span, changes_max, limits)
+                    name, entity_history(history, app, name, span, changes_max, limits)
                 )
 
 

@@ -1,12 +1,11 @@
-"""The past of an application, as its journal has it: epochs, the state before each, requests by id.
+"""The recorded history of an application: epochs, the state before each epoch, requests by id.
 
-It only reads, also while the application runs: what is asked of a directory without a journal is
-refused. As long as it is entered nothing is forgotten. Parts are read column by column.
+The reader only reads the journal and the snapshots, also while the application runs. While it is
+entered, a retention lease keeps all epochs. Parts are read as columns.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -31,101 +30,105 @@ _STORED: Final = {"body": "request"}
 _CHANGED: Final = ("entity", "key", "state")
 _NAMED_MAX: Final = 5
 _LOOKED_EPOCHS: Final = 2_000
-"""Epochs in which requests are looked for at once."""
+"""How many epochs are searched for requests at once."""
 
 
 class HistoryReader:
-    """The journal of a data directory, read as history.
+    """Reads the history in a data directory.
 
     Attributes:
-        last: The newest epoch when it was opened; what comes later is not part of it.
+        last: The newest epoch when the reader was opened; later epochs are not read.
     """
 
-    def __init__(self, data: Path, app: App, who: str = "a reader of history") -> None:
-        """Open the journal of an application; retention tells people `who` is in its way.
+    def __init__(self, data: Path, app: App, holder: str = "a reader of history") -> None:
+        """Open the journal of an application.
+
+        Args:
+            data: The data directory.
+            app: The application.
+            holder: The name of the retention lease; maintenance shows it.
 
         Raises:
-            ConfigError: There is none in this directory, or it is of another application.
+            ConfigError: The directory has no journal, or is of another application.
             Corrupt: The journal is damaged.
         """
         directory = DataDirectory(data)
         if directory.app_name is None:
             raise ConfigError(
-                f"there is no journal in {data}: nothing of {app.name} was ever processed there; "
-                "name its directory with --data"
+                f"there is no journal in {data}: it has processed no request of {app.name}; name the "
+                "application's directory with --data"
             )
         self._journal = directory.open_journal(app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
-        self._hold = holding(data, who, Epoch(0))
+        self._lease = holding(data, holder, Epoch(0))
         newest = self._journal.last()
         self.last = BEFORE_FIRST if newest is None else newest.epoch
 
     def __enter__(self) -> Self:
         try:
-            self._hold.__enter__()
+            self._lease.__enter__()
         except BaseException:
             self._journal.close()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         try:
             self._journal.close()
         finally:
-            self._hold.__exit__(kind, error, trace)
+            self._lease.__exit__(*exception)
 
     @property
     def secret(self) -> bytes:
-        """What `random()` and `uuid()` mix in."""
+        """The secret from which `random()` and `uuid()` are derived."""
         return self._journal.secret
 
     @property
     def first(self) -> Epoch:
-        """The oldest epoch before which the state is known.
+        """The oldest epoch before which the state is held.
 
         Raises:
-            Diverged: There is none: old epochs were forgotten, and no snapshot is left.
+            Diverged: Old epochs were removed, and no snapshot holds the state after them.
         """
-        state = oldest_state(self._journal, self._snapshots)
-        if state is None:
+        oldest = oldest_state(self._journal, self._snapshots)
+        if oldest is None:
             raise Diverged(
                 f"the journal in {self._data} begins with epoch {self._journal.first()}, and no "
                 "snapshot holds the state before it; restore a backup"
             )
-        return Epoch(state + 1)
+        return Epoch(oldest + 1)
 
     def span(self, first: int | None, last: int | None) -> tuple[Epoch, Epoch]:
-        """Return the epochs from `first` to `last`, both included; None is the journal's own.
+        """Check the span from `first` to `last`, both included, and return it.
+
+        Args:
+            first: The first epoch; None is the oldest that is held.
+            last: The last epoch; None is the newest.
 
         Raises:
-            ConfigError: The journal is empty, or does not hold all of them.
+            ConfigError: The journal is empty, or does not hold the whole span.
         """
         if self.last == BEFORE_FIRST:
             raise ConfigError(f"the journal in {self._data} has no epoch yet")
-        held = self.first
-        start = held if first is None else first
+        oldest = self.first
+        start = oldest if first is None else first
         end = int(self.last) if last is None else last
-        if not held <= start <= end <= self.last:
+        if not oldest <= start <= end <= self.last:
             raise ConfigError(
-                f"there are no epochs {start} to {end}; the journal has {held} to {self.last}"
+                f"the journal does not hold the epochs {start} to {end}; it holds {oldest} to {self.last}"
             )
         return Epoch(start), Epoch(end)
 
     def state_before(self, epoch: Epoch) -> dict[EntityKey, bytes]:
-        """Return every entity as it was when an epoch began.
+        """Return all entities as they were when an epoch began.
 
         Raises:
-            Diverged: Neither snapshots nor the journal reach so far back.
-            Corrupt: A part is damaged, or the only snapshot that could help.
+            Diverged: Neither the journal nor a snapshot holds that state.
+            Corrupt: A part is damaged, or the only usable snapshot.
         """
-        found = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
-        return dict(zip(entity_keys(found), found["state"].to_pylist(), strict=True))
+        states = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
+        return dict(zip(entity_keys(states), states["state"].to_pylist(), strict=True))
 
     def epochs(self, first: Epoch, last: Epoch) -> Iterator[RecordedEpoch]:
         """Yield the epochs from `first` to `last`, both included.
@@ -142,65 +145,64 @@ class HistoryReader:
         return next(self.epochs(epoch, epoch))
 
     def find(self, request_id: str) -> Epoch:
-        """Return the epoch of a request; of several with its id (one expired) the newest.
+        """Return the epoch of a request.
 
-        Reads the ids of all epochs after it.
+        If an expired id was used again, this is the newest epoch. The method reads the ids of all
+        later epochs.
 
         Raises:
-            RequestError: No epoch holds it.
+            RequestError: No epoch holds the request.
         """
-        found = self.find_all([request_id], self._journal.first(), self.last)
-        return found[request_id]
+        return self.find_all([request_id], self._journal.first(), self.last)[request_id]
 
     def find_all(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
-        """Return the epochs of requests, looking from `last` back to `first`.
+        """Return the epochs of requests by id, searching from `last` back to `first`.
 
         Raises:
-            RequestError: Some are not there; names them.
+            RequestError: Some of them are in none of these epochs.
         """
-        asked = set(wanted)
-        found = self.among(asked, first, last)
-        if missing := asked - found.keys():
-            named = ", ".join(sorted(missing)[:_NAMED_MAX])
+        ids = set(wanted)
+        epochs = self.among(ids, first, last)
+        if missing := ids - epochs.keys():
+            names = ", ".join(sorted(missing)[:_NAMED_MAX])
             raise RequestError(
-                f"no request {named} in the epochs {first} to {last}; a request that is in the "
-                "log only has no history yet"
+                f"no request {names} in the epochs {first} to {last}; a request that only waits in "
+                "the log has no history yet"
             )
-        return found
+        return epochs
 
     def among(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
-        """Return the epochs of those requests that are there, looking from `last` back to `first`."""
-        values = pa.array(sorted(set(wanted)), pa.string())
-        found: dict[str, Epoch] = {}
-        end = last
-        while end >= first and len(found) < len(values):
-            after = Epoch(max(first, end - _LOOKED_EPOCHS + 1) - 1)
-            newer = self._ids_among(values, after, end)
-            found = {**newer, **found}
-            end = after
-        return found
+        """Return the epochs of requests by id as `find_all` does; missing requests are left out."""
+        ids = pa.array(sorted(set(wanted)), pa.string())
+        epochs: dict[str, Epoch] = {}
+        upto = last
+        while upto >= first and len(epochs) < len(ids):
+            after = Epoch(max(first, upto - _LOOKED_EPOCHS + 1) - 1)
+            epochs = self._ids_among(ids, after, upto) | epochs
+            upto = after
+        return epochs
 
-    def _ids_among(self, values: pa.Array, after: Epoch, upto: Epoch) -> dict[str, Epoch]:
+    def _ids_among(self, ids: pa.Array, after: Epoch, upto: Epoch) -> dict[str, Epoch]:
         found: dict[str, Epoch] = {}
         columns = ("request_id", "epoch")
         for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, upto, columns):
-            here = rows.filter(pc.is_in(rows["request_id"], values))
-            ids, epochs = here["request_id"].to_pylist(), here["epoch"].to_pylist()
-            found.update(zip(ids, map(Epoch, epochs), strict=True))
+            matching = rows.filter(pc.is_in(rows["request_id"], ids))
+            epochs = map(Epoch, matching["epoch"].to_pylist())
+            found.update(zip(matching["request_id"].to_pylist(), epochs, strict=True))
         return found
 
     def changes_of(self, key: EntityKey, after: Epoch, upto: Epoch) -> list[Epoch]:
         """Return the epochs of (after, upto] that changed an entity, in order."""
         entity, text = split_entity_key(key)
-        found: list[Epoch] = []
+        epochs: list[Epoch] = []
         columns = ("entity", "key", "epoch")
         for _, rows in self._journal.rows(PartKind.CHANGES, after, upto, columns):
-            its = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
-            found += map(Epoch, rows.filter(its)["epoch"].to_pylist())
-        return found
+            is_key = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
+            epochs += map(Epoch, rows.filter(is_key)["epoch"].to_pylist())
+        return epochs
 
     def roll(self, state: dict[EntityKey, bytes], after: Epoch, upto: Epoch) -> None:
-        """Bring a state that is the one after an epoch to a later one.
+        """Change the state after one epoch, in place, into the state after a later epoch.
 
         Raises:
             Corrupt: A part is damaged.

@@ -1,10 +1,9 @@
-"""Replaying the journal in this process: its requests again, up to the first difference.
+"""Replay: executes the journal's requests again, up to the first difference.
 
-Promises that an epoch is compared whole (every reply, every entity that it changed, as bytes) before
-the next one begins. Nothing is written anywhere, and no handler reaches outside.
+Each epoch is compared completely (every reply and every changed entity, as bytes) before the next
+one begins. A replay writes no file, and its handlers cannot call the outside.
 """
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ from penstock.engine.replay import (
 )
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
-from penstock.history.rerun import Rerun
+from penstock.history.rerun import Rerun, frozen_heap
 from penstock.model.application import App
 
 PROBED_MAX: Final = 3
-"""Requests of one epoch that are run again to find out which is to blame."""
+"""How many requests of one epoch are examined to find the cause of a difference."""
 
 Progress = Callable[[Epoch, int], None]
-"""Is told each epoch that is done, and how many requests were run until then."""
+"""Receives each finished epoch, and the number of executed requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,11 @@ class Divergence:
     """The first difference between the journal and its replay.
 
     Attributes:
-        request_id, lsn, call: The first request after which something differs.
-        handler: `file:line` of what it calls.
-        findings: What differs.
-        verdict: What is to blame, and which request.
+        epoch: The epoch that differs.
+        lsn, request_id, call: The first request after which a value differs.
+        handler: `file:line` of its handler.
+        findings: The values that differ.
+        verdict: The request that causes the difference, and why.
     """
 
     epoch: Epoch
@@ -58,14 +58,14 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay found.
+    """The result of a replay.
 
     Attributes:
-        first, last: The epochs that were replayed, both included.
-        requests: How many were run; `skipped` were taken as recorded, because they had exceeded a
-            limit.
-        spent_s: How long running, reading and comparing took, without the state before `first`.
-        divergence: None where everything is as recorded.
+        first, last: The first and the last replayed epoch.
+        requests: How many requests were executed.
+        skipped: How many were not executed, because they had exceeded a limit.
+        spent_s: The time for executing, reading and comparing, without the state before `first`.
+        divergence: The first difference; None if everything is as recorded.
     """
 
     first: Epoch
@@ -77,85 +77,70 @@ class ReplayResult:
 
 
 def replay(
-    past: HistoryReader,
+    history: HistoryReader,
     app: App,
     spec: str,
     limits: Limits,
     span: tuple[Epoch, Epoch],
-    told: Progress,
+    progress: Progress,
 ) -> ReplayResult:
-    """Run the epochs of a span again, and stop at the first difference.
+    """Execute the epochs of a span again, and stop at the first difference.
 
     Args:
-        past: The journal.
+        history: The journal.
         app: The application.
-        spec: Where other processes find it, as on the command line.
-        limits: What a transaction may use.
-        span: First and last epoch.
-        told: For progress.
+        spec: The application as on the command line, for child processes.
+        limits: The limits of one transaction.
+        span: The first and the last epoch.
+        progress: Receives each finished epoch.
 
     Raises:
         Corrupt: The journal is damaged.
     """
     first, last = span
-    rerun = Rerun(app, past.state_before(first), limits, past.secret)
-    replayer = rerun.replayer
-    gc.collect()
-    gc.freeze()  # a large state shall not be looked through again and again
-    requests = skipped = 0
-    began = time.perf_counter()
+    rerun = Rerun(app, history.state_before(first), limits, history.secret)
     reached, divergence, spent_s = first, None, 0.0
-    try:
-        for recorded in past.epochs(first, last):
-            if recorded.epoch == 0 and not recorded.rows:
-                replayer.take(recorded.changes)  # a state that history begins with: `scratch`
+    with frozen_heap():
+        began = time.perf_counter()
+        for recorded in history.epochs(first, last):
+            rerun.take_initial_state(recorded)
             outcomes = rerun.run_all(recorded.rows)
-            untouched = outcomes.count(None)
-            requests += len(outcomes) - untouched
-            skipped += untouched
             reached = recorded.epoch
-            difference = first_difference(replayer, recorded, outcomes)
+            difference = first_difference(rerun.replayer, recorded, outcomes)
             spent_s = time.perf_counter() - began
             if difference is not None:
-                divergence = _certain(rerun, recorded, outcomes) or _explain(
-                    replayer, spec, limits, recorded, outcomes, difference
+                divergence = _known_cause(rerun, recorded, outcomes) or _find_cause(
+                    rerun.replayer, spec, limits, recorded, outcomes, difference
                 )
                 break
-            replayer.finish()
-            told(reached, requests)
-    finally:
-        gc.unfreeze()
-    return ReplayResult(first, reached, requests, skipped, spent_s, divergence)
+            rerun.replayer.finish()
+            progress(reached, rerun.requests)
+    return ReplayResult(first, reached, rerun.requests, rerun.skipped, spent_s, divergence)
 
 
-def _certain(
+def _known_cause(
     rerun: Rerun, recorded: RecordedEpoch, outcomes: list[Outcome | None]
 ) -> Divergence | None:
-    """Explain a difference whose cause nobody has to look for.
+    """Return the divergence if its cause needs no search, else None.
 
-    The first request whose reply differs was refused a call to the outside, or calls what the
-    application does not have.
+    The cause is known if the first request with another reply has called the outside, or calls a
+    handler that the application does not have.
     """
     position = first_differing_reply(recorded, outcomes)
     if position is None:
         return None
     row, app = recorded.rows[position], rerun.replayer.app
-    call, why = rerun.refused.get(row.request_id), rejection_of(app, row.body)
-    if call is None and not why:
+    call, rejection = rerun.refused.get(row.request_id), rejection_of(app, row.body)
+    if call is None and not rejection:
         return None
-    cause, line = (Cause.CODE, why) if call is None else (Cause.OUTSIDE, call.text)
-    return Divergence(
-        recorded.epoch,
-        row.lsn,
-        row.request_id,
-        call_text(row.body),
-        handler_line(app, row.body),
-        (reply_difference(row, outcomes[position]),),
-        Verdict(row.request_id, (cause,), (line,)),
+    cause, line = (Cause.CODE, rejection) if call is None else (Cause.OUTSIDE, call.text)
+    findings = (reply_difference(row, outcomes[position]),)
+    return _divergence(
+        app, recorded, position, findings, Verdict(row.request_id, (cause,), (line,))
     )
 
 
-def _explain(
+def _find_cause(
     replayer: Replayer,
     spec: str,
     limits: Limits,
@@ -163,37 +148,41 @@ def _explain(
     outcomes: list[Outcome | None],
     difference: ReplayDifference,
 ) -> Divergence:
-    """Find out which request is to blame, and why."""
+    """Execute the suspected requests in child processes, and return the divergence."""
     app, rows = replayer.app, recorded.rows
-    blamed = difference.position
+    culprit = difference.position
     causes: tuple[Cause, ...] = (Cause.CODE,)
     for position in difference.suspects[:PROBED_MAX]:
         outcome = outcomes[position]
-        if outcome is not None:
-            states = _states_at(replayer, outcomes, position, outcome)
-            found = find_causes(
-                spec, rows[position], states, outcome, limits, replayer.executor.secret
-            )
-            if found != (Cause.CODE,):
-                blamed, causes = position, found
-                break
-    row = rows[difference.position]
-    lines = suspicious_lines(app, rows[blamed].body, causes)
-    return Divergence(
-        recorded.epoch,
-        row.lsn,
-        row.request_id,
-        call_text(row.body),
-        handler_line(app, row.body),
-        difference.findings,
-        Verdict(rows[blamed].request_id, causes, lines),
-    )
+        if outcome is None:
+            continue
+        states = _states_before(replayer, outcomes, position, outcome)
+        secret = replayer.executor.secret
+        suspected = find_causes(spec, rows[position], states, outcome, limits, secret)
+        if suspected != (Cause.CODE,):
+            culprit, causes = position, suspected
+            break
+    lines = suspicious_lines(app, rows[culprit].body, causes)
+    verdict = Verdict(rows[culprit].request_id, causes, lines)
+    return _divergence(app, recorded, difference.position, difference.findings, verdict)
 
 
-def _states_at(
+def _divergence(
+    app: App,
+    recorded: RecordedEpoch,
+    position: int,
+    findings: tuple[ValueDifference, ...],
+    verdict: Verdict,
+) -> Divergence:
+    row = recorded.rows[position]
+    call, handler = call_text(row.body), handler_line(app, row.body)
+    return Divergence(recorded.epoch, row.lsn, row.request_id, call, handler, findings, verdict)
+
+
+def _states_before(
     replayer: Replayer, outcomes: list[Outcome | None], position: int, outcome: Outcome
 ) -> dict[EntityKey, bytes | None]:
-    """Return what a request touched, as it was before it."""
+    """Return the entities that a request has read, as they were before it."""
     states = {key: replayer.state.get(key) for key in outcome.reads}
     for earlier in outcomes[:position]:
         if earlier is not None:

@@ -1,15 +1,17 @@
-"""A rerun: requests of the past once more, held to their limits and kept from the outside.
+"""Reruns: recorded requests executed again, within their limits and without calls to the outside.
 
-All commands that look back run handlers by it. A request that reaches outside is undone, and its outcome
-is a failure that says so.
+All commands that look at history run handlers here. A request that calls the outside is undone, and
+its outcome is a failure that names the call.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.replay import Replayer, RequestRow
+from penstock.engine.replay import RecordedEpoch, Replayer, RequestRow
 from penstock.engine.tracing import RequestTrace, trace
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
@@ -17,74 +19,97 @@ from penstock.model.request import Failure, encode_failure
 from penstock.process.guard import Guard
 
 REFUSED: Final = "outside-call"
-"""The code of a request that was refused a call; only the past has it."""
+"""The error code of a rerun request that called the outside; no journal has it."""
 
 SHOWN_MAX: Final = 100
-"""Refused calls that are shown."""
+"""How many refused calls are shown."""
 
 
 class Rerun:
-    """Runs requests again over a state of its own.
+    """Executes requests again over a state of its own.
 
     Attributes:
-        replayer: Runs them.
-        refused: The call that each request was refused, by its id, in the order in which they ran.
+        replayer: Executes the requests and holds the state.
+        refused: By request id, the first call to the outside, in the order of execution.
+        requests: How many requests `run_all` has executed.
+        skipped: How many it has not executed, because they had exceeded a limit.
     """
 
     def __init__(
         self, app: App, state: dict[EntityKey, bytes], limits: Limits, secret: bytes
     ) -> None:
-        """Begin.
+        """Begin with a state.
 
         Args:
             app: The application.
-            state: The state before; the rerun's from now on.
-            limits: What a transaction may use.
-            secret: The journal's.
+            state: All entities before the first request; the rerun changes this mapping.
+            limits: The limits of one transaction.
+            secret: The journal's secret, from which `random()` and `uuid()` are derived.
         """
         self.replayer = Replayer(app, state, limits)
         self.replayer.executor.secret = secret
         self._app = app
         self._limits = limits
-        self._isolation = Sandbox(self.replayer.executor)
-        self.refused: Mapping[RequestId, OutsideCall] = self._isolation.refused
+        self._sandbox = Sandbox(self.replayer.executor)
+        self.refused: Mapping[RequestId, OutsideCall] = self._sandbox.refused
+        self.requests = self.skipped = 0
 
     def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
-        """Process requests in order; None stands for one that is taken as recorded."""
-        with Guard(self.replayer.executor, self._limits) as guard, self._isolation as isolation:
-            outcomes = self.replayer.run_all(isolation.each(guard.each(rows)))
+        """Execute requests in order; the outcome of a skipped request is None."""
+        with Guard(self.replayer.executor, self._limits) as guard, self._sandbox as sandbox:
+            outcomes = self.replayer.run_all(sandbox.each(guard.each(rows)))
+        skipped = outcomes.count(None)
+        self.requests += len(outcomes) - skipped
+        self.skipped += skipped
         if not self.refused:
             return outcomes
         return [
-            one if one is None else self._told(row, one)
-            for row, one in zip(rows, outcomes, strict=True)
+            None if outcome is None else self._checked(row, outcome)
+            for row, outcome in zip(rows, outcomes, strict=True)
         ]
 
+    def take_initial_state(self, recorded: RecordedEpoch) -> None:
+        """Take over the changes of the first epoch of a scratch journal, which has no requests."""
+        if recorded.epoch == 0 and not recorded.rows:
+            self.replayer.take(recorded.changes)
+
     def run_unlimited(self, row: RequestRow) -> Outcome:
-        """Process one request, for as long as it takes."""
-        with self._isolation as isolation:
-            (outcome,) = map(self.replayer.run, isolation.each([row]))
-        return self._told(row, outcome)
+        """Execute one request without a time limit."""
+        with self._sandbox as sandbox:
+            (outcome,) = map(self.replayer.run, sandbox.each([row]))
+        return self._checked(row, outcome)
 
     def trace(self, row: RequestRow, clock: Callable[[], float]) -> RequestTrace:
-        """Process one request and watch it; `clock` returns seconds."""
-        with Guard(self.replayer.executor, self._limits), self._isolation as isolation:
+        """Execute one request and record its calls; `clock` returns seconds."""
+        with Guard(self.replayer.executor, self._limits), self._sandbox as sandbox:
             (traced,) = (
-                trace(self._app, self.replayer, one, clock) for one in isolation.each([row])
+                trace(self._app, self.replayer, traced_row, clock)
+                for traced_row in sandbox.each([row])
             )
-        return RequestTrace(self._told(row, traced.outcome), traced.root, traced.undone)
+        return RequestTrace(self._checked(row, traced.outcome), traced.root, traced.undone)
 
-    def _told(self, row: RequestRow, outcome: Outcome) -> Outcome:
-        """Return an outcome that says so where the request was refused a call."""
+    def _checked(self, row: RequestRow, outcome: Outcome) -> Outcome:
+        """Return a failure if the request has called the outside, else its outcome."""
         call = self.refused.get(row.request_id)
         if call is None:
             return outcome
-        failure = Failure(REFUSED, "OutsideCall", f"{call.text}; looking back refuses that")
+        failure = Failure(REFUSED, "OutsideCall", f"{call.text}; a rerun refuses such calls")
         return Outcome(REFUSED, encode_failure(failure), outcome.reads, {})
 
 
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Exclude all present objects from garbage collections, because a large state slows them."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def outside_calls_json(refused: Mapping[RequestId, OutsideCall]) -> list[dict[str, Any]]:
-    """Return the calls that were refused as plain data; the first ones."""
+    """Return the first refused calls as JSON objects."""
     return [
         {"request_id": request_id, "what": call.what, "where": call.where}
         for request_id, call in list(refused.items())[:SHOWN_MAX]

@@ -1,14 +1,13 @@
-"""Scratch journals: epochs that never were, in a data directory that the commands of history read.
+"""Scratch journals: the epochs of a what-if, in a data directory for the commands of history.
 
-The journal begins with the state before the first of them, as an epoch 0 of its own that has changes
-and no requests; where that state is empty because history begins there, it is left out. So the epochs
-have other numbers than those that they stand for, but for a range that begins with epoch 0 or 1.
-There is no log: such a directory can be asked, and not run.
+The journal begins with the state before the first epoch, stored as an epoch 0 that has changes and no
+requests. If that state is empty because history begins there, the epoch is omitted. So an epoch has a
+smaller number than the recorded epoch that it replaces, unless the span begins with epoch 0 or 1.
+There is no log: the directory can be queried, and not run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -25,7 +24,10 @@ _NAME: Final = "what-if"
 
 
 def epoch_shift(first: Epoch) -> int:
-    """Return what the number of an epoch lacks in a scratch journal that begins with `first`."""
+    """Return the recorded number of an epoch minus its number in a scratch journal.
+
+    `first` is the first recorded epoch that the scratch journal replaces.
+    """
     return max(0, first - 1)
 
 
@@ -33,7 +35,7 @@ class ScratchJournal:
     """A journal that is written epoch by epoch.
 
     Attributes:
-        shift: What an epoch's number here lacks of that of the epoch which it stands for.
+        shift: The recorded number of an epoch minus its number here.
     """
 
     def __init__(
@@ -48,56 +50,53 @@ class ScratchJournal:
         """Begin with the state before an epoch.
 
         Args:
-            data: A directory that is empty.
-            app: The application that runs the epochs.
-            secret: Of the journal whose requests they run.
-            first: The epoch.
-            state: Every entity before it.
-            time_us: When it was committed, microseconds since the Unix epoch; before that, nothing.
+            data: An empty directory.
+            app: The application that executes the epochs.
+            secret: The secret of the recorded journal.
+            first: The first recorded epoch that is replaced.
+            state: All entities before it.
+            time_us: The commit time of that state, microseconds since the Unix epoch.
         """
         self.shift = epoch_shift(first)
         self._journal = DataDirectory(data).open_journal(app, secret)
         self._position = Lsn(0)
         if first > 0:
-            parts = self._changes(Epoch(0), state)
-            self._journal.commit(Commit(Epoch(0), {ONLY_PARTITION: self._position}, parts, time_us))
+            self._commit(Epoch(0), self._changes(Epoch(0), state), time_us)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._journal.close()
 
     def commit(
         self,
         epoch: Epoch,
         time_us: int,
-        course: ReplayPlan,
+        plan: ReplayPlan,
         outcomes: Sequence[Outcome | None],
         changes: Mapping[EntityKey, bytes | None],
     ) -> None:
-        """Write the epoch that stands for another one.
+        """Write the epoch that replaces a recorded one.
 
         Args:
-            epoch: The other one.
-            time_us: When that was committed.
-            course: What ran instead.
-            outcomes: How that came out; None is taken as recorded.
-            changes: What it made of entities.
+            epoch: The recorded epoch's number.
+            time_us: Its commit time.
+            plan: The executed requests.
+            outcomes: Their outcomes; None keeps the recorded one.
+            changes: The entities that the epoch has changed.
 
         Raises:
             JournalUnavailable: The disk is full or fails.
         """
-        here = Epoch(epoch - self.shift)
-        if course.rows:
-            self._position = Lsn(course.rows[-1].lsn + 1)
-        parts = (*self._transactions(here, course.rows, outcomes), *self._changes(here, changes))
-        self._journal.commit(Commit(here, {ONLY_PARTITION: self._position}, parts, time_us))
+        number = Epoch(epoch - self.shift)
+        if plan.rows:
+            self._position = Lsn(plan.rows[-1].lsn + 1)
+        transactions = self._transactions(number, plan.rows, outcomes)
+        self._commit(number, transactions + self._changes(number, changes), time_us)
+
+    def _commit(self, epoch: Epoch, parts: tuple[Part, ...], time_us: int) -> None:
+        self._journal.commit(Commit(epoch, {ONLY_PARTITION: self._position}, parts, time_us))
 
     def _transactions(
         self, epoch: Epoch, rows: Sequence[RequestRow], outcomes: Sequence[Outcome | None]
@@ -113,20 +112,21 @@ class ScratchJournal:
             strict=True,
         )
         columns = [[0] * len(rows), lsns, ids, times, bodies, errors, replies]
-        return self._written(PartKind.TRANSACTIONS, TRANSACTIONS, epoch, columns)
+        return self._write(PartKind.TRANSACTIONS, TRANSACTIONS, epoch, columns)
 
     def _changes(self, epoch: Epoch, changes: Mapping[EntityKey, bytes | None]) -> tuple[Part, ...]:
         if not changes:
             return ()
         entities, keys = zip(*map(split_entity_key, changes), strict=True)
         columns = [entities, keys, list(changes.values())]
-        return self._written(PartKind.CHANGES, CHANGES, epoch, columns)
+        return self._write(PartKind.CHANGES, CHANGES, epoch, columns)
 
-    def _written(
-        self, kind: PartKind, schema: pa.Schema, epoch: Epoch, columns: Iterable[Sequence[object]]
+    def _write(
+        self, kind: PartKind, schema: pa.Schema, epoch: Epoch, columns: Sequence[Sequence[object]]
     ) -> tuple[Part, ...]:
-        """Write a part from all columns but the first, which is the epoch."""
-        values = list(columns)
-        every = [[epoch] * len(values[0]), *values]
-        arrays = [pa.array(one, field.type) for one, field in zip(every, schema, strict=True)]
+        """Write a part with a column for the epoch, followed by `columns`."""
+        values = [[epoch] * len(columns[0]), *columns]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(values, schema, strict=True)
+        ]
         return (self._journal.write(kind, pa.Table.from_arrays(arrays, schema=schema), _NAME),)

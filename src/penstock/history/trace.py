@@ -1,13 +1,13 @@
-"""What one request did, and what happened to one entity: recomputed from the journal.
+"""The trace of one request, and the history of one entity, computed from the journal.
 
-Promises what the journal says, made readable by running epochs again: who called whom, what each
-request made of an entity, and which request changed it next. It says so where a request comes out
-otherwise than it was recorded. Reads only, and holds handlers to their limits.
+Epochs are executed again, within the limits, to find out which calls a request made, which entities
+it changed, and which request changed each of them next. The result says whether the request came out
+as recorded. Only the data directory is read.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -42,20 +42,22 @@ from penstock.model.application import App
 from penstock.process.reports import ReportReader, StoredReport
 
 AHEAD_EPOCHS: Final = 1_000
-"""So far it is looked for who changed an entity next."""
+"""How many later epochs are searched for the next change of an entity."""
 
 _REPLAYED_MAX: Final = 3
-"""Later epochs that are run again to find that out."""
+"""How many of these are executed again to find the request of that change."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedEntity:
-    """An entity that a request read or wrote.
+    """An entity that a request has read or written.
 
     Attributes:
-        written: Whether the request changed it.
-        undone: Whether what it did to it was undone; `after` is what it had become, then.
-        before, after: Attributes by name, None where it did not exist.
+        written: Whether the request changed the entity.
+        undone: Whether the request changed the entity and the change was undone. Then `after` holds
+            the undone values.
+        before, after: The attributes by name; None if the entity did not exist.
+        next: The next change of the entity.
     """
 
     entity: EntityKey
@@ -68,14 +70,18 @@ class TracedEntity:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one request did.
+    """The trace of a request.
 
     Attributes:
-        position: In its epoch, from 0.
-        report: What was noted of its epoch, as long as that is kept.
-        as_recorded: Whether it came out as it was recorded.
-        taken_as_recorded: Whether it was not run, because it had exceeded a limit.
-        refused: By id, the requests that reached outside: this one, or others that ran for it.
+        row: The recorded request.
+        epoch: Its epoch.
+        position: Its position in the epoch, from 0.
+        report: The driver's report of the epoch, while it is kept.
+        as_recorded: Whether the outcome equals the recorded one.
+        taken_as_recorded: Whether the request was not executed, because it had exceeded a limit.
+        root: The handler's call, with all calls inside it; None if the request was not executed.
+        entities: The entities that the request has read or written.
+        refused: By request id, the first call to the outside, of all executed requests.
     """
 
     row: RequestRow
@@ -90,7 +96,7 @@ class Trace:
 
 
 class EntityChange(NamedTuple):
-    """One change of an entity: the request behind it, and attributes by name."""
+    """A change of an entity: its request, and the attributes by name before and after it."""
 
     epoch: Epoch
     time_us: int
@@ -100,37 +106,54 @@ class EntityChange(NamedTuple):
 
 
 class EntityHistory(NamedTuple):
-    """Changes of an entity, in order; `more`: there are older ones; `refused` as in a trace."""
+    """The changes of an entity.
 
-    found: list[EntityChange]
+    Attributes:
+        changes: The newest changes, in order.
+        more: Whether there are older changes.
+        refused: As in `Trace`.
+    """
+
+    changes: list[EntityChange]
     more: bool
     refused: Mapping[RequestId, OutsideCall]
 
 
-def trace(past: HistoryReader, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
-    """Return what a request did.
+def trace(history: HistoryReader, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
+    """Return the trace of a request.
+
+    Args:
+        history: The journal.
+        app: The application.
+        data: The data directory, for the driver's reports.
+        request_id: The request.
+        limits: The limits of one transaction.
 
     Raises:
-        RequestError: No epoch that is held has it.
-        Diverged: The state before it is not held any more.
+        RequestError: No epoch holds the request.
+        Diverged: The state before its epoch is not held.
         Corrupt: The journal is damaged.
     """
-    number = past.find(request_id)
-    recorded = past.epoch(number)
+    number = history.find(request_id)
+    recorded = history.epoch(number)
     position = position_of(recorded, request_id)
     row = recorded.rows[position]
-    rerun = Rerun(app, past.state_before(number), limits, past.secret)
-    skipped = row.error in DECIDED
+    rerun = Rerun(app, history.state_before(number), limits, history.secret)
+    is_skipped = row.error in DECIDED
     rerun.run_all(recorded.rows[:position])
-    before = _Before(rerun)
-    if skipped:
+    written, state = dict(rerun.replayer.written), rerun.replayer.state
+
+    def before(key: EntityKey) -> bytes | None:
+        return written[key] if key in written else state.get(key)
+
+    if is_skipped:
         traced = RequestTrace(Outcome(row.error, row.reply, (), {}), None, {})
     else:
         traced = rerun.trace(row, time.perf_counter)
-    entities = _touched(app, before, traced)
+    entities = _entities_of(app, before, traced)
     later = rerun.run_all(recorded.rows[position + 1 :])
-    following = _Following(past, rerun)
-    nexts = following.after(recorded, position, later, [one.entity for one in entities])
+    keys = [entity.entity for entity in entities]
+    next_changes = _next_changes(history, rerun, recorded, position, later, keys)
     outcome = traced.outcome
     return Trace(
         row,
@@ -138,141 +161,140 @@ def trace(past: HistoryReader, app: App, data: Path, request_id: str, limits: Li
         position,
         _report_of(data, number),
         (outcome.error, outcome.reply) == (row.error, row.reply),
-        skipped,
+        is_skipped,
         traced.root,
-        tuple(_with_next(one, nexts.get(one.entity)) for one in entities),
+        tuple(replace(entity, next=next_changes.get(entity.entity)) for entity in entities),
         rerun.refused,
     )
 
 
-def history(
-    past: HistoryReader,
+def entity_history(
+    history: HistoryReader,
     app: App,
     key: EntityKey,
     span: tuple[Epoch, Epoch],
-    most: int,
+    changes_max: int,
     limits: Limits,
 ) -> EntityHistory:
     """Return the newest changes of an entity.
 
+    Args:
+        history: The journal.
+        app: The application.
+        key: The entity.
+        span: The first and the last epoch to search.
+        changes_max: How many changes are returned.
+        limits: The limits of one transaction.
+
     Raises:
-        NoSuchEntity: Nothing in the span changed it.
-        Diverged: The state before is not held any more.
+        NoSuchEntity: No epoch of the span changed the entity.
+        Diverged: The state before the changes is not held.
         Corrupt: The journal is damaged.
     """
     first, last = span
-    epochs = past.changes_of(key, Epoch(first - 1), last)
+    epochs = history.changes_of(key, Epoch(first - 1), last)
     if not epochs:
         raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
-    chosen = epochs[-most:]
-    rerun = Rerun(app, past.state_before(chosen[0]), limits, past.secret)
-    found: list[EntityChange] = []
-    for recorded, outcomes in _again(past, rerun, Epoch(chosen[0] - 1), chosen):
+    chosen = epochs[-changes_max:]
+    rerun = Rerun(app, history.state_before(chosen[0]), limits, history.secret)
+    changes: list[EntityChange] = []
+    for recorded, outcomes in _run_epochs(history, rerun, Epoch(chosen[0] - 1), chosen):
         before = rerun.replayer.state.get(key)
         for row, outcome in zip(recorded.rows, outcomes, strict=True):
             if outcome is not None and key in outcome.writes:
                 after = outcome.writes[key]
                 states = attributes_of(app, key, before), attributes_of(app, key, after)
-                found.append(EntityChange(recorded.epoch, recorded.time_us, row, *states))
+                changes.append(EntityChange(recorded.epoch, recorded.time_us, row, *states))
                 before = after
-    more = len(epochs) > len(chosen) or len(found) > most
-    return EntityHistory(found[-most:], more, rerun.refused)
+    more = len(epochs) > len(chosen) or len(changes) > changes_max
+    return EntityHistory(changes[-changes_max:], more, rerun.refused)
 
 
-def _again(
-    past: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
+def _run_epochs(
+    history: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
 ) -> Iterator[tuple[RecordedEpoch, list[Outcome | None]]]:
-    """Run some epochs again, each over the state before it, as the journal has it."""
+    """Execute epochs again, each over the recorded state before it.
+
+    `reached` is the epoch after which the rerun's state is now.
+    """
     for epoch in epochs:
-        past.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
-        recorded = past.epoch(epoch)
+        history.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
+        recorded = history.epoch(epoch)
         outcomes = rerun.run_all(recorded.rows)
         rerun.replayer.written.clear()
         yield recorded, outcomes
         reached = Epoch(epoch - 1)
 
 
-class _Before:
-    """What entities are before a request, whatever it makes of them."""
+def _entities_of(
+    app: App, before: Callable[[EntityKey], bytes | None], traced: RequestTrace
+) -> list[TracedEntity]:
+    """Return the entities that a request has read or written, in order of first access.
 
-    def __init__(self, rerun: Rerun) -> None:
-        self._state = rerun.replayer.state
-        self._written = dict(rerun.replayer.written)
-
-    def get(self, key: EntityKey) -> bytes | None:
-        return self._written[key] if key in self._written else self._state.get(key)
-
-
-def _touched(app: App, before: _Before, traced: RequestTrace) -> list[TracedEntity]:
-    """Return the entities that a request looked at, in that order."""
-    found: list[TracedEntity] = []
+    `before` returns an entity as it was before the request.
+    """
+    entities: list[TracedEntity] = []
     writes = traced.outcome.writes
     for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
+        old = before(key)
         written = key in writes
         undone = not written and key in traced.undone
-        was = before.get(key)
-        now = writes[key] if written else traced.undone[key] if undone else was
-        if undone and now == was:
-            undone = False
-        states = attributes_of(app, key, was), attributes_of(app, key, now)
-        found.append(TracedEntity(key, written, undone, *states, None))
-    return found
+        new = writes[key] if written else traced.undone[key] if undone else old
+        undone = undone and new != old
+        values = attributes_of(app, key, old), attributes_of(app, key, new)
+        entities.append(TracedEntity(key, written, undone, *values, None))
+    return entities
 
 
-def _with_next(one: TracedEntity, following: NextChange | None) -> TracedEntity:
-    return TracedEntity(one.entity, one.written, one.undone, one.before, one.after, following)
+def _next_changes(
+    history: HistoryReader,
+    rerun: Rerun,
+    recorded: RecordedEpoch,
+    position: int,
+    later: Sequence[Outcome | None],
+    keys: Sequence[EntityKey],
+) -> dict[EntityKey, NextChange]:
+    """Return the next change of each entity after a request, if there is one.
+
+    `later` has the outcomes of the requests after `position` in the same epoch.
+    """
+    epoch = recorded.epoch
+    changes = _first_writers(epoch, recorded.rows[position + 1 :], later, keys)
+    ahead: dict[Epoch, list[EntityKey]] = {}
+    upto = Epoch(min(history.last, epoch + AHEAD_EPOCHS))
+    for key in keys:
+        if key not in changes and (epochs := history.changes_of(key, epoch, upto)):
+            changes[key] = NextChange(None, None, epochs[0])
+            ahead.setdefault(epochs[0], []).append(key)
+    rerun.replayer.written.clear()
+    chosen = sorted(ahead)[:_REPLAYED_MAX]
+    for next_epoch, outcomes in _run_epochs(history, rerun, Epoch(epoch - 1), chosen):
+        number, rows = next_epoch.epoch, next_epoch.rows
+        changes.update(_first_writers(number, rows, outcomes, ahead[number]))
+    return changes
 
 
-class _Following:
-    """Finds the requests that changed entities next."""
-
-    def __init__(self, past: HistoryReader, rerun: Rerun) -> None:
-        self._past = past
-        self._rerun = rerun
-
-    def after(
-        self,
-        recorded: RecordedEpoch,
-        position: int,
-        later: Sequence[Outcome | None],
-        keys: Sequence[EntityKey],
-    ) -> dict[EntityKey, NextChange]:
-        """Return the next writers, first in the rest of the epoch, then in those after it."""
-        rows = recorded.rows[position + 1 :]
-        found = _writers(recorded.epoch, rows, later, keys)
-        epoch = recorded.epoch
-        ahead: dict[Epoch, list[EntityKey]] = {}
-        upto = Epoch(min(self._past.last, epoch + AHEAD_EPOCHS))
-        for key in keys:
-            if key not in found and (epochs := self._past.changes_of(key, epoch, upto)):
-                found[key] = NextChange(None, None, epochs[0])
-                ahead.setdefault(epochs[0], []).append(key)
-        self._rerun.replayer.written.clear()
-        chosen = sorted(ahead)[:_REPLAYED_MAX]
-        before = Epoch(epoch - 1)
-        for one, outcomes in _again(self._past, self._rerun, before, chosen):
-            found.update(_writers(one.epoch, one.rows, outcomes, ahead[one.epoch]))
-        return found
-
-
-def _writers(
+def _first_writers(
     epoch: Epoch,
     rows: Sequence[RequestRow],
     outcomes: Sequence[Outcome | None],
     keys: Sequence[EntityKey],
 ) -> dict[EntityKey, NextChange]:
-    wanted, found = set(keys), dict[EntityKey, NextChange]()
+    """Return, for each entity, the first of some requests of an epoch that changed it."""
+    wanted = set(keys)
+    changes: dict[EntityKey, NextChange] = {}
     for row, outcome in zip(rows, outcomes, strict=True):
-        written = () if outcome is None else outcome.writes
-        for key in [one for one in written if one in wanted]:
-            found[key] = NextChange(row.request_id, call_text(row.body), epoch)
+        for key in wanted.intersection(() if outcome is None else outcome.writes):
+            changes[key] = NextChange(row.request_id, call_text(row.body), epoch)
             wanted.discard(key)
-    return found
+    return changes
 
 
 def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
     reader = ReportReader(data)
-    return next((one for one in reader.after(Epoch(epoch - 1)) if one.epoch == epoch), None)
+    return next(
+        (report for report in reader.after(Epoch(epoch - 1)) if report.epoch == epoch), None
+    )
 
 
 def trace_json(found: Trace) -> dict[str, Any]:
@@ -308,7 +330,7 @@ def entity_history_json(key: EntityKey, changes: EntityHistory) -> dict[str, Any
         HistoryDocument(
             entity=entity,
             key=text,
-            changes=[_change_of(change) for change in changes.found],
+            changes=[_change_of(change) for change in changes.changes],
             more=changes.more,
             outside=[RefusedCall(**call) for call in outside_calls_json(changes.refused)],
         )

@@ -1,12 +1,10 @@
-"""What if: a span of the journal's epochs again, with other code or other requests.
+"""What-if: executes a span of the journal's epochs with other code or other requests.
 
-The baseline is the journal, as it was recorded. So a handler that is not deterministic differs here,
-too, without any change: `replay` finds that out. Promises that nothing is written but the scratch
-journal, where one is wanted, and that code which stores a class otherwise than the state before the
-span has it is refused before anything runs.
+The baseline is the recorded journal. A nondeterministic handler therefore differs without any
+change, too; `replay` detects that. Nothing is written but the scratch journal, if one is wanted.
+Code that cannot read the stored entities is rejected before any request runs.
 """
 
-import gc
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -28,7 +26,7 @@ from penstock.engine.what_if import (
 from penstock.errors import ClassChanged
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
-from penstock.history.rerun import Rerun
+from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
@@ -37,12 +35,12 @@ from penstock.model.shape import differences
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What shall be otherwise.
+    """The code and the requests to execute instead of the recorded ones.
 
     Attributes:
-        recorded_by: The application whose journal it is.
-        app: The one that runs the requests now; the same one unless the code is changed.
-        changes: By epoch, what is changed in its requests.
+        recorded_by: The application that has written the journal.
+        app: The application that executes the requests; the same object unless the code differs.
+        changes: By epoch, the changes of its requests.
     """
 
     recorded_by: App
@@ -51,20 +49,21 @@ class Scenario:
 
     @property
     def other_code(self) -> bool:
-        """Whether other code runs."""
+        """Whether other code is executed."""
         return self.app is not self.recorded_by
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """How history would have come out.
+    """The result of a scenario.
 
     Attributes:
-        first, last: The epochs that were run again, both included.
-        requests: How many ran; `skipped` were taken as recorded, because they had exceeded a limit.
-        spent_s: How long running, reading, comparing and writing took, without the state before.
-        replies, entities: What differs.
-        refused: By id, the requests that reached outside, which nobody does again.
+        first, last: The first and the last executed epoch.
+        requests: How many requests were executed.
+        skipped: How many were not executed, because they had exceeded a limit.
+        spent_s: The time for executing, reading, comparing and writing, without the state before.
+        replies, entities: The differences.
+        refused: By request id, the first call to the outside.
     """
 
     first: Epoch
@@ -78,99 +77,91 @@ class WhatIf:
 
 
 def what_if(
-    past: HistoryReader,
-    alternative: Scenario,
+    history: HistoryReader,
+    scenario: Scenario,
     limits: Limits,
     span: tuple[Epoch, Epoch],
-    told: Progress,
+    progress: Progress,
     scratch: Path | None = None,
 ) -> WhatIf:
-    """Run a span of epochs with changes, and compare with the journal.
+    """Execute a span of epochs in a scenario, and compare the results with the journal.
 
     Args:
-        past: The journal.
-        alternative: What shall be otherwise.
-        limits: What a transaction may use.
-        span: First and last epoch.
-        told: For progress.
-        scratch: An empty data directory for the epochs as they come out; None: they are not kept.
+        history: The journal.
+        scenario: The code and the requests.
+        limits: The limits of one transaction.
+        span: The first and the last epoch.
+        progress: Receives each finished epoch.
+        scratch: An empty data directory for the resulting epochs; None discards them.
 
     Raises:
-        ClassChanged: The code declares a class otherwise than the state before the span has it.
+        ClassChanged: The code declares a class differently from the stored entities.
         Corrupt: The journal is damaged.
         JournalUnavailable: The disk of the scratch journal is full or fails.
     """
     first, last = span
-    state = past.state_before(first)
-    check_layouts(alternative.recorded_by, alternative.app, state)
-    run = _Run(Rerun(alternative.app, state, limits, past.secret), alternative)
-    gc.collect()
-    gc.freeze()  # a large state shall not be looked through again and again
-    began = time.perf_counter()
-    try:
-        with ExitStack() as stack:
-            if scratch is not None:
-                begun_us = past.epoch(first).time_us
-                kept = ScratchJournal(scratch, alternative.app, past.secret, first, state, begun_us)
-                run.scratch = stack.enter_context(kept)
-            for recorded in past.epochs(first, last):
-                run.epoch(recorded)
-                told(recorded.epoch, run.requests)
-    finally:
-        gc.unfreeze()
+    state = history.state_before(first)
+    check_shapes(scenario, state)
+    rerun = Rerun(scenario.app, state, limits, history.secret)
+    run = _Run(rerun, scenario)
+    with frozen_heap(), ExitStack() as stack:
+        began = time.perf_counter()
+        if scratch is not None:
+            begun_us = history.epoch(first).time_us
+            journal = ScratchJournal(scratch, scenario.app, history.secret, first, state, begun_us)
+            run.scratch = stack.enter_context(journal)
+        for recorded in history.epochs(first, last):
+            run.epoch(recorded)
+            progress(recorded.epoch, rerun.requests)
     spent_s = time.perf_counter() - began
-    found = entity_differences(run.drift, state, alternative.recorded_by, alternative.app)
-    return WhatIf(
-        first, last, run.requests, run.skipped, spent_s, run.replies, found, run.rerun.refused
-    )
+    entities = entity_differences(run.state_diff, state, scenario.recorded_by, scenario.app)
+    counts = rerun.requests, rerun.skipped, spent_s
+    return WhatIf(first, last, *counts, run.replies, entities, rerun.refused)
 
 
 class _Run:
-    """What comes together while epochs run."""
+    """Collects the differences while epochs are executed."""
 
-    def __init__(self, rerun: Rerun, alternative: Scenario) -> None:
-        self.rerun = rerun
-        self._alternative = alternative
+    def __init__(self, rerun: Rerun, scenario: Scenario) -> None:
+        self._rerun = rerun
+        self._scenario = scenario
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
-        self.drift = StateDiff()
-        self.requests = self.skipped = 0
+        self.state_diff = StateDiff()
 
     def epoch(self, recorded: RecordedEpoch) -> None:
-        """Run an epoch, compare it and write it."""
-        replayer, changed = self.rerun.replayer, self._alternative
-        changes = changed.changes.get(recorded.epoch, UNCHANGED)
-        course = replay_plan(recorded.rows, changes, other_code=changed.other_code)
+        """Execute an epoch, compare it, and write it to the scratch journal."""
+        replayer, scenario = self._rerun.replayer, self._scenario
+        changes = scenario.changes.get(recorded.epoch, UNCHANGED)
+        plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
         if recorded.epoch == 0 and not recorded.rows:
-            check_layouts(changed.recorded_by, changed.app, recorded.changes)
-            replayer.take(recorded.changes)  # a state that history begins with: `scratch`
-        outcomes = self.rerun.run_all(course.rows)
-        untouched = outcomes.count(None)
-        self.requests += len(outcomes) - untouched
-        self.skipped += untouched
-        self.replies.compare(recorded.epoch, course, outcomes)
-        self.drift.follow(replayer.state, replayer.written, recorded.changes)
+            check_shapes(scenario, recorded.changes)
+        self._rerun.take_initial_state(recorded)
+        outcomes = self._rerun.run_all(plan.rows)
+        self.replies.compare(recorded.epoch, plan, outcomes)
+        self.state_diff.follow(replayer.state, replayer.written, recorded.changes)
         if self.scratch is not None:
             epoch, time_us = recorded.epoch, recorded.time_us
-            self.scratch.commit(epoch, time_us, course, outcomes, replayer.written)
+            self.scratch.commit(epoch, time_us, plan, outcomes, replayer.written)
         replayer.finish()
 
 
-def check_layouts(recorded_by: App, app: App, state: Iterable[EntityKey]) -> None:
-    """Refuse code that could not read the entities that there are.
+def check_shapes(scenario: Scenario, state: Iterable[EntityKey]) -> None:
+    """Check that a scenario's code declares the classes of the given entities as they are stored.
 
     Raises:
-        ClassChanged: Names their classes, and how the code declares them otherwise.
+        ClassChanged: It does not; the message lists the differences.
     """
-    if app is recorded_by:
+    if not scenario.other_code:
         return
     stored = {split_entity_key(key)[0] for key in state}
-    known = {name: one for name, one in recorded_by.shapes.items() if name in stored}
-    found = differences(known, app.shapes)
-    if found:
-        lines = "".join(f"\n  {one}" for one in found)
+    shapes = scenario.recorded_by.shapes.items()
+    known = {name: shape for name, shape in shapes if name in stored}
+    if changed := differences(known, scenario.app.shapes):
+        lines = "".join(f"\n  {line}" for line in changed)
         raise ClassChanged(
-            "the new code does not fit the entities that there are before the first epoch (- is stored, "
-            f"+ is declared by the new code):{lines}\nNothing was run. Begin with epoch 0 (--from 0) if "
-            "the journal reaches back there, so that the new code creates them itself"
+            "the new code declares classes differently from the entities that are stored before the "
+            f"first epoch (- is stored, + is declared by the new code):{lines}\nNo request was run. "
+            "If the journal reaches back to epoch 0, begin there (--from 0), so that the new code "
+            "creates the entities itself"
         )

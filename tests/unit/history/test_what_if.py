@@ -238,7 +238,7 @@ def test_unknown_requests_are_named(data: Path, capsys: pytest.CaptureFixture[st
     """Whoever leaves out requests that the range does not hold hears which."""
     unknown = ("--without", "r99", "--without", "r0", "--without", "r98")
     err = refused(data, "--from", "1", *unknown, capsys=capsys)
-    assert "3 edits cannot be done" in err
+    assert "3 edits are invalid" in err
     for one in ("r99", "r0", "r98"):
         assert f"--without: there is no request {one} in the epochs 1 to 2" in err
 
@@ -264,17 +264,17 @@ def test_everything_wrong_with_edits_is_said_at_once(
     )
     err = refused(data, "--edit", file, "--without", "r0", capsys=capsys)
     for complaint in (
-        "10 edits cannot be done",
+        "10 edits are invalid",
         "line 1: Item.add takes 1 positional arguments",
         "line 2: ",
-        "line 4: drop stands alone",
-        "line 5: says nothing",
+        "line 4: an edit with drop has no other field",
+        "line 5: the edit changes nothing",
         "line 6: Object contains unknown field `price`",
-        "line 7: r7 is the id of a request that is there",
+        "line 7: the id r7 belongs to a recorded request",
         "line 8: there is no request r99",
         "line 9: there is no method of Order 'chekout'; did you mean checkout?",
-        "line 11: r3 is edited already (line 10)",
-        "line 12: an inserted request has a method",
+        "line 11: line 10 edits r3 already",
+        "line 12: an inserted request needs a method",
     ):
         assert complaint in err
 
