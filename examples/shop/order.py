@@ -1,4 +1,4 @@
-"""Order: what a user is about to buy, and the checkout that spans all three services."""
+"""Order: the basket of a user, and the checkout that spans all three services."""
 
 from penstock import Entity, key, random, route
 
@@ -31,6 +31,6 @@ class Order(Entity):
 @route("POST /orders/batch_init/{n}/{items}/{users}/{price}")
 def init_orders(n: int, items: int, users: int, price: int) -> dict[str, str]:
     for i, user in enumerate(random().choices(range(users), k=n)):
-        basket = [(Item(str(one)), 1) for one in random().choices(range(items), k=2)]
+        basket = [(Item(str(item)), 1) for item in random().choices(range(items), k=2)]
         Order.upsert(str(i), user_id=User(str(user)), items=basket, total_cost=2 * price)
     return {"msg": "Batch init for orders successful"}

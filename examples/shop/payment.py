@@ -1,4 +1,4 @@
-"""Payment: what users can spend."""
+"""Payment: the credit of users."""
 
 from penstock import Aborted, Entity, key, route
 

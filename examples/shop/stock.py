@@ -1,4 +1,4 @@
-"""Stock: what is on the shelves."""
+"""Stock: the items on the shelves."""
 
 from penstock import Aborted, Entity, key, route
 

@@ -1,8 +1,7 @@
-"""Identities: types for every id, and the stable hashes that place entities.
+"""Identities: types for all ids, and the stable hashes that assign entities to partitions.
 
-Hashes are XXH3-64 of the UTF-8 text, never Python's `hash`, so they agree between processes,
-machines and versions. A collision of fingerprints only makes two transactions look related when
-they are not; it never changes an outcome.
+Hashes are XXH3-64 of the UTF-8 text, never Python's `hash`, so they agree between processes, machines
+and versions. If two fingerprints collide, two independent transactions look related; no outcome changes.
 """
 
 from typing import Final, NewType
@@ -10,28 +9,28 @@ from typing import Final, NewType
 import xxhash
 
 Lsn = NewType("Lsn", int)
-"""Log sequence number: position of a record in its log partition, from 0, without gaps."""
+"""Log sequence number: the position of a record in its log partition, from 0, without gaps."""
 
 LogPartition = NewType("LogPartition", int)
-"""One totally ordered part of the log."""
+"""A totally ordered part of the log."""
 
 ONLY_PARTITION: Final = LogPartition(0)
 """The partition of an embedded log, which has no other."""
 
 Epoch = NewType("Epoch", int)
-"""Number of a committed micro-batch, from 0, without gaps. -1 means before the first."""
+"""The number of a committed micro-batch, from 0, without gaps; -1 before the first."""
 
 RequestId = NewType("RequestId", str)
-"""Chosen by the caller; two appends with one id are one request."""
+"""The id that the caller chose for a request; two appends with the same id are the same request."""
 
 EntityKey = NewType("EntityKey", str)
-"""Reference to an entity as text: class name, a slash, the key's text. `Item/i1`."""
+"""A reference as text: the name of the class, a slash, the text of the key. `Item/i1`."""
 
 Fingerprint = NewType("Fingerprint", int)
-"""64-bit stable hash of an entity key."""
+"""A stable 64-bit hash of an entity key."""
 
 Bucket = NewType("Bucket", int)
-"""One of `BUCKETS` slots that an entity key hashes into."""
+"""One of the `BUCKETS` slots into which entity keys are hashed."""
 
 BUCKETS: Final = 1024
 BEFORE_FIRST: Final = Epoch(-1)
@@ -49,15 +48,15 @@ def split_entity_key(key: EntityKey) -> tuple[str, str]:
 
 
 def fingerprint_of(key: str) -> Fingerprint:
-    """Hash an entity key (or any text) to 64 bits, the same everywhere and for ever."""
+    """Return the stable 64-bit hash of an entity key or another text."""
     return Fingerprint(xxhash.xxh3_64_intdigest(key.encode()))
 
 
 def bucket_of(key: EntityKey) -> Bucket:
-    """Return the slot of an entity, which no repartitioning ever changes."""
+    """Return the bucket of an entity; the number of partitions does not change it."""
     return Bucket(fingerprint_of(key) % BUCKETS)
 
 
 def partition_of(bucket: int, partitions: int) -> int:
-    """Return which of `partitions` owns a bucket: runs of neighbouring buckets, sizes within one."""
+    """Return the partition that owns a bucket; partitions own ranges whose sizes differ by at most 1."""
     return bucket * partitions // BUCKETS

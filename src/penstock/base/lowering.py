@@ -1,12 +1,10 @@
-"""Lowering: values as what msgspec encodes, so that the same value always gives the same bytes.
+"""Lowering: values in a form that msgspec encodes, so that equal values give equal bytes.
 
-Promised: the order in which sets and dictionaries were filled does not show (they are ordered by
-their encoded keys), references become their key's text where the annotation names their class, and
-a value of a class that decoding would not give back is refused. A `datetime` is an instant: it is
-stored in UTC, and one without a time zone is refused; a `time` is a time of day, and one with a time
-zone is refused. So what is read back is never another thing than what was stored, and no two values
-that differ look the same in SQL. What annotations mean is left to `schema`; whether the encoded value
-fits, to decoding it.
+Sets and dictionaries are ordered by their encoded keys. A reference becomes the text of its key, if the
+annotation names its class. A value whose class decoding would change is refused. A `datetime` is an
+instant: it is stored in UTC, and a `datetime` without a time zone is refused. A `time` is a time of day,
+and a `time` with a time zone is refused. So a stored value is read back unchanged, and SQL shows different
+values differently. `schema` decides the meaning of annotations; decoding checks that a value fits.
 """
 
 import dataclasses
@@ -24,7 +22,7 @@ from penstock.base.schema import is_record, name_of, reference_type, refuse
 from penstock.errors import Unencodable
 
 Lower = Callable[[Any], Any]
-"""Turns a value into one that msgspec encodes canonically."""
+"""Returns a value in a form that msgspec encodes canonically."""
 
 _IN_ORDER: Final[dict[str, Any]] = {"order": "deterministic", "enc_hook": refuse}
 _PLAIN: Final = frozenset({int, str, bool, float, bytes, type(None)})
@@ -41,27 +39,27 @@ def _first_packed(pair: tuple[Any, Any]) -> bytes:
 
 
 def lower_any(value: Any) -> Any:
-    """Lower a value by its own types: where an annotation does not say what is inside."""
+    """Lower a value by its own types, for an annotation that does not name the types inside."""
     return _lower_inside(value, lower_any)
 
 
 def lower_reply(value: Any) -> Any:
-    """Lower a returned value by its own types; references become their key's text."""
+    """Lower a result by its own types; references become the text of their keys."""
     reference = reference_type(type(value))
     return _lower_inside(value, lower_reply) if reference is None else reference.text_of(value)
 
 
 def lower_instant(value: Any) -> Any:
-    """Lower a `datetime` to UTC; anything else is left to decoding.
+    """Lower a `datetime` to UTC; return any other value as it is.
 
     Raises:
-        Unencodable: It has no time zone, or lies outside of the years 1 to 9999 in UTC.
+        Unencodable: The value has no time zone, or lies outside of the years 1 to 9999 in UTC.
     """
     if not isinstance(value, datetime) or value.tzinfo is UTC:
         return value
     if value.utcoffset() is None:
         raise Unencodable(
-            f"{value!r} has no time zone, so it is no instant; say which, as in "
+            f"{value!r} has no time zone, so its instant is unknown; add a time zone, as in "
             "datetime(…, tzinfo=UTC) or moment.replace(tzinfo=UTC)"
         )
     try:
@@ -74,7 +72,7 @@ def _lower_time(value: Any) -> Any:
     if isinstance(value, time) and value.tzinfo is not None:
         raise Unencodable(
             f"{value!r} is a time of day with a time zone, which is not stored; store "
-            "value.replace(tzinfo=None), and the zone in an attribute of its own"
+            "value.replace(tzinfo=None), and the zone in another attribute"
         )
     return value
 
@@ -88,12 +86,12 @@ def _lower_decimal(value: Any) -> Any:
 def _lower_inside(value: Any, lower: Lower) -> Any:
     match value:
         case dict():
-            pairs = [(_hashable(lower(name)), lower(one)) for name, one in value.items()]
+            pairs = [(_hashable(lower(key)), lower(item)) for key, item in value.items()]
             return dict(sorted(pairs, key=_first_packed))
         case set() | frozenset():
             return sorted(map(lower, value), key=_pack)
         case list() | tuple():
-            return [lower(one) for one in value]
+            return [lower(item) for item in value]
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = dataclasses.fields(value)
             return {field.name: lower(getattr(value, field.name)) for field in fields}
@@ -102,10 +100,10 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
 
 
 def _lower_alone(value: Any, lower: Lower) -> Any:
-    """Lower a value of any other class; msgspec takes some of them as they come."""
+    """Lower a value that is neither a collection nor a dataclass."""
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, msgspec.Raw):  # bytes that nobody has checked; maybe nobody can read them
+    if isinstance(value, msgspec.Raw):  # unchecked bytes, perhaps not MessagePack
         return refuse(value)
     if isinstance(value, msgspec.Struct) or hasattr(type(value), "__attrs_attrs__"):
         return lower(msgspec.to_builtins(value, builtin_types=_NATIVE, **_IN_ORDER))
@@ -113,13 +111,13 @@ def _lower_alone(value: Any, lower: Lower) -> Any:
 
 
 def _hashable(value: Any) -> Hashable:
-    return tuple(_hashable(one) for one in value) if isinstance(value, list) else value
+    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
 
 
 def _lower_list(inner: Lower | None) -> Lower | None:
     if inner is None:
         return None
-    return lambda value: [inner(one) for one in value] if isinstance(value, list) else value
+    return lambda value: [inner(item) for item in value] if isinstance(value, list) else value
 
 
 def _lower_set(inner: Lower | None) -> Lower:
@@ -136,8 +134,8 @@ def _lower_dict(key: Lower | None, inner: Lower | None) -> Lower:
         if not isinstance(value, dict):
             return value
         pairs = [
-            (_hashable(key(name)) if key else name, inner(one) if inner else one)
-            for name, one in value.items()
+            (_hashable(key(name)) if key else name, inner(item) if inner else item)
+            for name, item in value.items()
         ]
         return dict(sorted(pairs, key=_first_packed))
 
@@ -150,11 +148,11 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
         if inner is None:
             return None
         return lambda value: tuple(map(inner, value)) if isinstance(value, tuple) else value
-    each = [lower_of(one) for one in arguments]
+    each = [lower_of(argument) for argument in arguments]
     if not any(each):
         return None
     width, first = len(each), each[0]
-    if first and not any(each[1:]):  # (Item, int): what orders are made of
+    if first and not any(each[1:]):  # a fast path, for example for (Item, int)
         return lambda value: (
             (first(value[0]), *value[1:]) if type(value) is tuple and len(value) == width else value
         )
@@ -162,41 +160,43 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
     def lower(value: Any) -> Any:
         if not isinstance(value, tuple) or len(value) != width:
             return value
-        return tuple(one(item) if one else item for one, item in zip(each, value, strict=True))
+        return tuple(
+            lower(item) if lower else item for lower, item in zip(each, value, strict=True)
+        )
 
     return lower
 
 
 def _lower_union(arguments: tuple[Any, ...]) -> Lower | None:
-    """Lower by the value's own type; msgspec allows at most one member of each shape."""
-    members = [one for one in arguments if one is not type(None)]
-    lowers = [(typing.get_origin(one) or one, lower_of(one)) for one in members]
-    if not any(lower for _, lower in lowers):
+    """Lower by the type of the value; msgspec allows at most one member of each shape."""
+    members = [member for member in arguments if member is not type(None)]
+    lowers = [(typing.get_origin(member) or member, lower_of(member)) for member in members]
+    if not any(inner for _, inner in lowers):
         return None
 
     def lower(value: Any) -> Any:
         if value is None:
             return None
-        for member, one in lowers:
+        for member, inner in lowers:
             if member is Any or (isinstance(member, type) and isinstance(value, member)):
-                return one(value) if one else value
+                return inner(value) if inner else value
         return value
 
     return lower
 
 
 def _lower_dataclass(annotation: Any) -> Lower:
-    """Lower a dataclass to its fields; an instance of a subclass would come back as another class."""
+    """Lower a dataclass to its fields; refuse an instance of a subclass, which would change its class."""
     each: dict[str, Lower | None] = {}
 
     def lower(value: Any) -> Any:
         if type(value) is not annotation:
             raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
-        if not each:  # now, not above: a dataclass may hold itself
-            each.update((name, lower_of(one)) for name, one in _fields_of(annotation))
+        if not each:  # only now, because a dataclass may have fields of its own class
+            each.update((name, lower_of(hint)) for name, hint in _fields_of(annotation))
         return {
-            name: one(getattr(value, name)) if one else getattr(value, name)
-            for name, one in each.items()
+            name: inner(getattr(value, name)) if inner else getattr(value, name)
+            for name, inner in each.items()
         }
 
     return lower
@@ -223,7 +223,7 @@ _BY_ORIGIN: Final[dict[Any, Callable[[tuple[Any, ...]], Lower | None]]] = {
 
 
 def lower_of(annotation: Any) -> Lower | None:
-    """Return what must be done to a value before msgspec encodes it; None when nothing."""
+    """Return the function that lowers values of an annotation; None if msgspec takes them unchanged."""
     reference = reference_type(annotation)
     if reference is not None:
         return reference.text_of
@@ -236,7 +236,7 @@ def lower_of(annotation: Any) -> Lower | None:
 
 
 def alike(value: Any, stored: Any) -> bool:
-    """Say whether a decoded value is the one that was encoded: same types, NaN equal to itself."""
+    """Say whether a decoded value equals the encoded value, with the same types; NaN equals NaN."""
     match stored:
         case float():
             both_nan = value != value and stored != stored
@@ -253,19 +253,19 @@ def alike(value: Any, stored: Any) -> bool:
                 alike(getattr(value, field.name), getattr(stored, field.name))
                 for field in dataclasses.fields(stored)
             )
-        case set() | frozenset() | bytes():  # as good as their mutable or frozen twins
+        case set() | frozenset() | bytes():  # equal to their mutable or frozen variants
             same = value == stored or _alike_members(value, stored)
-        case _:  # in UTC, because around a change of the clocks == between two zones is false
+        case _:  # in UTC: == between two zones is false around a change of clocks
             same = isinstance(value, type(stored)) and lower_instant(value) == stored
     return bool(same)
 
 
 def _alike_pairs(value: dict[Any, Any], stored: dict[Any, Any]) -> bool:
     if value.keys() != stored.keys():
-        value = {_in_utc(name): one for name, one in value.items()}
+        value = {_in_utc(name): item for name, item in value.items()}
     if value.keys() != stored.keys():
         return False
-    return all(alike(value[name], one) for name, one in stored.items())
+    return all(alike(value[name], item) for name, item in stored.items())
 
 
 def _alike_members(value: Any, stored: Any) -> bool:
@@ -273,7 +273,7 @@ def _alike_members(value: Any, stored: Any) -> bool:
 
 
 def _in_utc(key: Any) -> Any:
-    """Return a dictionary's key, or a set's member, as it is after decoding: instants are in UTC."""
+    """Return a key of a dictionary, or a member of a set, with its instants in UTC as after decoding."""
     if isinstance(key, tuple):
         return tuple(map(_in_utc, key))
     return lower_instant(key)

@@ -1,7 +1,7 @@
 """`App`: entity classes and functions that run together, checked as a whole.
 
-Building an application resolves every annotation and reports everything wrong in one
-`DefinitionError`. A built application is immutable: it is the meaning of its requests.
+The construction of an `App` resolves every annotation and reports all mistakes in one
+`DefinitionError`. An `App` is immutable.
 """
 
 import decimal

@@ -5,7 +5,7 @@ once, a client over HTTP) or keeps it for later. There are two forms of the expr
 
 ```python
 calling(Item.add, Item("i1"), 5)  # type checkers know the parameters and the result
-calling.Item("i1").add(5)  # needs no class: names are looked up in the application, if there is one
+calling.Item("i1").add(5)  # needs no class: the application looks up the names
 ```
 
 The result of a performed call, and the time when its arguments are checked, depend on the function.
@@ -212,7 +212,7 @@ class _ReferenceCalling:
 
 
 class _Method:
-    """One method of one entity, or one function."""
+    """A method of an entity, or a function."""
 
     def __init__(
         self, perform: Callable[[Call[Any]], Any], entity: str, key: object, method: str

@@ -220,7 +220,7 @@ class Transaction:
     @staticmethod
     def _stranger(entity_type: EntityType) -> UserError:
         return UserError(
-            f"{entity_type.where}: {entity_type.name} is no part of this application; name it there"
+            f"{entity_type.where}: {entity_type.name} is not part of this application; name it there"
         )
 
     def create(self, entity_type: EntityType, key: EntityKey, instance: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What an entity class declares, found from its annotations, its `__init__` and its `__key__`.
+"""The declaration of an entity class, read from its annotations, its `__init__` and its `__key__`.
 
-Both styles end in the same lists: the key's attribute, the attributes with their annotations, the
-defaults, the methods. Everything wrong is collected as a complaint with file and line; nothing is
-raised here, so that a developer hears of all of it at once.
+Both styles give the same result: the key's attribute, the attributes with their annotations, and the
+defaults. Mistakes are collected as complaints with file and line instead of raised, so that a developer
+sees all of them together.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 RESERVED: Final = ("create", "delete", "exists", "upsert")
 CREATIONS: Final = ("create", "upsert")
-"""What makes an entity: `upsert` replaces one that is there, `create` refuses to."""
+"""The methods that make an entity: `upsert` replaces an existing entity, `create` refuses to."""
 FORBIDDEN: Final = (
     "__new__",
     "__del__",
@@ -39,12 +39,12 @@ _CLASS_VARIABLE: Final = re.compile(r"(\w+\.)*ClassVar\b")
 
 
 class KeyMarker:
-    """What `key()` returns: marks the attribute that identifies an entity."""
+    """The value of `key()`, which marks the attribute that identifies an entity."""
 
 
 @dataclass(slots=True)
 class Declaration:
-    """What one class declares, as found when it is defined; annotations still unresolved."""
+    """The declaration of a class, read when it is defined; its annotations are not resolved yet."""
 
     key_name: str = ""
     sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
@@ -65,31 +65,31 @@ def where_of(thing: Any) -> str:
 
 
 def declare(cls: type) -> Declaration:
-    """Find what an entity class declares."""
-    found = Declaration()
+    """Read the declaration of an entity class."""
+    declaration = Declaration()
     where = where_of(cls)
     if not 0 < len(cls.__name__.encode()) <= CLASS_NAME_BYTES_MAX:
-        found.complaints.append(
+        declaration.complaints.append(
             f"{where}: the name of an entity class takes at most {CLASS_NAME_BYTES_MAX} bytes"
         )
-    lineage = [one for one in reversed(cls.__mro__) if one is not object]
-    for one in lineage:
-        _complain_of_names(found, cls, one, where)
-        _declare_annotations(found, one)
-    for one in lineage:
-        initializer = vars(one).get("__init__")
+    lineage = [owner for owner in reversed(cls.__mro__) if owner is not object]
+    for owner in lineage:
+        _complain_of_names(declaration, cls, owner, where)
+        _declare_annotations(declaration, owner)
+    for owner in lineage:
+        initializer = vars(owner).get("__init__")
         if inspect.isfunction(initializer) and initializer.__module__ != "typing":  # a Protocol's
-            found.initializer = initializer
-            _declare_assignments(found, one, initializer)
-    _find_key(found, cls, where)
-    return found
+            declaration.initializer = initializer
+            _declare_assignments(declaration, owner, initializer)
+    _find_key(declaration, cls, where)
+    return declaration
 
 
-def _complain_of_names(found: Declaration, cls: type, owner: type, where: str) -> None:
-    """Complain of what a class in the lineage defines and an entity must not."""
+def _complain_of_names(declaration: Declaration, cls: type, owner: type, where: str) -> None:
+    """Complain of names that an entity class and its bases must not define."""
     names = vars(owner)
     if owner is not cls and "__reference__" in names:
-        found.complaints.append(
+        declaration.complaints.append(
             f"{where}: {cls.__name__} inherits from the entity {owner.__name__}; "
             "share code through a plain class instead"
         )
@@ -98,45 +98,45 @@ def _complain_of_names(found: Declaration, cls: type, owner: type, where: str) -
     if names.get("__slots__"):  # empty ones, as of ABC and Generic, do no harm
         forbidden.append("__slots__")
     for name in forbidden:
-        found.complaints.append(f"{where}: {cls.__name__} must not define {name}")
-    for name in [one for one in RESERVED if one in names]:
-        found.complaints.append(
+        declaration.complaints.append(f"{where}: {cls.__name__} must not define {name}")
+    for name in [reserved for reserved in RESERVED if reserved in names]:
+        declaration.complaints.append(
             f"{where}: {cls.__name__}.{name} clashes with what every entity has"
         )
 
 
-def _declare_annotations(found: Declaration, owner: type) -> None:
-    if "__reference__" in vars(owner):  # complained of already
+def _declare_annotations(declaration: Declaration, owner: type) -> None:
+    if "__reference__" in vars(owner):  # `_complain_of_names` has reported it
         return
     for name, annotation in vars(owner).get("__annotations__", {}).items():
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
         if isinstance(annotation, str) and _CLASS_VARIABLE.match(annotation):
             continue
-        _declare_attribute(found, name, annotation, owner)
+        _declare_attribute(declaration, name, annotation, owner)
         if name in vars(owner):
-            _declare_default(found, name, vars(owner)[name], owner)
+            _declare_default(declaration, name, vars(owner)[name], owner)
 
 
-def _declare_default(found: Declaration, name: str, default: Any, owner: type) -> None:
+def _declare_default(declaration: Declaration, name: str, default: Any, owner: type) -> None:
     if isinstance(default, KeyMarker):
-        if found.key_name not in ("", name):
-            found.complaints.append(
+        if declaration.key_name not in ("", name):
+            declaration.complaints.append(
                 f"{where_of(owner)}: {owner.__name__} marks two keys, "
-                f"{found.key_name} and {name}; an entity has one"
+                f"{declaration.key_name} and {name}; an entity has one"
             )
-        found.key_name = name
+        declaration.key_name = name
     elif inspect.isroutine(default) or isinstance(default, property | classmethod | staticmethod):
-        found.complaints.append(
+        declaration.complaints.append(
             f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
         )
     else:
-        found.defaults[name] = deepcopy(default)
+        declaration.defaults[name] = deepcopy(default)
 
 
-def _declare_attribute(found: Declaration, name: str, annotation: Any, owner: type) -> None:
-    found.sources = [source for source in found.sources if source[0] != name]
-    found.sources.append((name, annotation, owner))
+def _declare_attribute(declaration: Declaration, name: str, annotation: Any, owner: type) -> None:
+    declaration.sources = [source for source in declaration.sources if source[0] != name]
+    declaration.sources.append((name, annotation, owner))
 
 
 def _parse(function: Callable[..., Any]) -> ast.FunctionDef | None:
@@ -167,7 +167,7 @@ def _assignments(
 
 
 def _attributes_in(target: ast.expr, this: str, owner: str) -> Iterator[str]:
-    """Yield the attributes that an assignment's target sets, hidden ones as Python renames them."""
+    """Yield the attributes that an assignment sets; a private name is mangled as Python does it."""
     for part in ast.walk(target):
         match part:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=ast.Store()) if (
@@ -179,52 +179,56 @@ def _attributes_in(target: ast.expr, this: str, owner: str) -> Iterator[str]:
                 pass
 
 
-def _declare_assignments(found: Declaration, owner: type, initializer: Callable[..., None]) -> None:
+def _declare_assignments(
+    declaration: Declaration, owner: type, initializer: Callable[..., None]
+) -> None:
     where = where_of(initializer)
     tree = _parse(initializer)
     if tree is None:
-        found.complaints.append(f"{where}: the source of {owner.__name__}.__init__ is not readable")
+        declaration.complaints.append(
+            f"{where}: the source of {owner.__name__}.__init__ is not readable"
+        )
         return
     parameters = inspect.signature(initializer).parameters
     for name, annotation, value in _assignments(tree, owner.__name__):
-        known = any(source[0] == name for source in found.sources)
+        known = any(source[0] == name for source in declaration.sources)
         match annotation, value:
             case ast.expr(), _:
-                _declare_attribute(found, name, ast.unparse(annotation), owner)
+                _declare_attribute(declaration, name, ast.unparse(annotation), owner)
             case None, ast.Name(id=parameter) if (
                 not known
                 and parameter in parameters
                 and parameters[parameter].annotation is not inspect.Parameter.empty
             ):
-                _declare_attribute(found, name, parameters[parameter].annotation, owner)
+                _declare_attribute(declaration, name, parameters[parameter].annotation, owner)
             case None, ast.Constant(value=constant) if not known and constant is not None:
-                _declare_attribute(found, name, type(constant), owner)
+                _declare_attribute(declaration, name, type(constant), owner)
             case _ if known:
                 pass
             case _:
-                found.complaints.append(
+                declaration.complaints.append(
                     f"{where}: {owner.__name__}.{name} has no annotation; "
                     f"write `self.{name}: … = …`"
                 )
 
 
-def _find_key(found: Declaration, cls: type, where: str) -> None:
+def _find_key(declaration: Declaration, cls: type, where: str) -> None:
     keyed = getattr(cls, "__key__", None)
     name = cls.__name__
-    if keyed is None and not found.key_name:
-        found.complaints.append(
+    if keyed is None and not declaration.key_name:
+        declaration.complaints.append(
             f"{where}: {name} has no key; mark an attribute with `= key()`, or define `__key__`"
         )
         return
     if keyed is None:
-        if found.initializer is not None:
-            found.complaints.append(
+        if declaration.initializer is not None:
+            declaration.complaints.append(
                 f"{where}: {name} has both key() and __init__; use key() alone, "
                 "or __init__ with __key__"
             )
         return
-    if found.key_name:
-        found.complaints.append(f"{where}: {name} has both key() and __key__; use one")
+    if declaration.key_name:
+        declaration.complaints.append(f"{where}: {name} has both key() and __key__; use one")
         return
     tree = _parse(keyed)
     body = tree.body if tree else []
@@ -232,13 +236,13 @@ def _find_key(found: Declaration, cls: type, where: str) -> None:
         body = body[1:]  # a docstring
     match body:
         case [ast.Return(value=ast.Attribute(value=ast.Name(), attr=attribute))]:
-            found.key_name = attribute
+            declaration.key_name = attribute
         case _:
-            found.complaints.append(
+            declaration.complaints.append(
                 f"{where_of(keyed)}: {name}.__key__ must be `return self.<attribute>`"
             )
             return
-    if all(source[0] != found.key_name for source in found.sources):
-        found.complaints.append(
-            f"{where_of(keyed)}: {name}.__key__ returns {found.key_name}, which is no attribute"
+    if all(source[0] != declaration.key_name for source in declaration.sources):
+        declaration.complaints.append(
+            f"{where_of(keyed)}: {name}.__key__ returns {declaration.key_name}, which is not an attribute"
         )

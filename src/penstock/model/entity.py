@@ -52,7 +52,7 @@ def entity(cls: T) -> T:
     and `reference.delete()` deletes it. `App` reports all mistakes of the class together.
     """
     if "__reference__" in vars(cls):
-        return cls  # a subclass of `Entity` is one already
+        return cls  # a subclass of `Entity` is an entity already
     declaration = declare(cls)
     entity_type = EntityType(cls, declaration.key_name, where_of(cls))
     entity_type.initializer = declaration.initializer

@@ -1,9 +1,9 @@
-"""The description of an entity class: its key, attributes and methods, and how state is encoded.
+"""The description of an entity class: its key, attributes and methods, and the encoding of its state.
 
-`EntityType` is made by `@entity` when the class is defined and bound when an application is built,
-because only then are all the entity classes known that annotations may name. It promises one
-encoding for equal attributes, and never to read a row of another shape as one of its own. It knows nothing of transactions; `entity` gives classes their
-behaviour, `declaration` finds out what a class declares.
+`@entity` creates an `EntityType` when the class is defined; `App` binds it, because annotations may name
+entity classes that are defined later. Equal attributes have one encoding, and a row of another shape is
+never read as a row of this class. `entity` gives classes their behaviour in transactions; `declaration`
+reads their source.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,26 +42,26 @@ _UNENCODABLE: Final = (
     AttributeError,
 )
 SHORT_KEY: Final = 1 + KEY_BYTES_MAX // 4
-"""Fewer characters than this never exceed the limit, whatever they are."""
+"""A key with fewer characters than this never exceeds the limit of bytes."""
 
 
 class EntityType:
-    """One entity class as Penstock sees it; the class carries it as `__reference__`.
+    """The description of an entity class; the class has it as `__reference__`.
 
     Attributes:
-        name: The class's name, unique in an application.
-        cls: The user's class; instances of it are loaded entities.
-        unloaded: Its subclass whose instances are references that have not been read yet.
-        asleep: Its subclass whose instances are entities that nobody has touched since a block was
-            opened (`savepoint`).
+        name: The name of the class, unique in an application.
+        cls: The user's class; its instances are loaded entities.
+        unloaded: The subclass of `cls` whose instances are references that are not loaded.
+        asleep: The subclass of `cls` whose instances are entities that have not been touched since
+            a block opened (`savepoint`).
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
-        key_annotation, attributes, methods, creation: Known once bound.
-        shape: How it is stored; known once settled.
-        row_head: What each of its rows begins with: a MessagePack array of so many, and the tag.
-        defaults: Attribute to default value, copied for each creation.
-        of_text: Returns the reference with a key's text; set by `@entity`.
-        initializer: The user's own `__init__`, in that style; otherwise None.
+        key_annotation, attributes, methods, creation: Set by `bind` and by `App`.
+        shape: The stored shape; set by `settle`.
+        row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
+        defaults: The default values by attribute; each creation copies them.
+        of_text: Returns the reference with the text of a key; set by `@entity`.
+        initializer: The user's `__init__`; None in the style without it.
     """
 
     def __init__(self, cls: type, key_name: str, where: str) -> None:
@@ -105,7 +105,7 @@ class EntityType:
             self._pick = lambda values: tuple(values[name] for name in names)
 
     def settle(self) -> None:
-        """Fix how rows are stored, when every class is bound that a row may refer to."""
+        """Fix the shape of rows, after `bind` of every class that a row may refer to."""
         annotations = tuple(self.attributes.values())
         self.shape = shape_of(self.name, (self.key_name, self.key_annotation), self.attributes)
         tag = self.shape.tag
@@ -118,7 +118,7 @@ class EntityType:
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Encode an entity's attributes: a MessagePack array of its shape's tag, then they in order.
+        """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.
 
         Raises:
             Unencodable: An attribute is missing, undeclared, or cannot be stored.
@@ -130,12 +130,12 @@ class EntityType:
             raise Unencodable(self._misfit(values, error)) from error
 
     def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
-        """Encode attributes that may differ from what they were; None when they do not.
+        """Encode attributes; return None if they are equal to the row `before`.
 
-        The result decodes to equal attributes, and encoding those again gives the same bytes.
+        The result decodes to equal attributes, whose encoding is the same bytes.
 
         Raises:
-            Unencodable: As for `encode`, or an attribute does not fit its annotation.
+            Unencodable: An attribute is missing, undeclared, or does not fit its annotation.
         """
         try:
             if self._lowers or len(values) != self._width:
@@ -179,14 +179,14 @@ class EntityType:
         return tuple(lowered)
 
     def decode(self, key: object, data: bytes) -> dict[str, Any]:
-        """Return the attributes, key included, that `encode` made `data` of.
+        """Return the attributes of a row that `encode` wrote, and the key.
 
         Raises:
-            Diverged: The row is of another shape.
+            Diverged: The row has another shape.
             Unencodable: An attribute does not fit its annotation; the message names it.
         """
         try:
-            # The tag lies where the key comes; the decoder has checked it, and the width.
+            # The tag is in the place of the key; the decoder has checked the tag and the width.
             values = dict(zip(self._all_names, self._decode(data), strict=False))
         except msgspec.MsgspecError as error:
             self.check_shape(key, data)
@@ -198,7 +198,7 @@ class EntityType:
         """Return the attributes by name as MessagePack has them, without the key.
 
         Raises:
-            Diverged: The row is of another shape, or is none.
+            Diverged: The row has another shape, or is not a row.
         """
         try:
             return dict(zip(self._names, self._plain(data)[1:], strict=True))
@@ -207,7 +207,7 @@ class EntityType:
             raise Diverged(f"{self.name} {key!r} cannot be read: {error}") from error
 
     def check_shape(self, key: object, data: bytes) -> None:
-        """Refuse a row of another shape; costs more than decoding it, which finds that out, too.
+        """Refuse a row of another shape; slower than `decode`, which refuses it, too.
 
         Raises:
             Diverged: Names the entity, its row's shape and the class's.
@@ -225,7 +225,7 @@ class EntityType:
         index, what = place_of(complaint)
         return (
             f"{self.name}: {what}"
-            if not index  # the tag is no attribute
+            if not index  # without the tag
             else f"{self.name}.{self._names[index - 1]}{what}"
         )
 
@@ -250,7 +250,7 @@ class EntityType:
         """Return a key's text.
 
         Raises:
-            Unencodable: It is no key of this class.
+            Unencodable: The value is not a key of this class.
         """
         if self.key_is_text and type(key) is str and 0 < len(key) < SHORT_KEY and key.isascii():
             return key
@@ -260,7 +260,7 @@ class EntityType:
         """Return the key with this text.
 
         Raises:
-            Unencodable: The text is no key of this class.
+            Unencodable: The text is not a key of this class.
         """
         if self.key_is_text and 0 < len(text) < SHORT_KEY:
             return text
@@ -274,13 +274,13 @@ class EntityType:
         return EntityKey(self.prefix + self.key_text(key))
 
     def text_of(self, value: object) -> str:
-        """Return the key's text of a reference to this class.
+        """Return the text of the key of a reference to this class.
 
         Raises:
-            Unencodable: `value` is something else.
+            Unencodable: `value` is not a reference to this class.
         """
-        kind = type(value)
-        if kind is not self.cls and kind is not self.unloaded and kind is not self.asleep:
+        cls = type(value)
+        if cls is not self.cls and cls is not self.unloaded and cls is not self.asleep:
             raise Unencodable(f"expected a reference to {self.name}, got {shown(value)}")
         key = _values_of(value, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made

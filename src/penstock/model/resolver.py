@@ -1,7 +1,7 @@
-"""`Resolver`: from annotations as they are written to types, when an application is built.
+"""`Resolver` turns written annotations into types when an application is built.
 
-Only then are all entity classes known, so only then can names be resolved. Like `declaration`, it
-collects complaints with file and line instead of raising.
+Names are resolved then, because all entity classes are known then. Like `declaration`, the resolver
+collects complaints with file and line instead of raising errors.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _MUTABLE: Final = (list, dict, set, bytearray)
 
 
 class Resolver:
-    """Turns the annotations of an application into types, and collects what cannot be one."""
+    """Turns the annotations of an application into types, and collects complaints."""
 
     def __init__(self, app: str, entities: Mapping[str, type]) -> None:
         self._app = app
@@ -37,7 +37,14 @@ class Resolver:
         self.complaints: list[str] = []
 
     def resolve(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
-        """Return the type that an annotation names, `Any` after a complaint."""
+        """Return the type that an annotation names; `Any` after a complaint.
+
+        Args:
+            annotation: The annotation as it is written, text or object.
+            owner: The class or function that has the annotation.
+            where: `file:line`, for a complaint.
+            what: The name of the attribute or parameter, for a complaint.
+        """
         if annotation is None:
             return type(None)
         names = self._names_at(owner)
@@ -48,22 +55,22 @@ class Resolver:
             self.complaints.append(f"{where}: {what}: unknown type {error.name!r}")
             return Any
         except (SyntaxError, TypeError, AttributeError) as error:
-            self.complaints.append(f"{where}: {what}: {annotation!r} is no type ({error})")
+            self.complaints.append(f"{where}: {what}: {annotation!r} is not a type ({error})")
             return Any
         complaints = complaints_of(resolved)
         complaints += [
-            f"the entity {one.__name__} is no part of the application {self._app}; name it there"
-            for one in dict.fromkeys(entities_in(resolved))
-            if self._entities.get(one.__name__) is not one
+            f"the entity {cls.__name__} is not part of the application {self._app}; name it there"
+            for cls in dict.fromkeys(entities_in(resolved))
+            if self._entities.get(cls.__name__) is not cls
         ]
         self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
         return Any if complaints else resolved
 
     def _names_at(self, owner: Any) -> dict[str, Any]:
-        """Return what names mean where `owner` is defined.
+        """Return the names that annotations of `owner` can use.
 
-        Entities of the application are known everywhere, so that modules that know each other by
-        reference only need no import that runs; a module's own names come first.
+        All modules know all entities of the application, so modules whose entities refer to each other
+        need no import of each other at run time. The names of the module come first.
         """
         module = inspect.getmodule(owner)
         names = {**self._entities, **(vars(module) if module else {})}
@@ -76,7 +83,7 @@ class Resolver:
         return names
 
     def key(self, annotation: Any, owner: type, where: str, what: str) -> Any:
-        """Return the type of a key, `str` after a complaint."""
+        """Return the type of a key; `str` after a complaint."""
         before = len(self.complaints)
         resolved = self.resolve(annotation, owner, where, what)
         if len(self.complaints) > before:
@@ -99,16 +106,16 @@ class Resolver:
         if method and not parameters:
             self.complaints.append(f"{where}: {name} takes no parameter; the first one is `self`")
         resolved = []
-        for one in parameters[1 if method else 0 :]:
-            what = f"{name}({one.name})"
-            annotation = self._annotation(one.annotation, plain, where, what)
-            self._check_default(one.default, annotation, where, what)
-            resolved.append(one.replace(annotation=annotation))
+        for parameter in parameters[1 if method else 0 :]:
+            what = f"{name}({parameter.name})"
+            annotation = self._annotation(parameter.annotation, plain, where, what)
+            self._check_default(parameter.default, annotation, where, what)
+            resolved.append(parameter.replace(annotation=annotation))
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->")
         return Signature(name, function, resolved, returns, where)
 
     def check_sync(self, name: str, function: Callable[..., Any]) -> None:
-        """Complain of a function that is `async`."""
+        """Complain if a function is `async`."""
         plain = inspect.unwrap(function)
         if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
             self.complaints.append(
@@ -122,13 +129,13 @@ class Resolver:
         return self.resolve(annotation, owner, where, what)
 
     def _check_default(self, default: Any, annotation: Any, where: str, what: str) -> None:
-        """Complain of a parameter's default that does not fit, or that calls would share."""
+        """Complain if a parameter's default does not fit, or if calls would share it."""
         if default is inspect.Parameter.empty:
             return
         if is_changeable(default):
-            kind = type(default).__name__
             self.complaints.append(
-                f"{where}: {what}: all calls would share the default {kind}; use None"
+                f"{where}: {what}: all calls would share the default {type(default).__name__}; "
+                "use None"
             )
         else:
             complaint = default_complaint(default, annotation)
@@ -136,7 +143,7 @@ class Resolver:
 
 
 def is_changeable(value: Any) -> bool:
-    """Say whether a handler could change a value that all calls share."""
+    """Say whether a handler could change a value, which all calls share."""
     if isinstance(value, tuple | frozenset):
         return any(map(is_changeable, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -147,7 +154,7 @@ def is_changeable(value: Any) -> bool:
 
 
 def default_complaint(default: Any, annotation: Any) -> str | None:
-    """Say why a default does not fit its annotation; None when it does."""
+    """Say why a default does not fit its annotation; None if it fits."""
     if annotation is Any:
         return None
     try:

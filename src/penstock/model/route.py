@@ -1,13 +1,13 @@
-"""`@route`: an application's own paths, mapped to what requests call.
+"""`@route`: the application's own paths, and the methods and functions that serve them.
 
-A pattern is a verb and a path: `"POST /stock/add/{item_id}/{amount}"`. A name in braces is the
-entity's key (named as its key attribute is) or a parameter; parameters that the path does not
-name come from the query string or, by name, from a JSON body. On a class, a pattern without a verb
-is the place where all its methods are served; `POST` creates, `GET` shows and `DELETE` deletes an
-entity, and paths without a leading slash continue that place. What is answered is what the method
-returns: text where that is a string, else JSON.
+A pattern is a verb and a path: `"POST /stock/add/{item_id}/{amount}"`. A name in braces is the key of
+the entity (by the name of its attribute) or a parameter. Parameters that the path does not name come
+from the query string or, by name, from a JSON body. On a class, a pattern without a verb is the prefix
+under which all its methods are served. `POST` creates an entity, `GET` shows it, `DELETE` deletes it; a
+path without a leading slash follows the prefix. The answer is the result of the method: a string as
+text, other results as JSON.
 
-This module checks patterns when the application is built. Serving them is the gateway's part.
+This module checks patterns when the application is built. The gateway serves them.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from penstock.model.signature import Signature
 
 VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SHOW: Final = "show"
-"""The method of a route that shows an entity's attributes; not a request, it only reads."""
+"""The method of a route that shows the attributes of an entity; it reads, and makes no request."""
 
 _OF_CLASS: Final = {"POST": "create", "PUT": "upsert", "GET": SHOW, "DELETE": "delete"}
 _SEGMENT: Final = re.compile(r"\{([A-Za-z_]\w*)\}|[A-Za-z0-9._~!$&'()*+,;=:@-]+")
@@ -39,7 +39,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One `@route` as it was written."""
+    """The arguments of one `@route`."""
 
     patterns: tuple[str, ...]
     status: int
@@ -54,14 +54,14 @@ class Route:
 
     Attributes:
         verb: The HTTP method, upper case.
-        path: With names in braces, each a whole segment.
-        entity: The class's name; empty for a function.
-        method: What is called; `show` reads attributes.
-        status: Of an answer whose transaction took effect.
-        refused: Of an answer whose transaction was undone, for whatever reason of the application.
-        content_type: Of an answer whose transaction took effect; empty where the value tells.
-        shows: The attributes that `show` answers, all where empty; the key's name counts as one.
-        key: The name in the path that is the entity's key; empty where there is none.
+        path: The path; a name in braces is a whole segment.
+        entity: The name of the class; empty for a function.
+        method: The method or function; `show` reads attributes.
+        status: The HTTP status if the transaction took effect.
+        refused: The HTTP status if the application aborted the transaction.
+        content_type: The content type of the result; empty if the type of the result decides.
+        shows: The attributes, or the key, that `show` returns; empty for all.
+        key: The name in the path that stands for the key; empty for a function or a derived key.
         names: All names in the path, in order.
         where: `file:line` of the definition.
     """
@@ -80,7 +80,7 @@ class Route:
 
     @property
     def segments(self) -> list[str]:
-        """The path's segments; a name keeps its braces."""
+        """The segments of the path; names keep their braces."""
         return self.path.strip("/").split("/")
 
 
@@ -103,18 +103,17 @@ def route(
     class Item: ...
     ```
 
-    On a function it says `@transactional` as well. `GET` takes a method or function that is
-    `@readonly`. What is wrong with a pattern is said when an
-    application is built.
+    A function with `@route` needs no `@transactional`. `GET` takes only a method or function that
+    is `@readonly`. `App` reports mistakes in patterns.
 
     Args:
-        patterns: Verb and path; on a class also a path alone, where its methods are served at
-            `/{method}/{key}/{parameters…}`, with GET where they are `@readonly`, else with POST.
-        status: Of an answer whose transaction took effect.
-        refused: Of an answer whose transaction was undone.
-        content_type: Of an answer whose transaction took effect; by default text is
-            `text/plain`, bytes are `application/octet-stream`, and all else is JSON.
-        shows: On a class, the attributes that its GET answers; all where empty.
+        patterns: Verb and path. On a class also a path alone: its methods are served below that path
+            at `/{method}/{key}/{parameters…}`, by GET if they are `@readonly`, else by POST.
+        status: The HTTP status if the transaction took effect.
+        refused: The HTTP status if the transaction was undone.
+        content_type: The content type of a result. By default it is `text/plain` for a string,
+            `application/octet-stream` for bytes, and JSON for other results.
+        shows: On a class, the attributes that its GET returns; empty for all.
     """
     declared = Declared(patterns, status, refused, content_type, tuple(shows))
 
@@ -129,13 +128,13 @@ def route(
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a route calls, as far as patterns are checked against it."""
+    """The method or function of a route, with the facts that its patterns are checked against."""
 
     entity: str
     method: str
-    key: str  # the key attribute's name; empty for a function
-    names: tuple[str, ...]  # what a path may name beside the key
-    shown: tuple[str, ...]  # what an answer may show
+    key: str  # the name of the key's attribute; empty for a function
+    names: tuple[str, ...]  # the parameters that a path may name
+    shown: tuple[str, ...]  # the attributes that an answer may show
     readonly: bool
     where: str
 
@@ -143,20 +142,20 @@ class _Target:
 def routes_of(
     entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
 ) -> tuple[Route, ...]:
-    """Return the routes of an application's members; what is wrong joins the complaints."""
-    found: list[Route] = []
+    """Return the routes of an application's members, and add mistakes to the complaints."""
+    routes: list[Route] = []
     for target, verb, path, declared in _declarations(entities, functions):
         wrong = list(_complaints_of(target, verb, path, declared))
-        complaints += [f"{target.where}: {verb} {path}: {one}" for one in wrong]
+        complaints += [f"{target.where}: {verb} {path}: {complaint}" for complaint in wrong]
         if not wrong:
-            found.append(_route(target, verb, path, declared))
+            routes.append(_route(target, verb, path, declared))
     taken: dict[tuple[str, ...], Route] = {}
-    for one in found:
-        shape = (one.verb, *("{}" if part[0] == "{" else part for part in one.segments))
-        other = taken.setdefault(shape, one)
-        if other is not one:
-            complaints.append(f"{one.where}: {one.verb} {one.path} is taken by {other.where}")
-    return tuple(found)
+    for route in routes:
+        shape = (route.verb, *("{}" if part[0] == "{" else part for part in route.segments))
+        other = taken.setdefault(shape, route)
+        if other is not route:
+            complaints.append(f"{route.where}: {route.verb} {route.path} is taken by {other.where}")
+    return tuple(routes)
 
 
 _Pattern = tuple[_Target, str, str, Declared]
@@ -195,18 +194,18 @@ def _of_class(entity_type: EntityType, declared: Declared) -> Iterator[_Pattern]
 
 
 def _placed(entity_type: EntityType, place: str, declared: Declared) -> Iterator[_Pattern]:
-    """Serve every method that has no route of its own below a place."""
+    """Serve below a prefix each method that has no route of its own."""
     for name, signature in entity_type.methods.items():
         if not hasattr(signature.function, "__routes__"):
             target = _target_of(entity_type.name, name, entity_type.key_name, signature)
             path = "/".join(
-                [place, name, *(f"{{{one}}}" for one in [entity_type.key_name, *target.names])]
+                [place, name, *(f"{{{part}}}" for part in [entity_type.key_name, *target.names])]
             )
             yield target, "GET" if signature.readonly else "POST", path, declared
 
 
 def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Target:
-    names = [one.name for one in signature.parameters.values() if one.kind not in _ANYTHING]
+    names = [each.name for each in signature.parameters.values() if each.kind not in _ANYTHING]
     return _Target(entity, method, key, tuple(names), (), signature.readonly, signature.where)
 
 
@@ -243,7 +242,7 @@ def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) ->
     for name in declared.shows if target.method == SHOW else ():
         if name not in target.shown:
             yield f"there is no attribute {name} to show; there are {', '.join(target.shown)}"
-    if not all(200 <= one <= 499 for one in (declared.status, declared.refused)):
+    if not all(200 <= status <= 499 for status in (declared.status, declared.refused)):
         yield "an answer's status is 200 to 499"
 
 
@@ -254,7 +253,7 @@ def _complaints_of_verb(target: _Target, verb: str) -> Iterator[str]:
         yield f"the verb is one of {', '.join(VERBS)}"
     elif verb == "GET" and not target.readonly:
         yield (
-            f"a browser sends GET without asking anybody, and {_label(target)} may change "
+            f"browsers and crawlers send GET at any time, and {_label(target)} may change "
             "something; mark it @readonly, or use POST"
         )
 

@@ -1,9 +1,9 @@
-"""Shapes: how the entities of a class are stored, as text that people compare and rows refer to.
+"""Shapes: text that describes how the entities of a class are stored.
 
-A shape has a line for the key and for each attribute, in order, with name and type; dataclasses and
-enumerations follow with lines of their own, at any depth. Defaults, methods
-and modules are no part of it. Promised: equal shapes store equal values as equal bytes, and a row
-begins with its shape's tag, so that a reader which expects another one notices.
+A shape has a line with name and type for the key and for each attribute, in order. Lines for the
+fields of dataclasses and the members of enumerations follow, at any depth. Defaults, methods and modules
+do not matter. Equal shapes store equal values as equal bytes. A row begins with the tag of its shape, so
+a reader notices a row of another shape.
 """
 
 import dataclasses
@@ -33,11 +33,11 @@ _PLAIN: Final[dict[Any, str]] = {
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How one class is stored.
+    """The stored shape of a class.
 
     Attributes:
-        tag: The first element of its rows: 32 bits, the highest one set, so that it takes five bytes.
-        lines: The description that the tag is made of.
+        tag: The first element of its rows: 32 bits with the highest bit set, so it takes five bytes.
+        lines: The description; the tag is a hash of it.
     """
 
     tag: int
@@ -45,7 +45,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> Shape:
-    """Describe a class by its key (name and type) and its attributes' types, in order."""
+    """Return the shape of a class with this name, key (name and type) and attributes (in order)."""
     describing = _Describing()
     lines = [f"{key[0]}: {describing.text(key[1])}, the key"]
     lines += [
@@ -58,7 +58,7 @@ def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> 
 
 
 def tag_of(row: bytes) -> int | None:
-    """Return the tag that a row begins with; None if it has no tag."""
+    """Return the tag of a row; None if the row has no tag."""
     try:
         values = msgspec.msgpack.decode(row)
     except msgspec.MsgspecError:
@@ -68,31 +68,31 @@ def tag_of(row: bytes) -> int | None:
 
 
 def differences(stored: Mapping[str, Shape], declared: Mapping[str, Shape]) -> list[str]:
-    """Say in lines which stored classes are declared differently, and how; empty if all are the same."""
-    found: list[str] = []
+    """Return lines that show how declared classes differ from the stored classes; empty if equal."""
+    lines: list[str] = []
     for name, was in stored.items():
         now = declared.get(name)
         if now is None:
-            found.append(f"{name}: entities of it are stored, and there is no such class any more")
+            lines.append(f"{name}: entities of it are stored, and there is no such class any more")
         elif now != was:
-            found += _difference(name, was, now)
-    return found
+            lines += _difference(name, was, now)
+    return lines
 
 
 def _difference(name: str, was: Shape, now: Shape) -> list[str]:
     if sorted(was.lines) == sorted(now.lines):
         return [f"{name}: order changed: {_names(was)} is stored, {_names(now)} is declared"]
     changes = difflib.unified_diff(was.lines, now.lines, n=0, lineterm="")
-    lines = [one for one in changes if not one.startswith(("---", "+++", "@@"))]
-    return [f"{name}:", *(f"  {one[0]} {one[1:]}" for one in lines)]
+    lines = [line for line in changes if not line.startswith(("---", "+++", "@@"))]
+    return [f"{name}:", *(f"  {line[0]} {line[1:]}" for line in lines)]
 
 
 def _names(shape: Shape) -> str:
-    return ", ".join(one.partition(":")[0] for one in shape.lines if " = " not in one)
+    return ", ".join(line.partition(":")[0] for line in shape.lines if " = " not in line)
 
 
 class _Describing:
-    """Names types as text, and collects the dataclasses and enumerations among them."""
+    """Writes types as text, and collects the dataclasses and enumerations in them."""
 
     def __init__(self) -> None:
         self._labels: dict[type, str] = {}
@@ -111,32 +111,32 @@ class _Describing:
 
     def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> str:
         if origin in (typing.Union, types.UnionType):
-            every = sorted(map(self.text, arguments), key=lambda one: (one == "None", one))
+            every = sorted(map(self.text, arguments), key=lambda text: (text == "None", text))
             return " | ".join(every)
         if origin is typing.Literal:
             return f"Literal[{', '.join(sorted(map(repr, arguments)))}]"
-        inner = ["..." if one is Ellipsis else self.text(one) for one in arguments]
+        inner = ["..." if part is Ellipsis else self.text(part) for part in arguments]
         return f"{origin.__name__}[{', '.join(inner)}]"
 
     def rest(self) -> list[str]:
-        """Return a line for each field and member of the types that were named, at any depth."""
+        """Return a line for each field and member of the collected types, at any depth."""
         lines: list[str] = []
         for cls in self._waiting:  # which grows while fields are described
             label = self._labels[cls]
             if issubclass(cls, enum.Enum):
                 members = sorted(cls.__members__.items())
-                lines += [f"{label}.{name} = {one.value!r}" for name, one in members]
+                lines += [f"{label}.{name} = {member.value!r}" for name, member in members]
                 continue
             hints = typing.get_type_hints(cls)
-            fields = [one.name for one in dataclasses.fields(cls)]  # type: ignore[arg-type]
-            lines += [f"{label}.{one}: {self.text(hints[one])}" for one in fields]
+            fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+            lines += [f"{label}.{field}: {self.text(hints[field])}" for field in fields]
         return lines
 
     def _label(self, cls: type) -> str:
-        """Return a class's name; of two with the same one the second is numbered."""
+        """Return the name of a class; a second class with the same name gets a number."""
         if cls not in self._labels:
             name = cls.__name__
-            same = sum(one.__name__ == name for one in self._labels)
+            same = sum(labelled.__name__ == name for labelled in self._labels)
             self._labels[cls] = f"{name}#{same + 1}" if same else name
             self._waiting.append(cls)
         return self._labels[cls]

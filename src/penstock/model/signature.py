@@ -1,7 +1,7 @@
-"""Signatures: what a method or function takes and returns, and the encoding of its arguments.
+"""Signatures: the parameters and the result of a method or function, and the encoding of arguments.
 
-A `Signature` checks arguments against annotations twice: where the request is made, so that the
-caller hears at once, and where it runs, because a log takes what anybody appends.
+A `Signature` checks arguments against annotations twice: when the request is made, so that the caller
+gets the error at once, and when it runs, because the log does not check requests.
 """
 
 import inspect
@@ -25,7 +25,7 @@ _UNENCODABLE: Final = (
     AttributeError,
 )
 _UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencodable)
-"""What decoding bytes from outside may raise; msgspec's own errors are `ValueError`s."""
+"""The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
@@ -36,15 +36,15 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Signature:
-    """The parameters of something that a request can call, without `self`.
+    """The parameters, without `self`, and the result of a method or function.
 
     Attributes:
-        name: As in requests and messages: `Item.update_stock`, or a function's name.
-        function: What runs.
+        name: The name in messages: `Item.update_stock`, or the name of a function.
+        function: The Python function.
         where: `file:line` of the definition.
-        readonly: Whether it promises to change nothing.
-        parameters: Name to (annotation, has a default); `Any` where not annotated.
-        returns: The annotation of the result; `Any` where there is none.
+        readonly: Whether the function is marked `@readonly`.
+        parameters: The parameters by name; the annotation is `Any` if the source has none.
+        returns: The annotation of the result; `Any` if the source has none.
     """
 
     def __init__(
@@ -60,26 +60,25 @@ class Signature:
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
         self.returns = returns
-        self.parameters = {one.name: one for one in parameters}
-        self._positional = [one for one in parameters if one.kind in _POSITIONAL]
-        self._rest = next((one for one in parameters if one.kind is one.VAR_POSITIONAL), None)
-        self._more = next((one for one in parameters if one.kind is one.VAR_KEYWORD), None)
+        self.parameters = {each.name: each for each in parameters}
+        self._positional = [each for each in parameters if each.kind in _POSITIONAL]
+        self._rest = next((each for each in parameters if each.kind is each.VAR_POSITIONAL), None)
+        self._more = next((each for each in parameters if each.kind is each.VAR_KEYWORD), None)
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [
-            one
-            for one in parameters
-            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            each for each in parameters if each.default is each.empty and each.kind not in variadic
         ]
         self._least = len(needed)
-        if any(one.kind is one.KEYWORD_ONLY for one in needed):
-            self._least = len(self._positional) + 1  # never by position alone
-        self._lowers = {one.name: lower_of(one.annotation) for one in parameters}
+        if any(each.kind is each.KEYWORD_ONLY for each in needed):
+            self._least = len(self._positional) + 1  # positional arguments alone never suffice
+        self._lowers = {each.name: lower_of(each.annotation) for each in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
-        # Arguments by name, all of them: there is nothing to match.
+        # If a call names all arguments, `bind` has nothing to check.
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        self._whole = {one.name for one in parameters if one.kind in by_name}
+        self._whole = {each.name for each in parameters if each.kind in by_name}
         if len(self._whole) < len(parameters):
-            self._whole.add("")  # which no argument is called
+            self._whole.add("")  # no argument has this name
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]
@@ -87,13 +86,13 @@ class Signature:
         """Encode arguments as a MessagePack array and map, checked against the annotations.
 
         Raises:
-            RequestError: They do not fit; the message names the parameter.
+            RequestError: The arguments do not fit; the message names the parameter.
         """
         try:
             if positional or named.keys() != self._whole:
                 self._shape.bind(*positional, **named)
-            row = [self._lower(self._at(i), one) for i, one in enumerate(positional)]
-            extra = {name: self._lower(self._named(name), one) for name, one in named.items()}
+            row = [self._lower(self._at(i), value) for i, value in enumerate(positional)]
+            extra = {name: self._lower(self._named(name), value) for name, value in named.items()}
             by_position = msgspec.Raw(_ENCODER.encode(row))
             by_name = msgspec.Raw(_ENCODER.encode(dict(sorted(extra.items()))))
         except TypeError as error:
@@ -107,7 +106,7 @@ class Signature:
         """Decode arguments; references in them belong to the running transaction.
 
         Raises:
-            RequestError: They do not fit the signature.
+            RequestError: The arguments do not fit the signature.
         """
         if positional == _NONE_BY_POSITION and named == _NONE_BY_NAME and self._least == 0:
             return (), {}
@@ -118,10 +117,10 @@ class Signature:
                 arguments = self._decode_open(positional)
             if named == _NONE_BY_NAME:
                 if not self._least <= len(arguments) <= len(self._positional):
-                    self._shape.bind(*arguments)  # says what is wrong, if anything
+                    self._shape.bind(*arguments)  # raises an error that names the parameter
                 return arguments, {}
-            given = msgspec.msgpack.decode(named, type=dict[str, Any])
-            more = {name: self._convert(name, one) for name, one in given.items()}
+            plain = msgspec.msgpack.decode(named, type=dict[str, Any])
+            more = {name: self._convert(name, value) for name, value in plain.items()}
             self._shape.bind(*arguments, **more)
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
@@ -134,10 +133,10 @@ class Signature:
     ) -> list[Fingerprint]:
         """Return the fingerprints of the references in the arguments, at any depth."""
         return [
-            fingerprint_of(f"{type(one).__name__}/{reference.text_of(one)}")
+            fingerprint_of(f"{type(leaf).__name__}/{reference.text_of(leaf)}")
             for value in (*positional, *named.values())
-            for one in _flatten(value)
-            if (reference := reference_type(type(one))) is not None
+            for leaf in _flatten(value)
+            if (reference := reference_type(type(leaf))) is not None
         ]
 
     def parse(self, texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -157,10 +156,10 @@ class Signature:
         return positional, named
 
     def of_text(self, name: str, text: str) -> Any:
-        """Read one argument from a path or a query: bare text, or JSON where that does not fit.
+        """Read an argument from a path or a query: as bare text, or else as JSON.
 
         Raises:
-            RequestError: It fits neither way, or there is no such parameter.
+            RequestError: The text fits neither way, or the parameter does not exist.
         """
         annotation = self._named(name).annotation
         try:
@@ -172,33 +171,33 @@ class Signature:
                 raise RequestError(f"{self.name}: {name}: {error}") from error
 
     def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Read arguments from JSON: an array by position, an object by name; nothing is none.
+        """Read arguments from JSON: an array by position, an object by name, or nothing.
 
         Raises:
-            RequestError: It is no JSON, neither array nor object, or does not fit the signature.
+            RequestError: The text is neither a JSON array nor an object, or does not fit.
         """
         if not text.strip():
             return [], {}
         try:
-            given = msgspec.json.decode(text, type=_ARGUMENTS)
+            decoded = msgspec.json.decode(text, type=_ARGUMENTS)
         except _UNREADABLE as error:
             raise RequestError(
                 f"{self.name}: the body is neither a JSON array nor an object: {error}"
             ) from error
-        if isinstance(given, list):
-            return [self._of_raw(self._at(index), raw) for index, raw in enumerate(given)], {}
-        return [], {name: self._of_raw(self._named(name), raw) for name, raw in given.items()}
+        if isinstance(decoded, list):
+            return [self._of_raw(self._at(index), raw) for index, raw in enumerate(decoded)], {}
+        return [], {name: self._of_raw(self._named(name), raw) for name, raw in decoded.items()}
 
     def of_msgpack(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Read arguments from MessagePack: an array of an array by position and a map by name.
+        """Read arguments from MessagePack: a pair of an array by position and a map by name.
 
         Raises:
-            RequestError: It is something else, or does not fit the signature.
+            RequestError: The data is not such a pair, or does not fit the signature.
         """
         try:
             positional, named = _BOTH.decode(data)
         except _UNREADABLE as error:
-            raise RequestError(f"{self.name}: the body holds no arguments: {error}") from error
+            raise RequestError(f"{self.name}: the body does not hold arguments: {error}") from error
         return self.decode(positional, named)
 
     def _of_raw(
@@ -232,10 +231,10 @@ class Signature:
         raise RequestError(f"{self.name} takes {count} positional arguments, got more")
 
     def _named(self, name: str) -> inspect.Parameter:
-        found = self.parameters.get(name, self._more)
-        if found is None:
+        parameter = self.parameters.get(name, self._more)
+        if parameter is None:
             raise RequestError(f"{self.name} has no parameter {name}")
-        return found
+        return parameter
 
     def _convert(self, name: str, value: Any) -> Any:
         annotation = self._named(name).annotation
@@ -253,9 +252,9 @@ class Signature:
             raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
     def _decode_open(self, positional: msgspec.Raw) -> list[Any]:
-        """Decode arguments one by one where there may be any number of them.
+        """Decode each argument by itself, for a function that takes any number of arguments.
 
-        A decoder for each number would be a cache that callers from outside can grow.
+        Callers from outside could let a cache of a decoder for each number grow without limit.
         """
         return [
             self._of_raw(self._at(index), raw, msgspec.msgpack.decode)
@@ -278,7 +277,7 @@ class Signature:
 
 
 def _array_length(data: memoryview) -> int:
-    """Return the length in a MessagePack array's head."""
+    """Return the length of a MessagePack array, from its head."""
     head = data[0]
     if head & 0xF0 == 0x90:
         return head & 0x0F
@@ -290,8 +289,8 @@ def _array_length(data: memoryview) -> int:
 def _flatten(value: Any) -> list[Any]:
     match value:
         case list() | tuple() | set() | frozenset():
-            return [leaf for one in value for leaf in _flatten(one)]
+            return [leaf for item in value for leaf in _flatten(item)]
         case dict():
-            return [leaf for pair in value.items() for one in pair for leaf in _flatten(one)]
+            return [leaf for pair in value.items() for item in pair for leaf in _flatten(item)]
         case _:
             return [value]

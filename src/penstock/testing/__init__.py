@@ -1,4 +1,4 @@
-"""What a test of an application imports: `from penstock.testing import Kit`."""
+"""Tools for tests of applications: `from penstock.testing import Kit`."""
 
 from penstock.testing.kit import Kit
 

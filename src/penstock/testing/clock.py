@@ -9,7 +9,7 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """What `penstock.now()` answers in a test; moves only when told to, and also backwards.
+    """The clock behind `penstock.now()` in a test; it moves only when the test moves it.
 
     Attributes:
         now: The time, in UTC.
@@ -19,22 +19,22 @@ class VirtualClock:
         """Start at a time.
 
         Raises:
-            ConfigError: `now` names no time zone.
+            ConfigError: `now` has no time zone.
         """
         self.set(now)
 
     def set(self, now: datetime) -> None:
-        """Move to a time.
+        """Move to a time, earlier or later.
 
         Raises:
-            ConfigError: `now` names no time zone.
+            ConfigError: `now` has no time zone.
         """
         if now.tzinfo is None:
-            raise ConfigError(f"{now} names no time zone; write datetime(…, tzinfo=UTC)")
+            raise ConfigError(f"{now} has no time zone; write datetime(…, tzinfo=UTC)")
         self.now = now.astimezone(UTC)
 
     def advance(self, by: timedelta) -> None:
-        """Move on (a negative `by` moves back)."""
+        """Move by a duration; a negative duration moves back."""
         self.now += by
 
     @property

@@ -1,4 +1,4 @@
-"""`Kit`: an application in a test, with a clock of its own and a look inside.
+"""`Kit`: an application in a test, with a clock that the test moves, and access to the state.
 
 ```python
 kit = Kit(app)
@@ -6,10 +6,10 @@ kit.call.Item.create("i1", price=3)
 assert kit.entity("Item", "i1") == {"item_id": "i1", "price": 3, "stock": 0}
 ```
 
-It promises to be the same at every run: the clock stands still until it is moved, and request ids
-are counted, so `now`, `random` and `uuid` repeat themselves. What it runs on is the local runtime,
-which is what every other runtime must agree with. A handler's exception arrives as it does
-everywhere, as `Aborted` with its class's name in `kind`; here it is the `__cause__` as well:
+Every run of a test gives the same results: the clock moves only when the test moves it, and request
+ids are counted, so `now`, `random` and `uuid` repeat. The kit runs on the local runtime, the reference
+for every other runtime. The exception of a handler arrives as `Aborted` with the name of its class in
+`kind`, as in every runtime; in a kit it is also the `__cause__`:
 
 ```python
 with pytest.raises(Aborted, match="OutOfStock: i1") as caught:
@@ -38,12 +38,12 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Kit:
-    """One application, empty at first, that processes each request at once.
+    """An application without entities at first, which processes each request at once.
 
     Attributes:
-        call: Calls entities and functions as one writes it: `kit.call.Item("i1").add(5)`.
-        clock: What `penstock.now()` answers.
-        runtime: What runs it.
+        call: Performs calls: `kit.call(Item.add, Item("i1"), 5)` or `kit.call.Item("i1").add(5)`.
+        clock: The clock behind `penstock.now()`.
+        runtime: The local runtime.
     """
 
     def __init__(self, app: App, *, limits: Limits | None = None, start: datetime = START) -> None:
@@ -60,51 +60,63 @@ class Kit:
         named: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Process a request and return its reply as it is recorded, failures too."""
+        """Process a request and return its recorded reply, also if the request failed.
+
+        Args:
+            entity: The name of the class; empty for a function.
+            key: The key of the entity; None if a creation derives it.
+            method: The name of the method or function.
+            positional: The arguments by position.
+            named: The arguments by name.
+            request_id: The id of the request; None for a counted id.
+        """
         return self.runtime.submit(entity, key, method, positional, named, request_id)
 
     def entity(self, name: str, key: object) -> dict[str, Any] | None:
-        """Return an entity's key and attributes; None where it does not exist.
+        """Return the key and the attributes of an entity; None if it does not exist.
 
-        Values are as handlers see them, but for references: these are their keys.
+        A reference is shown as its key; other values are those that handlers see.
 
         Raises:
-            RequestError: There is no such class.
-            Unencodable: It cannot have such a key.
+            RequestError: The class does not exist.
+            Unencodable: The class cannot have such a key.
         """
-        kind = self._kind(name)
-        text = kind.key_text(key)
-        data = self.runtime.state.get(EntityKey(kind.prefix + text))
-        return None if data is None else _dump(kind, text, data)
+        entity_type = self._entity_type(name)
+        text = entity_type.key_text(key)
+        data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
+        return None if data is None else _dump(entity_type, text, data)
 
     def entities(self, name: str) -> dict[Any, dict[str, Any]]:
         """Return all entities of a class by their keys.
 
         Raises:
-            RequestError: There is no such class.
+            RequestError: The class does not exist.
         """
-        kind = self._kind(name)
-        found = [(split_entity_key(key), data) for key, data in self.runtime.state.items()]
+        entity_type = self._entity_type(name)
+        rows = [(split_entity_key(key), data) for key, data in self.runtime.state.items()]
         return {
-            kind.key_at(text): _dump(kind, text, data)
-            for (class_name, text), data in sorted(found)
+            entity_type.key_at(text): _dump(entity_type, text, data)
+            for (class_name, text), data in sorted(rows)
             if class_name == name
         }
 
     def digest(self) -> str:
-        """Return one hash of the whole state, equal where every entity is."""
+        """Return a hash of the whole state; equal states have equal hashes."""
         return digest_of_mapping(self.runtime.state)
 
-    def _kind(self, name: str) -> EntityType:
-        kind = self.runtime.app.entities.get(name)
-        if kind is None:
+    def _entity_type(self, name: str) -> EntityType:
+        entity_type = self.runtime.app.entities.get(name)
+        if entity_type is None:
             known = ", ".join(self.runtime.app.entities)
             raise RequestError(f"there is no entity class {name!r}; there are {known}")
-        return kind
+        return entity_type
 
 
-def _dump(kind: EntityType, text: str, data: bytes) -> dict[str, Any]:
-    return {name: _plain(one) for name, one in kind.decode(kind.key_at(text), data).items()}
+def _dump(entity_type: EntityType, text: str, data: bytes) -> dict[str, Any]:
+    return {
+        name: _plain(value)
+        for name, value in entity_type.decode(entity_type.key_at(text), data).items()
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -114,9 +126,9 @@ def _plain(value: Any) -> Any:
         return reference.key_at(reference.text_of(value))
     match value:
         case dict():
-            return {_plain(name): _plain(one) for name, one in value.items()}
+            return {_plain(name): _plain(item) for name, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return type(value)(_plain(one) for one in value)
+            return type(value)(_plain(item) for item in value)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes = {
                 field.name: _plain(getattr(value, field.name))

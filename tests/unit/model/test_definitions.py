@@ -128,7 +128,7 @@ CASES = {
     ),
     "stranger": (
         "@entity\nclass F:\n  k: str = key()\n@entity\nclass E:\n  k: str = key()\n  x: list[F]",
-        "E.x: the entity F is no part of the application app",
+        "E.x: the entity F is not part of the application app",
     ),
     "strange parameter": (
         "@entity\nclass F:\n  k: str = key()\n@entity\nclass E:\n  k: str = key()\n"
@@ -165,7 +165,7 @@ CASES = {
     ),
     "key of nothing": (
         "@entity\nclass E:\n  def __init__(self, k: str): self.k = k\n  def __key__(self): return self.y",
-        "E.__key__ returns y, which is no attribute",
+        "E.__key__ returns y, which is not an attribute",
     ),
     "untyped attribute": (
         "@entity\nclass E:\n  def __init__(self, k: str):\n    self.k = k\n    self.x = []\n"

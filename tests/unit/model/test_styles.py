@@ -111,7 +111,7 @@ def test_entities_of_other_applications_are_refused() -> None:
     kit = Kit(App("ours", Visitor))
     kit.call.Visitor.create("v")
     for method in ["make", "ask"]:
-        with pytest.raises(UserError, match="Stranger is no part of this application"):
+        with pytest.raises(UserError, match="Stranger is not part of this application"):
             getattr(kit.call.Visitor("v"), method)()
     assert list(kit.runtime.state) == ["Visitor/v"]
 

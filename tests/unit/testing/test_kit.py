@@ -76,7 +76,7 @@ def test_entities_are_shown_as_plain_values(kit: Kit) -> None:
 
 def test_clock_wants_a_time_zone(kit: Kit) -> None:
     """A time without a zone is refused, because it names no instant."""
-    with pytest.raises(ConfigError, match="names no time zone"):
+    with pytest.raises(ConfigError, match="has no time zone"):
         kit.clock.set(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None))
 
 
