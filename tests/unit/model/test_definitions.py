@@ -133,7 +133,7 @@ CASES = {
     "strange parameter": (
         "@entity\nclass F:\n  k: str = key()\n@entity\nclass E:\n  k: str = key()\n"
         "  def f(self, x: F | None): pass",
-        "E.f(x): the entity F is no part",
+        "E.f(x): the entity F is not part",
     ),
     "dataclass on top": (
         "@dataclasses.dataclass\n@entity\nclass E:\n  k: str = key()\n  x: int = 0",
