@@ -1,4 +1,4 @@
-"""What the tests of every log share: a clock, entries, and what a log holds."""
+"""Shared by the tests of every log: a clock, entries, and the content of a log."""
 
 from typing import Protocol
 

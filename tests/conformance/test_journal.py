@@ -1,4 +1,4 @@
-"""The journal port: one suite that every adapter passes, and what a Delta table adds to it."""
+"""The journal port: one suite that every adapter passes, and the properties of a Delta table."""
 
 import json
 import threading
@@ -82,7 +82,7 @@ def test_identity_is_never_shared(journal: Journal, tmp_path: Path) -> None:
 
 
 def test_commit_is_shown_as_it_was_given(journal: Journal) -> None:
-    """The last commit equals the one that was made, with parts and positions."""
+    """The last commit equals the commit that was made, with parts and positions."""
     parts = [
         journal.write(PartKind.CHANGES, changes(0), "0-0"),
         journal.write(PartKind.TRANSACTIONS, transactions(0), "1-0"),
@@ -177,7 +177,7 @@ def test_epoch_without_parts_can_be_committed(journal: Journal) -> None:
 
 
 def test_commit_of_a_part_that_is_not_there_is_refused(journal: Journal) -> None:
-    """What cannot be read back is not committed."""
+    """A part that cannot be read back is not committed."""
     part = Part(PartKind.CHANGES, "kind=changes/000000000000-lost.parquet", 1, 9, "00")
     with pytest.raises(Corrupt, match=r"000000000000-lost\.parquet of epoch 0"):
         journal.commit(commit_of(0, part))
@@ -199,7 +199,7 @@ def test_unknown_part_is_corrupt(journal: Journal) -> None:
 
 
 def test_wait_returns_a_commit_that_exists(journal: Journal) -> None:
-    """Waiting for what is there takes no time."""
+    """Waiting for an existing epoch takes no time."""
     made = grow(journal, 2)
     assert journal.wait(Epoch(0), timeout_ms=0) == made[1]
 
@@ -289,7 +289,7 @@ def test_close_wakes_who_waits(journal: Journal) -> None:
             waiting.result()
 
 
-# What a Delta table adds.
+# Properties that only a Delta table has.
 
 
 def test_reopened_journal_is_the_same(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_wait_sees_what_another_journal_object_commits(tmp_path: Path) -> None:
 
 
 def test_second_driver_is_fenced(tmp_path: Path) -> None:
-    """Of two open journals on one directory, the one that commits later fails and changes nothing."""
+    """Of two open journals on one directory, the journal that commits later fails, without a change."""
     ours, theirs = DeltaJournal(tmp_path, "shop"), DeltaJournal(tmp_path, "shop")
     assert ours.last() is None
     assert theirs.last() is None

@@ -1,4 +1,4 @@
-"""Compaction and forgetting: nothing that the journal's port shows changes but what was forgotten."""
+"""Compaction and forgetting change nothing that the journal's port shows, but for forgotten epochs."""
 
 import signal
 import subprocess
@@ -43,7 +43,7 @@ def files_in(path: Path) -> list[str]:
 
 
 def test_compaction_changes_nothing_that_is_shown(tmp_path: Path) -> None:
-    """Commits, parts and rows are the same before and after, here and for who opens it anew."""
+    """Commits, parts and rows are the same before and after, here and for a process that opens it."""
     journal = DeltaJournal(tmp_path, "shop")
     grow(journal, 10)
     before = shown(journal)
@@ -69,7 +69,7 @@ def test_reader_that_looked_before_finds_its_parts_afterwards(tmp_path: Path) ->
 
 
 def test_compaction_leaves_few_files(tmp_path: Path) -> None:
-    """What segments have taken the place of is removed after the grace, and not before."""
+    """Files that segments have replaced are removed after the grace period, and not before."""
     journal = compacted(tmp_path, 43, SMALL._replace(grace_s=3_600))
     many = len(files_in(tmp_path))
     removed = journal.compact(SMALL).removed
@@ -124,7 +124,7 @@ def test_large_epochs_are_indexed_and_not_rewritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "delta"])
 def test_forgotten_epochs_are_gone_and_said_to_be(kind: str, tmp_path: Path) -> None:
-    """What is older than asked for may go; the rest is as before, and a gap is an error."""
+    """Epochs older than the given one may go; the others are unchanged, and a gap is an error."""
     journal: Journal = MemoryJournal() if kind == "memory" else DeltaJournal(tmp_path, "shop")
     added = grow(journal, 10)
     journal.compact(SMALL)
@@ -138,7 +138,7 @@ def test_forgotten_epochs_are_gone_and_said_to_be(kind: str, tmp_path: Path) -> 
 
 
 def test_newest_epochs_are_never_forgotten(tmp_path: Path) -> None:
-    """The last segment and what follows it stay, whatever is asked."""
+    """The last segment and later epochs stay, for any argument."""
     journal = compacted(tmp_path, 11)
     assert journal.forget(Epoch(1_000)) == 4
     assert DeltaJournal(tmp_path, "shop").first() == 4
@@ -159,7 +159,7 @@ def test_driver_that_slept_while_its_epoch_was_merged_is_fenced(tmp_path: Path) 
 
 
 def test_reader_that_slept_while_all_it_knew_was_merged_goes_on(tmp_path: Path) -> None:
-    """Who looks again after a long time finds the newest epoch, though the next one's file is gone."""
+    """A reader that looks after a long time finds the newest epoch, though the next file is gone."""
     sleeper = DeltaJournal(tmp_path, "shop")
     grow(sleeper, 2)
     added = grow(DeltaJournal(tmp_path, "shop"), 12)
@@ -170,7 +170,7 @@ def test_reader_that_slept_while_all_it_knew_was_merged_goes_on(tmp_path: Path) 
 
 
 def test_two_processes_do_not_compact_at_once(tmp_path: Path) -> None:
-    """Who comes second does nothing."""
+    """The second process does nothing."""
     journal = DeltaJournal(tmp_path, "shop")
     grow(journal, 10)
     inner = DeltaJournal(tmp_path, "shop")
@@ -212,7 +212,7 @@ def test_damage_is_found(tmp_path: Path, victim: str) -> None:
 def test_any_history_of_upkeep_shows_the_same_epochs(
     tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]
 ) -> None:
-    """Whatever is merged and forgotten in whatever order, what is left is what was committed."""
+    """For any order of merging and forgetting, the remaining epochs are as committed."""
     path = tmp_path_factory.mktemp("journal")
     journal, truth = DeltaJournal(path, "shop"), MemoryJournal()
     witness = DeltaJournal(path, "shop")

@@ -1,4 +1,4 @@
-"""What every log adapter must do: one suite, run against each."""
+"""The properties of every log adapter: one suite, run against each."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def test_new_log_is_empty(log: Log) -> None:
 
 
 def test_appended_entries_are_read_back(log: Log) -> None:
-    """What was appended is read back whole, at consecutive positions from 0."""
+    """Appended entries are read back whole, at consecutive positions from 0."""
     given = [
         Entry(RequestId("a"), b"first", b"12345678", -5),
         Entry(RequestId("ü" * 50), b"", b"", 2**62),
@@ -49,7 +49,7 @@ def test_append_of_nothing_adds_nothing(log: Log) -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3000), (1, 2), (0, 1), (2999, 3000), (700, 2200)])
 def test_any_range_is_read(log: Log, start: int, end: int) -> None:
-    """Every part of a log gives just its records and touches, whatever lies in one block."""
+    """Every range of a log gives just its records and touches, for any division into blocks."""
     given = [entry(n, bytes(n % 997), n.to_bytes(8, "little")) for n in range(3000)]
     log.append(given[:1])
     log.append(given[1:2000])
@@ -69,7 +69,7 @@ def test_repeated_id_gets_the_first_position(log: Log) -> None:
 
 
 def test_repetition_ignores_time_and_touches(log: Log) -> None:
-    """Only id and body decide what is the same request; a retry comes at another time."""
+    """Only id and body decide whether two requests are the same; a retry has another time."""
     log.append([Entry(RequestId("a"), b"body", b"", 1)])
     assert log.append([Entry(RequestId("a"), b"body", b"12345678", 2)]) == [0]
     assert [one.time_us for one in log.read(Lsn(0), Lsn(1))] == [1]
@@ -102,7 +102,7 @@ def test_large_body_is_refused_whole(make: Make) -> None:
 
 
 def test_giant_bodies_are_kept(make: Make) -> None:
-    """Bodies far larger than a block lie beside small ones."""
+    """Bodies far larger than a block are stored among small bodies."""
     log = make(record_bytes_max=2_000_000)
     given = [entry("a"), entry("b", bytes(2_000_000)), entry("c"), entry("d", b"x" * 1_000_000)]
     log.append(given)
@@ -190,7 +190,7 @@ def test_truncated_to_nothing_goes_on(log: Log) -> None:
 
 
 def test_reading_beyond_the_end_is_refused(log: Log) -> None:
-    """A range of which records are missing is no shorter answer but an error."""
+    """A range with missing records is an error, and not a shorter answer."""
     log.append(entries("a"))
     with pytest.raises(Corrupt, match="lsn 1"):
         log.read(Lsn(0), Lsn(2))
@@ -212,7 +212,7 @@ def test_limit_counts_records_and_bytes(log: Log) -> None:
 
 
 def test_limit_lets_one_record_through(log: Log) -> None:
-    """A record larger than the limit passes alone; where there is none, nothing does."""
+    """A record larger than the limit passes alone; an empty range gives no records."""
     log.append([entry(n, bytes(100)) for n in range(2)])
     assert log.limit(Lsn(0), 10, 5) == 1
     assert log.limit(Lsn(1), 0, 0) == 2
@@ -223,7 +223,7 @@ def test_limit_lets_one_record_through(log: Log) -> None:
 
 
 def test_wait_returns_at_once_when_there_is_more(log: Log) -> None:
-    """Waiting for what is there, or for no time, does not block."""
+    """Waiting for existing records, or for no time, does not block."""
     log.append(entries("a"))
     assert log.wait(Lsn(0), DEADLINE_MS) == 1
     assert log.wait(Lsn(1), 0) == 1

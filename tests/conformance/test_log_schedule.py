@@ -1,4 +1,4 @@
-"""What every log adapter must do with entries that are due later: one suite, run against each."""
+"""The properties of every log adapter with entries that are due later: one suite, run against each."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,7 +27,7 @@ def test_scheduled_entry_is_appended_when_due(log: Log) -> None:
 
 
 def test_due_entries_come_in_due_order(log: Log) -> None:
-    """The order is that of due times, of equal ones that of scheduling; what is not due waits."""
+    """The order is by due time, then by scheduling; entries that are not due wait."""
     for name, due_us in [("c", 3), ("b", 2), ("z", 1), ("a", 1), ("d", 9)]:
         log.schedule(entry(name), due_us)
     assert log.promote(5) == 4
@@ -47,7 +47,7 @@ def test_promotion_is_bounded(log: Log) -> None:
 
 
 def test_scheduling_again_adds_nothing(log: Log) -> None:
-    """A known id with the same body changes nothing, also where another due time is given."""
+    """A known id with the same body changes nothing, also with another due time."""
     log.schedule(entry("a"), 5)
     log.schedule(entry("a"), 1)
     assert log.scheduled(RequestId("a")) == 5
@@ -92,7 +92,7 @@ def test_large_body_is_not_scheduled(make: Make) -> None:
 
 
 def test_clock_jumps_fire_once(log: Log) -> None:
-    """Whatever way the clock jumps, an entry is appended once, and only when it says so."""
+    """For any jumps of the clock, an entry is appended once, and only when it is due."""
     hour_us = 3_600_000_000
     log.schedule(entry("a"), 10 * hour_us)
     assert [log.promote(hours * hour_us) for hours in (9, 8, 10, 9, 11, 10)] == [0, 0, 1, 0, 0, 0]
@@ -133,7 +133,7 @@ def test_many_wait_while_others_are_appended(log: Log) -> None:
 
 
 def test_promotion_ends_a_wait(log: Log) -> None:
-    """Who waits for the log's end hears of a promotion as of an append."""
+    """A waiter for the log's end is woken by a promotion as by an append."""
     log.schedule(entry("a"), 5)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(log.wait, Lsn(0), DEADLINE_MS)

@@ -1,4 +1,4 @@
-"""The state port: one suite that every adapter passes, and what stores add on top of it."""
+"""The state port: one suite that every adapter passes, and the further properties of stores."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def test_new_state_is_empty_and_before_the_first_epoch(state: State) -> None:
 
 
 def test_apply_stores_changes_with_their_epoch(state: State) -> None:
-    """After an apply, entities and epoch are what was given."""
+    """After an apply, entities and epoch are as given."""
     state.apply(Epoch(0), [(key("b"), b"2"), (key("a"), b"1")], BEFORE_FIRST)
     assert state.epoch == 0
     with state.reader() as reader:
@@ -62,7 +62,7 @@ def test_apply_stores_changes_with_their_epoch(state: State) -> None:
 
 
 def test_apply_removes_what_was_deleted(state: State) -> None:
-    """A change to None removes an entity, and removing an unknown one is no error."""
+    """A change to None removes an entity, and removing an unknown entity is allowed."""
     state.apply(Epoch(0), [(key("a"), b"1"), (key("b"), b"2")], BEFORE_FIRST)
     state.apply(Epoch(1), [(key("a"), None), (key("unknown"), None)], Epoch(0))
     assert content(state) == {key("b"): b"2"}
@@ -138,7 +138,7 @@ EPOCHS = st.lists(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epochs=EPOCHS)
 def test_state_is_the_fold_of_its_changes(state: State, epochs: list[list[Change]]) -> None:
-    """Whatever the changes, a store holds what a dictionary would."""
+    """After any changes, a store holds the same as a dictionary."""
     state.clear()
     expected: dict[EntityKey, bytes] = {}
     for number, changes in enumerate(epochs):
@@ -153,7 +153,7 @@ def test_state_is_the_fold_of_its_changes(state: State, epochs: list[list[Change
 
 
 def test_store_outlives_its_process_object(tmp_path: Path) -> None:
-    """What was applied is there when the directory is opened again."""
+    """Applied changes are there when the directory is opened again."""
     first = LmdbState(tmp_path / "store", "journal", boot_id=BOOT)
     first.apply(Epoch(0), [(key("a"), b"1")], BEFORE_FIRST)
     first.close()
@@ -218,7 +218,7 @@ def test_map_does_not_grow_under_a_reader_of_this_process(tmp_path: Path) -> Non
 
 
 def test_forked_child_opens_the_store_anew(tmp_path: Path) -> None:
-    """A child does not use what it inherited: it opens the store itself, and the parent's lives."""
+    """A child does not use the inherited store: it opens the store itself, and the parent's lives."""
     path = tmp_path / "store"
     state = LmdbState(path, "journal", boot_id=BOOT)
     state.apply(Epoch(0), [(key("a"), b"1")], BEFORE_FIRST)
@@ -243,7 +243,7 @@ def test_forked_child_opens_the_store_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 1024])
 def test_shares_divide_the_keys(partitions: int) -> None:
-    """Every key belongs to exactly one share, the one that owns its bucket."""
+    """Every key belongs to exactly one share, the owner of its bucket."""
     keys = [key(str(number)) for number in range(200)]
     owners = [partition_of(bucket_of(one), partitions) for one in keys]
     for partition in set(owners):

@@ -76,7 +76,7 @@ def journal() -> Iterator[MemoryJournal]:
 def test_stores_hold_the_fold_of_the_journal(
     journal: MemoryJournal, tmp_path: Path, partitions: int
 ) -> None:
-    """At each epoch that is asked for, every entity is what the journal's fold says."""
+    """At each requested epoch, every entity is as the journal's changes give it."""
     stores = Stores(tmp_path, journal, partitions, boot_id=BOOT)
     for epoch in (Epoch(-1), Epoch(0), Epoch(4), Epoch(4), Epoch(EPOCHS - 1)):
         expected = folded(epoch)
@@ -105,7 +105,7 @@ def test_one_partition_catches_up_alone(journal: MemoryJournal, tmp_path: Path) 
 def test_repartitioning_rebuilds_and_keeps_the_content(
     journal: MemoryJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stores of another number of partitions are replaced; what they hold together is the same."""
+    """Stores of another number of partitions are replaced; together they hold the same state."""
     digests = []
     for partitions in (2, 3, 1):
         stores = Stores(tmp_path, journal, partitions, boot_id=BOOT)
@@ -117,7 +117,7 @@ def test_repartitioning_rebuilds_and_keeps_the_content(
 
 
 def test_caller_that_is_late_is_refused(journal: MemoryJournal, tmp_path: Path) -> None:
-    """A store never goes back for a task of an epoch that is over; what it holds stays."""
+    """A store never goes back for a task of a past epoch; its content stays."""
     stores = Stores(tmp_path, journal, 1, boot_id=BOOT)
     stores.catch_up_one(0, Epoch(8))
     with pytest.raises(StateUnavailable, match="late"), stores.at(Epoch(7)):
@@ -136,7 +136,7 @@ def test_epoch_that_the_journal_lacks_is_refused(journal: MemoryJournal, tmp_pat
 
 
 def test_rebuilt_partition_has_the_same_content(journal: MemoryJournal, tmp_path: Path) -> None:
-    """After `rebuild` the next `at` builds the partition anew."""
+    """After `rebuild` the next `at` builds the partition from the journal."""
     stores = Stores(tmp_path, journal, 2, boot_id=BOOT)
     stores.catch_up_one(0, Epoch(3))
     stores.rebuild(stores.partition_of(entity_key("Item", "i1")))
@@ -148,7 +148,7 @@ def test_rebuilt_partition_has_the_same_content(journal: MemoryJournal, tmp_path
 def test_store_replaced_by_another_process_is_opened_again(
     journal: MemoryJournal, tmp_path: Path
 ) -> None:
-    """Who has a store open notices that another one deleted and rebuilt it."""
+    """A process with an open store notices that another process deleted and rebuilt it."""
     first = Stores(tmp_path, journal, 1, boot_id=BOOT)
     first.catch_up_one(0, Epoch(3))
     other = Stores(tmp_path, journal, 1, boot_id=BOOT)

@@ -1,4 +1,4 @@
-"""What a journal and the stores say, read without the engine's help."""
+"""The content of a journal and the stores, read without the engine's help."""
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
@@ -35,7 +35,7 @@ def state_of(journal: Journal) -> dict[EntityKey, bytes]:
 
 
 def digest_of_stores(config: Config, journal: Journal) -> str:
-    """Return the digest of what the stores hold after the last epoch."""
+    """Return the digest of the stores after the last epoch."""
     last = journal.last()
     assert last is not None, "an epoch was committed"
     stores = DataDirectory(config.data).open_stores(journal, config.partitions)

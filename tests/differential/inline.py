@@ -1,7 +1,7 @@
 """The Spark runtime's driver and workers in this process, without Spark: real log, journal, stores.
 
 Orders and reports travel as the bytes that they are on the wire. One thread does the workers' part,
-so that what is bound to a thread stays in it.
+so that objects bound to a thread stay in it.
 """
 
 import os
@@ -48,10 +48,10 @@ class InlineJobs(Jobs):
 
 
 class Inline:
-    """One data directory; `restart` does what a crash between two batches does.
+    """One data directory; `restart` does the same as a crash between two batches.
 
     Attributes:
-        reports: What listeners were told, each with the epoch that the journal was at.
+        reports: The reports to listeners, each with the journal's epoch at that time.
     """
 
     def __init__(

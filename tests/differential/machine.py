@@ -1,4 +1,4 @@
-"""An application that does whatever it is told: its requests carry little programs.
+"""An application whose requests carry little programs, which its methods perform.
 
 A program is plain data, a list of steps such as `["add", 3]` or `["call", ["Alpha", 1], […]]`, so
 every call graph, dependent access, undo and failure can be made at random. `twin` gives the same
@@ -16,11 +16,11 @@ Program = list[Any]
 
 
 class Fault(Exception):
-    """What a program raises on purpose."""
+    """The error that a program raises on purpose."""
 
 
 class Machine:
-    """What all entities have: a number, a nested list, a link, and methods that run programs."""
+    """The content of all entities: a number, a nested list, a link, and methods that run programs."""
 
     number: int = 0
     items: list[int] = []
@@ -78,7 +78,7 @@ def refer(who: Who) -> Any:
 
 
 class Frame:
-    """Runs one program on behalf of one entity; every method is a step, true where it returns."""
+    """Runs one program on behalf of one entity; every method is a step, true if it returns."""
 
     def __init__(self, me: Any, friend: Any) -> None:
         self.me = me
@@ -180,7 +180,7 @@ class Frame:
     def attempt(self, program: Program, handler: Program) -> bool:
         try:
             return self.execute(program)
-        except Exception:  # noqa: BLE001 -- what handlers of users do
+        except Exception:  # noqa: BLE001 -- as handlers of users do
             return self.execute(handler)
 
     def swallow(self, program: Program) -> bool:

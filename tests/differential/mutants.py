@@ -334,7 +334,7 @@ def judge_health(tree: Path) -> Verdict:
 
 
 def _copied(tree: Path, folder: Path) -> Path:
-    """Copy what the tests need; once for all, so that nobody's editing shows in between."""
+    """Copy the files that the tests need, once for all mutants, so that edits meanwhile have no effect."""
     copy = folder.resolve() / "tree"
     for name in ("src", "tests", "examples", "benchmarks"):
         shutil.copytree(tree / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))

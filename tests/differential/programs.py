@@ -2,7 +2,7 @@
 
     r3: Beta1.run(a2)[add 3; try [Alpha0 [fail]] else [save [set 1]]]
 
-A history is what is appended to the log, in order; a request may come again under its own id.
+A history is the appended requests, in order; a request may be repeated under its own id.
 """
 
 import os
@@ -66,7 +66,7 @@ def _deeper(steps: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[Any]:
 
 
 def _caught(step: Step) -> Step:
-    """Go on after a step, whatever it raised."""
+    """Go on after a step, with any exception."""
     return ("attempt", (step,), ())
 
 
@@ -83,7 +83,7 @@ def _aliased(number: int, program: tuple[Step, ...]) -> Step:
 steps = _deeper(_deeper(_deeper(simple_steps, 2), 2), 3)
 programs = st.lists(steps, min_size=2, max_size=4).map(tuple)
 
-# What is touched depends on what others wrote: a transaction that runs again touches other entities.
+# Accesses depend on writes of others: a transaction that runs again accesses other entities.
 _follow_values = st.one_of(
     st.tuples(st.just("jump"), st.sampled_from(KINDS), st.just((("mix",),))),
     st.tuples(st.just("jump"), st.sampled_from(KINDS), st.just((("get",),))),
@@ -184,7 +184,7 @@ calls = st.one_of(
 
 @dataclass(frozen=True)
 class History:
-    """What is appended to the log.
+    """The requests that are appended to the log.
 
     `made` exist before; `calls` come each with the number of its request id, which may return.
     """
@@ -210,12 +210,12 @@ class History:
         return [(f"r{number}", call) for number, call in dict(self.calls).items()]
 
     def every(self) -> list[tuple[str, Call]]:
-        """Return what is sent, in order."""
+        """Return the requests, in order."""
         return [(f"r{number}", call) for number, call in self.calls]
 
 
 def logged(app: App, sent: Sequence[tuple[str, Call]]) -> tuple[list[Record], list[bytes]]:
-    """Append one by one to a log; return what it then holds, and the touches."""
+    """Append one by one to a log; return its records, and the touches."""
     log: Log = MemoryLog()
     for number, (request_id, call) in enumerate(sent):
         log.append([Entry(RequestId(request_id), *call.encode(app), BEGINNING_US + number)])
@@ -236,7 +236,7 @@ def histories(draw: st.DrawFn, least: int = 4, most: int = 12) -> History:
 
 @st.composite
 def tangles(draw: st.DrawFn, most: int = 16) -> History:
-    """Calls of which what each touches depends on what those before it have written."""
+    """Calls whose accesses depend on the writes of the calls before."""
     made = tuple((kind, key) for kind in KINDS for key in range(KEYS))
     call = st.builds(Call, st.just("main"), whos, tangled_programs)
     return History(made, tuple(enumerate(draw(st.lists(call, min_size=3, max_size=most)))))

@@ -1,4 +1,4 @@
-"""The engine without Spark, disk and processes: one loop that does what driver and workers do.
+"""The engine without Spark, disk and processes: one loop that plays driver and workers.
 
 Rounds and tasks are the engine's own, drafts and their filtering are the runtime's own files; what
 is simulated is only who runs where. Everything that the layout of an epoch may depend on is a
@@ -39,7 +39,7 @@ _KNOWN = 30  # entities that a history can name, generously
 
 @dataclass(frozen=True)
 class Layout:
-    """Who runs where.
+    """Assigns positions to tasks.
 
     `scatter` says how the first round is assigned: "touches" as the driver does it, "apart" puts
     transactions that are related by what they are known to touch into different tasks, a number
@@ -86,7 +86,7 @@ class Simulation:
     """Runs epochs of an application over a state that is a dictionary.
 
     Attributes:
-        state: For every entity its encoded attributes, after the last epoch.
+        state: The encoded attributes of every entity, after the last epoch.
         rounds: Rounds that the last epoch took.
     """
 

@@ -1,6 +1,6 @@
 """Random applications, histories and layouts: the engine, the serial runtime and a dumb twin agree.
 
-The twin knows nothing of Penstock, so it finds what engine and serial runtime do wrong together
+The twin knows nothing of Penstock, so it finds errors that engine and serial runtime share
 (both execute with the same code); the serial runtime is compared with the engine byte for byte.
 """
 
@@ -96,14 +96,14 @@ def test_serial_runtime_means_what_programs_say(history: History) -> None:
 @settings(max_examples=150, phases=PHASES)
 @given(histories(), on_one_host, cuts)
 def test_engine_equals_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
-    """Whatever the tasks and epochs, replies and state are those of one thread, byte for byte."""
+    """For any tasks and epochs, replies and state are those of one thread, byte for byte."""
     compare_with_serial(history, layout, cuts)
 
 
 @settings(max_examples=150, phases=PHASES)
 @given(tangles(), on_one_host | on_many_hosts)
 def test_tangle_equals_one_thread(history: History, layout: Layout) -> None:
-    """Where what is touched depends on what others wrote, the outcome is that of one thread."""
+    """If accesses depend on the writes of others, the outcome is that of one thread."""
     compare_with_serial(history, layout, [])
 
 

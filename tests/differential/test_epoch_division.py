@@ -95,7 +95,7 @@ def test_one_request_is_set_aside_in_a_bounded_number_of_attempts(
 def test_many_requests_are_set_aside_one_by_one(
     runtime: Inline, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    """Also where what they do looks like a disk that fails, which it is not without them."""
+    """Also if their effect looks like a failing disk, which works without them."""
     bad = frozenset({3, 4, 77, 199})
     monkeypatch.setattr(Poisoned, "bad", bad)
     monkeypatch.setattr(Poisoned, "error", error)
@@ -132,7 +132,7 @@ def test_a_second_driver_is_no_fault_of_a_request(
 
 
 def test_drivers_that_die_divide_the_epoch(tmp_path: Path) -> None:
-    """Each new driver takes half of what the last one died of; alone, one death accuses nobody."""
+    """Each new driver takes half of the fatal range; a single death blames no request."""
     path, records = tmp_path / "attempt.json", 1_000
     for _ in range(10):
         division = Division(path, 10_000)
@@ -144,7 +144,7 @@ def test_drivers_that_die_divide_the_epoch(tmp_path: Path) -> None:
     assert records == 1
     for deaths in range(1, DEATHS_MAX + 1):
         with Quarantine(tmp_path / "e5-r1-t0.running") as quarantine:
-            quarantine.now[0] = 0  # what ran when the driver died
+            quarantine.now[0] = 0  # the records that ran when the driver died
             division = Division(path, 10_000)
             division.recall(Epoch(4), tmp_path.parent)
             assert (division.deaths, division.width) == (deaths, 1)

@@ -1,4 +1,4 @@
-"""The epoch driver and its workers over real log, journal and stores: still what one thread gives."""
+"""The epoch driver and its workers over real log, journal and stores equal one thread."""
 
 import tempfile
 from pathlib import Path
@@ -62,6 +62,8 @@ def test_epochs_equal_one_thread(
                 serial.state
             )
             for report, committed in inline.reports:
-                assert report.epoch == committed, "nobody hears of an epoch before its commit"
+                assert report.epoch == committed, (
+                    "a listener never hears of an epoch before its commit"
+                )
         finally:
             inline.close()

@@ -44,7 +44,7 @@ def entries(*names: object) -> list[Entry]:
 class Twins(RuleBasedStateMachine):
     """Does the same to both adapters; the durable one is used through two objects, and reopened.
 
-    Each of the objects must learn from the file what the other did, as two processes would.
+    Each of the objects must learn the other's changes from the file, as two processes would.
     """
 
     directory: ClassVar[Path]
@@ -137,7 +137,7 @@ class Twins(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("size", [1, 1000], ids=["small parts", "large parts"])
 def test_adapters_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """`SqliteLog` answers like `MemoryLog`, whatever is done to both and however it is divided."""
+    """`SqliteLog` answers like `MemoryLog`, for any operations, however they are divided."""
     monkeypatch.setattr(block, "BLOCK_BYTES", 80 * size)
     monkeypatch.setattr(identity, "RECENT_COUNT", 4 * size)
     monkeypatch.setattr(sqlite, "_TRUNCATED_BYTES", 200 * size)

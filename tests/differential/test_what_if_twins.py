@@ -1,4 +1,4 @@
-"""What if, against the oracle: a log without some requests, taken by a single thread."""
+"""What-if, against the oracle: a log without some requests, taken by a single thread."""
 
 import tempfile
 from pathlib import Path
@@ -57,7 +57,7 @@ def last_state(past: HistoryReader) -> dict[EntityKey, bytes]:
 def test_what_if_without_requests_is_the_log_without_them(
     epochs: list[list[Call]], data: st.DataObject
 ) -> None:
-    """Replies, state and differences are those of the oracle, which never saw what is left out."""
+    """Replies, state and differences are those of the oracle, which never saw the omitted requests."""
     count = sum(map(len, epochs))
     left_out = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
     starts = [sum(map(len, epochs[:number])) for number in range(len(epochs))]

@@ -20,7 +20,7 @@ _FOLLOWING = {"Alpha": "Beta", "Beta": "Gamma", "Gamma": "Alpha"}
 
 
 class Trouble(Exception):
-    """What a handler may catch; carries the name of the exception's class."""
+    """An error that a handler may catch; carries the name of the exception's class."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ def derived(purpose: bytes, text: str) -> bytes:
 
 
 class Twin:
-    """All entities, and what one request at a time does to them."""
+    """All entities, and their changes by one request at a time."""
 
     def __init__(self) -> None:
         self.state: dict[Name, Row] = {}

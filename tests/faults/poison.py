@@ -1,61 +1,11 @@
-"""An application whose handlers do what no handler should."""
+"""An application whose handlers end, hang or exhaust their process."""
 
-import ctypes
-import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from penstock import App, entity, key
-
-
-def exit_at_once() -> None:
-    os._exit(1)
-
-
-def read_nowhere() -> None:
-    ctypes.string_at(0)
-
-
-def loop_in_c() -> None:
-    sum(range(10**12))
-
-
-def loop() -> None:
-    while True:
-        pass
-
-
-def loop_and_catch() -> None:
-    """Loop for ever, whatever is raised inside."""
-    while True:
-        try:
-            loop()
-        except BaseException:  # noqa: BLE001 -- this is what is wrong with it
-            continue
-
-
-def hang() -> None:
-    """Wait for ever, deaf to the signals that limit a handler."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGPROF})
-    time.sleep(100_000)
-
-
-def allocate() -> None:
-    bytearray(10 << 30)
-
-
-def hoard() -> None:
-    """Allocate without end, in small pieces."""
-    held: list[bytes] = []
-    while True:
-        held.append(bytes(1 << 20))
-
-
-def recurse() -> None:
-    recurse()
+from tests.hostile import messes
 
 
 def leave() -> None:
@@ -66,13 +16,15 @@ def fail() -> None:
     raise KeyError("a plain failure")
 
 
-KILLERS: dict[str, Callable[[], None]] = {
-    one.__name__: one for one in (exit_at_once, read_nowhere, loop_in_c, loop_and_catch, hang)
+KILLERS: dict[str, Callable[[], Any]] = {
+    name: messes.KILLERS[name]
+    for name in ("exit", "read_nowhere", "loop_in_c", "loop_and_catch", "hang")
 }
 """They end their worker's process, or leave it no other end."""
 
-OTHERS: dict[str, Callable[[], None]] = {
-    one.__name__: one for one in (loop, allocate, hoard, recurse, leave, fail)
+OTHERS: dict[str, Callable[[], Any]] = {
+    **{name: messes.HOGS[name] for name in ("loop", "allocate", "hoard", "recurse")},
+    **{handler.__name__: handler for handler in (leave, fail)},
 }
 """They are undone in place."""
 

@@ -108,7 +108,7 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
         driver.stop()
     with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=0) as driver:
-        calls, names = mixed(poisoned, ["exit_at_once", "loop", "allocate"])
+        calls, names = mixed(poisoned, ["exit", "loop", "allocate"])
         poisoned.send(calls, names)
         wait_for(lambda: processed(driver) == len(calls), "an answer to all")
         driver.stop()

@@ -20,7 +20,7 @@ APPS = pytest.mark.parametrize("app", [shop, workshop], ids=lambda app: app.name
 
 @APPS
 def test_text(app: App, golden: Golden) -> None:
-    """The text says what each method touches, aligned, with every line it is on."""
+    """The text names the accesses of each method, aligned, with their lines."""
     golden(f"{app.name}.txt", plan_text(analyze_app(app)))
 
 

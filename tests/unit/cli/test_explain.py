@@ -12,7 +12,7 @@ from tests.checkout import SHOP
 
 @pytest.fixture
 def program() -> typer.Typer:
-    """A program with this one command."""
+    """A program with only this command."""
     made = typer.Typer()
     made.command()(explain)
     return made

@@ -1,4 +1,4 @@
-"""The supervisor, with children of a few lines: who is restarted, who is given up, who ends when."""
+"""The supervisor, with small children: which it restarts, which it gives up, and when each ends."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ SUPERVISES = """
 
 
 class Yard:
-    """A folder in which children leave traces, and what was said of them."""
+    """A folder in which children leave traces, and the messages of the supervisor."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -179,7 +179,7 @@ def test_pause_between_tries_is_bounded(yard: Yard, monkeypatch: pytest.MonkeyPa
 
 
 def test_child_that_gets_on_is_never_given_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends count only in a row: progress between them begins the count anew."""
+    """Only ends in a row count: progress between them resets the count."""
     monkeypatch.setattr(module, "PAUSE_S", 5.0)
     command = yard.child("driver", "raise SystemExit(1)").command
     child = Child("driver", command, yard.is_ready, progress=lambda: len(yard.told))
@@ -189,7 +189,7 @@ def test_child_that_gets_on_is_never_given_up(yard: Yard, monkeypatch: pytest.Mo
 
 
 def test_children_stop_in_the_reverse_order(yard: Yard) -> None:
-    """Who starts last ends first, and each role has ended before the next one is asked to."""
+    """The child that started last ends first, and each role has ended before the next is asked to."""
     children = [yard.child(role) for role in ("driver", "view", "gateway", "gateway")]
     with yard.running(*children) as supervisor:
         look_until(supervisor, lambda: supervisor.ready)
@@ -199,7 +199,7 @@ def test_children_stop_in_the_reverse_order(yard: Yard) -> None:
 
 
 def test_child_that_does_not_stop_is_killed(yard: Yard) -> None:
-    """A child has its time to end; the supervisor does not wait for ever."""
+    """A child has a limited time to end; the supervisor does not wait longer."""
     with yard.running(yard.child("driver", STUBBORN, stop_s=0.1)) as supervisor:
         look_until(supervisor, lambda: supervisor.ready)
         (pid,) = supervisor.pids("driver")
@@ -209,7 +209,7 @@ def test_child_that_does_not_stop_is_killed(yard: Yard) -> None:
 
 
 def test_what_a_child_writes_is_passed_on(yard: Yard) -> None:
-    """Both outputs arrive as lines with the role, whatever bytes are in them."""
+    """Both outputs arrive as lines with the role, also when their bytes are not UTF-8."""
     program = """
         import sys
         sys.stdout.buffer.write(b"one\\n\\xff\\n"); sys.stdout.flush()
@@ -226,7 +226,7 @@ def test_what_a_child_writes_is_passed_on(yard: Yard) -> None:
 
 
 def test_children_end_when_their_supervisor_is_killed(yard: Yard) -> None:
-    """`kill -9` of the supervisor leaves nobody behind."""
+    """`kill -9` of the supervisor leaves no child running."""
     arguments = [textwrap.dedent(SUPERVISES), str(yard.folder), textwrap.dedent(SERVES)]
     supervisor = subprocess.Popen(
         [sys.executable, "-c", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""An application with one value of every type, for what must survive the way over HTTP."""
+"""An application with one value of every type, for tests of the way over HTTP."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -10,7 +10,7 @@ from penstock import App, Entity, key, readonly, transactional
 
 
 class TornError(Exception):
-    """What the application itself raises."""
+    """An error that the application itself raises."""
 
 
 @dataclass

@@ -92,7 +92,7 @@ def test_typed_arguments_travel_as_messagepack() -> None:
     ids=str,
 )
 def test_wrong_call_is_refused_before_it_is_sent(call: Call[Any]) -> None:
-    """With the application, what cannot succeed is no question."""
+    """With the application, a call that cannot succeed is not sent."""
     with pytest.raises(RequestError):
         asked(call, app)
 
@@ -118,7 +118,7 @@ def test_plain_arguments_travel_as_json() -> None:
     ],
 )
 def test_plain_call_that_json_cannot_say_is_refused(call: Call[Any]) -> None:
-    """Without the application, what has no JSON is no question."""
+    """Without the application, a value that has no JSON is not sent."""
     with pytest.raises(RequestError):
         asked(call)
 
@@ -141,7 +141,7 @@ def test_request_id_cannot_hold_a_header(request_id: str) -> None:
     ],
 )
 def test_key_stays_one_segment(segment: str, path: str) -> None:
-    """Whatever a key holds, it is one segment of the path."""
+    """Every key, with any characters in it, is one segment of the path."""
     assert path_of(segment) == path
 
 
@@ -152,7 +152,7 @@ def test_half_a_character_is_refused() -> None:
 
 
 def test_creation_without_a_key_derives_it() -> None:
-    """`-` stands for a key to be derived, and so is no key that one can create."""
+    """`-` stands for a key to be derived, so no entity with this key can be created."""
     assert asked(Call("Box", None, "create"), app).path == "/call/Box/-/create"
     assert asked(Call("Shelf", None, "create", ("north",)), app).path == "/call/Shelf/-/create"
     assert asked(Call("Shelf", "-", "exists"), app).path == "/call/Shelf/-/exists"
@@ -176,7 +176,7 @@ def test_result_has_its_declared_type() -> None:
 
 
 def test_result_of_another_type_is_an_error() -> None:
-    """A result that is not what was declared is no result."""
+    """A result that does not fit its declaration is an error."""
     answer = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(3))
     with pytest.raises(Unencodable, match="differs from its declared type"):
         value_of(answer, set[bytes])
@@ -184,7 +184,7 @@ def test_result_of_another_type_is_an_error() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"\xff", b"{"])
 def test_garbage_is_an_error(content: bytes) -> None:
-    """What is no value is no answer of a gateway."""
+    """A body that is not a value is an error of the gateway."""
     for kind in (JSON, MSGPACK):
         with pytest.raises(PenstockError):
             value_of(HttpResponse(200, {"content-type": kind}, content), dict[str, int])
@@ -285,7 +285,7 @@ def test_rows_name_their_epoch() -> None:
 
 
 def test_table_names_its_epoch() -> None:
-    """An answer in Arrow is the table, and its metadata has the epoch beside the rest."""
+    """An answer in Arrow is the table, and its metadata also has the epoch."""
     wanted = pa.table({"a": [1, 2]}).replace_schema_metadata({"by": "hand"})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, wanted.schema) as writer:
@@ -298,7 +298,7 @@ def test_table_names_its_epoch() -> None:
 
 
 def test_recorded_failures_fit_their_classes() -> None:
-    """`NoSuchEntity` and what applications raise are both aborts."""
+    """`NoSuchEntity` and the errors that applications raise are both aborts."""
     gone = HttpResponse(
         404, {"content-type": MSGPACK}, msgspec.msgpack.encode(["no-such-entity", "", ""])
     )

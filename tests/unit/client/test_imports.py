@@ -1,4 +1,4 @@
-"""What a client needs installed: little."""
+"""The client imports few packages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""When a client asks again, when it gives up, and what it says then: decided without a network."""
+"""When a client retries, when it gives up, and which error it raises, tested without a network."""
 
 import random
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def failure(status: int, code: str, **headers: str) -> HttpResponse:
 
 
 class Play:
-    """Carries a talk out against a script, on a clock of its own; keeps what was done."""
+    """Performs an operation against a script with its own clock, and records each step."""
 
     def __init__(
         self, *script: HttpResponse | TransportFailure, timeout_s: float = 60, retries: int = 8
@@ -93,7 +93,7 @@ def test_answer_ends_the_talk() -> None:
     ids=str,
 )
 def test_trouble_is_tried_again_under_the_same_id(trouble: HttpResponse | TransportFailure) -> None:
-    """Whatever passes is waited out, and each time the same request is sent."""
+    """After each temporary failure the client waits, and sends the same request again."""
     play = Play(trouble, trouble, OK)
     assert play.call() == 6
     assert {step.request.headers["Idempotency-Key"] for step in play.sent} == {"r1"}
@@ -103,7 +103,7 @@ def test_trouble_is_tried_again_under_the_same_id(trouble: HttpResponse | Transp
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 415, 422, 500])
 def test_refusal_is_final(status: int) -> None:
-    """What the caller must change is not sent again, nor is what is broken for good."""
+    """A request that the caller must change, or that failed for good, is not sent again."""
     play = Play(failure(status, "request"))
     with pytest.raises(PenstockError, match="why"):
         play.call()
@@ -123,7 +123,7 @@ def test_pauses_grow_to_a_bound() -> None:
 
 
 def test_server_names_the_least_pause() -> None:
-    """`Retry-After` is kept to, and what is no number of seconds there is overlooked."""
+    """The client obeys `Retry-After`, and ignores a value that is not a number of seconds."""
     play = Play(
         failure(503, "stopping", retry_after="7"),
         failure(429, "overloaded", retry_after="Wed, 21 Oct 2026 07:28:00 GMT"),
@@ -137,7 +137,7 @@ def test_server_names_the_least_pause() -> None:
 
 
 def test_pause_beyond_the_deadline_is_not_begun() -> None:
-    """Who would have to wait for longer than there is time hears the reason at once."""
+    """A caller whose time would end before the next try gets the reason at once."""
     play = Play(failure(429, "overloaded", retry_after="61"))
     with pytest.raises(Overloaded, match="why"):
         play.call()
@@ -169,7 +169,7 @@ def test_server_is_told_how_long_it_may_wait() -> None:
 
 
 def test_unreachable_says_whether_something_may_have_happened() -> None:
-    """A request id is worth naming only where the request may have been taken."""
+    """An error names the request id only if the request may have been taken."""
     with pytest.raises(Unreachable, match=r"^could not connect, 2 times: Connection refused$"):
         Play(REFUSED, REFUSED, retries=1).call()
     with pytest.raises(Unreachable, match=r"could not connect.*may have been accepted.*'r1'"):
@@ -235,7 +235,7 @@ def test_result_is_waited_for_through_every_standing() -> None:
 
 
 def test_failure_is_the_result_of_a_request_that_failed() -> None:
-    """What a sent request failed with is raised where its result is asked for."""
+    """The failure of a sent request is raised where its result is asked for."""
     failed = standing("answered", ',"error":{"code":"aborted","kind":"OutOfStock","message":"i1"}')
     play = Play(failed)
     with pytest.raises(Aborted, match="OutOfStock: i1") as caught:
@@ -252,7 +252,7 @@ def test_failure_is_the_result_of_a_request_that_failed() -> None:
 
 
 def test_result_that_does_not_come_is_a_time_out() -> None:
-    """Who waits in vain hears how the request stands, not earlier than he said."""
+    """A caller that waits in vain learns the state of the request, when its own time is over."""
     play = Play(*[standing("scheduled")] * 20)
     with pytest.raises(TimedOut, match="request r1 is scheduled after 3 s"):
         play.run(play.protocol.reply(SentRequest(RequestId("r1")), 3))

@@ -1,4 +1,4 @@
-"""Clients against a real gateway: what arrives, how often it takes effect, and what comes back."""
+"""Clients against a real gateway: which calls arrive, how often they take effect, and their results."""
 
 import asyncio
 import logging
@@ -65,7 +65,7 @@ def test_values_arrive_and_come_back_as_they_were(client: Client) -> None:
 
 
 def test_references_are_references(client: Client) -> None:
-    """What creates or returns an entity gives its reference, which calls take as they take keys."""
+    """A call that creates or returns an entity gives its reference, and calls take references as keys."""
     left, right = client.Coat.create(next(NUMBERS)), Coat(next(NUMBERS))
     assert isinstance(left, Coat)
     assert client.Coat.create(right.number) == right
@@ -86,7 +86,7 @@ def test_key_may_hold_anything(client: Client) -> None:
 
 
 def perform(call: Calling) -> list[Any]:
-    """Make calls that succeed and calls that fail; return what came of each."""
+    """Make calls that succeed and calls that fail; return the outcome of each."""
     coat = call.Coat(9_999)
     steps: list[Callable[[], Any]] = [
         lambda: call.Coat.create(9_999, worn=2),
@@ -121,7 +121,7 @@ def test_call_is_the_same_over_http(client: Client) -> None:
 
 
 def test_errors_are_typed(client: Client) -> None:
-    """An error has the class of its code, and the name of what the handler raised."""
+    """An error has the class of its code, and the name of the exception that the handler raised."""
     number = new_coat(client)
     with pytest.raises(AlreadyExists):
         client.Coat.create(number)
@@ -137,7 +137,7 @@ def test_errors_are_typed(client: Client) -> None:
 
 
 def test_client_without_the_application_speaks_json(plain: Client) -> None:
-    """Without the application calls look the same; values and results are what JSON has."""
+    """Without the application calls look the same; values and results are JSON."""
     number = next(NUMBERS)
     assert plain.Coat.create(number, worn=2, lining=b"ab") == str(number)
     assert plain.Coat(number).wear(times=3) == plain.Coat(number).wear(0) == 5
@@ -206,7 +206,7 @@ def test_answer_comes_from_another_gateway(gateway: RunningGateway, meddler: Med
 
 
 def test_time_out_names_a_request_that_can_be_asked_again(meddler: Meddler) -> None:
-    """Who hears nothing is told the request id, and with it learns what came of the request."""
+    """A caller without an answer gets the request id, and learns the outcome with it."""
     with Client(meddler.url, app, timeout_s=0.5) as client:
         number = new_coat(client)
         meddler.then.append(Meddling.SILENCE)
@@ -218,7 +218,7 @@ def test_time_out_names_a_request_that_can_be_asked_again(meddler: Meddler) -> N
 
 
 def test_request_id_is_one_request(client: Client) -> None:
-    """The same id is answered the same for ever; with another body it is refused."""
+    """The same id always has the same answer; with another body it is refused."""
     number = new_coat(client)
     assert client.Coat(number).wear(5, request_id="one") == 5
     client.Coat(number).wear(1)
@@ -228,7 +228,7 @@ def test_request_id_is_one_request(client: Client) -> None:
 
 
 def test_nobody_there_is_unreachable(gateway: RunningGateway) -> None:
-    """Where no gateway listens, that is what one hears."""
+    """If no gateway listens, the error says so."""
     with Meddler(1) as gone:
         url = gone.url
     with Client(url, app, retries=1) as client, pytest.raises(Unreachable, match="2 times"):
@@ -260,7 +260,7 @@ def test_call_can_be_sent_for_later(client: Client) -> None:
 
 
 def test_delayed_call_is_performed_when_it_is_due(client: Client) -> None:
-    """Who waits for a call that was sent for later gets its result then, and it ran once."""
+    """A caller that waits for a delayed call gets its result when it is due, and it ran once."""
     number = new_coat(client)
     assert client.send(client.prepare.Coat(number).wear(5), delay_s=0.3).result() == 5
     assert client.Coat(number).wear(0) == 5
@@ -287,7 +287,7 @@ def test_threads_share_a_client(client: Client) -> None:
 
 
 def test_calls_wait_for_a_free_connection(meddler: Meddler) -> None:
-    """More threads than connections take turns, and who finds none in time is told so."""
+    """More threads than connections take turns, and a thread that gets none in time gets an error."""
     with Client(meddler.url, app, connections=1) as client:
         number = new_coat(client)
         with ThreadPoolExecutor(8) as threads:
@@ -350,7 +350,7 @@ def test_closed_client_opens_nothing(gateway: RunningGateway) -> None:
 
 
 def test_name_that_the_client_has_itself_is_reached_through_call(client: Client) -> None:
-    """`client.call` reaches what the client's own methods hide."""
+    """`client.call` reaches methods whose names are those of the client's own methods."""
     with pytest.raises(RequestError, match="no function 'get'"):
         client.call.get("x")
     with pytest.raises(AttributeError):

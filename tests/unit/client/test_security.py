@@ -1,4 +1,4 @@
-"""Who may call, and whom a client trusts."""
+"""Which callers a gateway admits, and which gateways a client trusts."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SPEC = "tests.unit.client.all_types_app:app"
 
 
 def write_certificate(directory: Path) -> GatewayConfig:
-    """Make a certificate for this machine that nobody has signed but itself."""
+    """Make a self-signed certificate for this machine."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
     here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -62,13 +62,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
 
 
 def test_certificate_must_be_trusted(secure: RunningGateway) -> None:
-    """A client speaks to nobody whose certificate it does not trust, and does not try twice."""
+    """A client refuses a gateway with an untrusted certificate, and does not try twice."""
     with Client(secure.url, app) as client, pytest.raises(Unreachable, match="not trusted"):
         client.Coat(1).exists()
 
 
 def test_trust_can_be_given(secure: RunningGateway) -> None:
-    """A certificate of one's own is trusted by naming its file; mistrust can be switched off."""
+    """A private certificate is trusted if its file is named; verification can be switched off."""
     for verify in (secure.config.gateway.tls_certificate, False):
         with Client(secure.url, app, verify=verify) as client:
             assert client.Coat(1).exists() is False

@@ -1,4 +1,4 @@
-"""The application that the compiler's tests read, and how they show what was found."""
+"""The application that the tests of the analysis read, and functions that show its results."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ class Basket:
 
 
 class Sums:
-    """A plain class whose objects live for one call, or for ever."""
+    """A plain class whose objects live for one call, or as long as the process."""
 
     def __init__(self, leaf: "Leaf") -> None:
         self.leaf = leaf

@@ -1,4 +1,4 @@
-"""The compiler finds every call, read and write, and says of each what is known before it runs."""
+"""The analysis finds every call, read and write, and which entities are known before a run."""
 
 import itertools
 import os
@@ -75,7 +75,7 @@ def test_reference_from_state_is_dynamic() -> None:
 
 
 def test_result_of_a_call_is_dynamic() -> None:
-    """What a method without an annotation returns is inferred; its entity is not known before."""
+    """The return type of a method without an annotation is inferred; its entity is not known before."""
 
     def root(leaf: Leaf) -> None:
         leaf.touch().grow(1)
@@ -121,7 +121,7 @@ def test_creation_deletion_and_question() -> None:
 
 
 def test_helpers_are_followed_with_what_they_are_given() -> None:
-    """A function without annotations does what it does to the arguments of each call."""
+    """A function without annotations acts on the arguments of each call."""
 
     def root(leaves: list[Leaf], other: Other) -> None:
         grow_all(leaves)
@@ -168,7 +168,7 @@ def test_bound_methods_given_away_are_called() -> None:
 
 
 def test_collections_built_on_the_way_keep_their_elements() -> None:
-    """What is appended, grouped or chained comes out again."""
+    """Values that are appended, grouped or chained keep their types."""
 
     def root(first: Leaf, second: Other) -> None:
         kept = []

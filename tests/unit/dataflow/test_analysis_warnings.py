@@ -138,7 +138,7 @@ def test_hazards_in_helpers_are_found_at_their_line() -> None:
 
 
 def test_global_state_is_warned_of() -> None:
-    """What is kept in a module's variable is no state, whichever way it is changed."""
+    """A value in a module's variable is not state, in whichever way it is changed."""
 
     def root(name: str) -> None:
         global TOTAL
@@ -156,7 +156,7 @@ def test_global_state_is_warned_of() -> None:
 
 
 def test_undeclared_attributes_are_warned_of() -> None:
-    """Assigning or reading what an entity does not declare is a mistake seen before it runs."""
+    """Assigning or reading an attribute that an entity does not declare is found before a run."""
 
     def root(leaf: Leaf) -> None:
         leaf.sise = 3  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ def test_order_of_a_set_is_warned_of() -> None:
 
 
 def test_deterministic_sources_are_no_hazard() -> None:
-    """What Penstock offers instead is not warned of."""
+    """The replacements that Penstock offers cause no warning."""
 
     def root(leaves: list[Leaf]) -> None:
         chance().choice(leaves).grow(now().year)

@@ -1,4 +1,4 @@
-"""What requests really touch is in the plan: the compiler against the executor."""
+"""The entities that requests really access are in the plan: the analysis against the executor."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

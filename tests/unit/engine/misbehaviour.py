@@ -1,4 +1,4 @@
-"""Ways in which a handler misbehaves, and what is recorded of each: code and name."""
+"""Ways in which a handler misbehaves, and the recorded code and name of each."""
 
 import asyncio
 from typing import Any
@@ -52,7 +52,7 @@ class Elsewhere(Exception):
 
 
 class Masked(type):
-    """A metaclass whose classes raise at whatever they are asked."""
+    """A metaclass whose classes raise at every question."""
 
     def __getattribute__(cls, name: str) -> Any:
         raise RuntimeError(name)

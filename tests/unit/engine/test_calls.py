@@ -1,4 +1,4 @@
-"""Who calls whom: what is counted is what happened, is in the plan, and changes nothing."""
+"""Statistics of calls: they count real calls, agree with the plan, and change no outcome."""
 
 import cProfile
 import sys
@@ -124,7 +124,7 @@ CALL_KINDS: list[Call] = [
 
 
 def run(app: App, calls: Sequence[Call], *, counted: bool) -> tuple[list[Outcome], dict[str, int]]:
-    """Run calls one by one; return their outcomes and what was counted."""
+    """Run calls in order; return their outcomes and the counted edges."""
     state: dict[EntityKey, bytes | None] = {}
     executor = Executor(app, state.get, Limits())
     sampler = CallSampler(members_of(app))
@@ -141,7 +141,7 @@ def run(app: App, calls: Sequence[Call], *, counted: bool) -> tuple[list[Outcome
 
 
 def counts(*calls: Call) -> dict[str, int]:
-    """Return what was counted of calls after `plant`."""
+    """Return the counted edges of calls after `plant`."""
     _, before = run(FOREST, [PLANTED], counted=True)
     outcomes, after = run(FOREST, [PLANTED, *calls], counted=True)
     assert [one.error for one in outcomes] == [None] * len(outcomes)
@@ -185,7 +185,7 @@ def test_two_generators_of_one_line_are_two_functions() -> None:
 
 
 def test_a_sampler_that_fails_is_dropped() -> None:
-    """Whatever goes wrong in the statistics, the request has its outcome."""
+    """If the statistics fail, the request still has its outcome."""
 
     class Broken(CallSampler):
         def begin(self, *_: object) -> str:
@@ -237,7 +237,7 @@ def test_counting_changes_no_outcome() -> None:
 
 
 def test_profiled_application_is_left_alone() -> None:
-    """Under somebody else's profiler roots are counted, and the profiler goes on."""
+    """Under a foreign profiler roots are counted, and the profiler goes on."""
     profile = cProfile.Profile()
     profile.enable()
     try:
@@ -257,7 +257,7 @@ def test_nothing_looks_after_a_run() -> None:
 
 
 def test_runs_in_several_tasks_are_put_together() -> None:
-    """Samples of all tasks and rounds tell how often a root calls; how often it ran is what stands."""
+    """Samples of all tasks and rounds give the calls of each root; only standing runs count as roots."""
     _, found = run(FOREST, [PLANTED], counted=True)
     sampler = CallSampler(members_of(FOREST))
     executor = Executor(FOREST, lambda _: None, Limits())
@@ -275,7 +275,7 @@ def test_runs_in_several_tasks_are_put_together() -> None:
     ids=["forest", "workshop", "shop"],
 )
 def test_counted_edges_are_in_the_plan(app: App, calls: Sequence[Call]) -> None:
-    """Every counted edge is one of the plan's, by the same names; roots are what was called."""
+    """Every counted edge is in the plan, with the same names; roots are the called methods."""
     _, found = run(app, calls, counted=True)
     inner = {edge for edge in found if not edge.startswith(">")}
     assert inner <= edges_in(analyze_app(app))

@@ -56,6 +56,6 @@ def test_writer_joins_every_reader() -> None:
 
 
 def test_touches_of_several_tasks_are_one() -> None:
-    """A writer that one task reports joins a reader that another one reports."""
+    """A writer that one task reports joins a reader that another task reports."""
     touched = columns([(0, 7, False)]).union([AccessSet.empty(), columns([(1, 7, True)])])
     assert len(set(components(2, touched).tolist())) == 1

@@ -1,4 +1,4 @@
-"""One request, one transaction, one outcome: whatever a handler does."""
+"""One request, one transaction, one outcome, however a handler behaves."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class Cell(Entity):
     def swallow(self, to: "Cell") -> str:
         try:
             return f"saw {to.value}"
-        except BaseException as error:  # noqa: BLE001 -- what a careless handler does
+        except BaseException as error:  # noqa: BLE001 -- as in a careless handler
             self.value = -1
             return f"swallowed {type(error).__name__}"
 
@@ -111,7 +111,7 @@ def bench() -> Bench:
 
 
 def test_outcome_tells_reads_in_order_and_writes(bench: Bench) -> None:
-    """What was touched comes in first-touch order, what changed with its new attributes."""
+    """Accesses come in the order of first access, changes with their new attributes."""
     outcome = bench.try_out("Cell", "a", "move", Cell("b"), 5)
     assert outcome.error is None
     assert msgspec.msgpack.decode(outcome.reply) == -5
@@ -120,14 +120,14 @@ def test_outcome_tells_reads_in_order_and_writes(bench: Bench) -> None:
 
 
 def test_unchanged_entities_are_not_written(bench: Bench) -> None:
-    """What ends as it began was read, not written."""
+    """An entity that ends as it began was read, not written."""
     outcome = bench.try_out("Cell", "a", "same")
     assert (outcome.reads, outcome.writes) == (("Cell/a",), {})
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_misbehaviour_undoes_its_transaction_alone(bench: Bench, way: str) -> None:
-    """Whatever leaves a handler is recorded as a short failure; the next request is unharmed."""
+    """Every exception of a handler is recorded as a short failure; the next request is unharmed."""
     outcome = bench.run("Cell", "a", "misbehave", way)
     failure = decode_failure(outcome.reply)
     assert (outcome.error, failure.kind) == EXPECTED[way]
@@ -149,7 +149,7 @@ def test_failures_are_the_same_at_every_run(way: str) -> None:
 
 @pytest.mark.parametrize("method", ["look_at", "swallow", "swallow_in_savepoint"])
 def test_escape_cannot_be_swallowed(bench: Bench, method: str) -> None:
-    """A transaction that touches what is elsewhere escapes, also when its handler catches all."""
+    """A transaction that accesses a missing entity escapes, also if its handler catches all."""
     bench.elsewhere.add(EntityKey("Cell/b"))
     with pytest.raises(Escape) as caught:
         bench.try_out("Cell", "a", method, Cell("b"))
@@ -205,7 +205,7 @@ def test_limit_of_entities() -> None:
 
 @given(body=st.binary(max_size=60))
 def test_arbitrary_bytes_are_a_failed_request(body: bytes) -> None:
-    """A body that is no request is answered with an error, and changes nothing."""
+    """A body that is not a request is answered with an error, and changes nothing."""
     bench = Bench()
     outcome = bench.executor.run(RequestId("r"), body, 0)
     assert outcome.error == "request"
@@ -222,7 +222,7 @@ def test_arbitrary_bytes_are_a_failed_request(body: bytes) -> None:
 def test_damaged_requests_are_answered(
     entity: str, key: str | None, method: str, positional: bytes, named: bytes
 ) -> None:
-    """A request with any parts at all ends in an outcome: a log takes what anybody appends."""
+    """A request with arbitrary parts ends in an outcome, because a log takes any bytes."""
     parts = [msgspec.msgpack.encode(one) for one in (entity, key, method)]
     body = b"\x95" + b"".join(parts) + positional + named
     outcome = Bench().executor.run(RequestId("r"), body, 0)
@@ -230,7 +230,7 @@ def test_damaged_requests_are_answered(
 
 
 def test_key_over_the_limit_is_refused_when_it_runs(bench: Bench) -> None:
-    """A key that no store could take is refused, also where a request brings it as bare text."""
+    """A key that no store could take is refused, also if a request has it as plain text."""
     body = msgspec.msgpack.encode(["Cell", "x" * 401, "exists", [], {}])
     outcome = bench.executor.run(RequestId("r"), body, 0)
     assert outcome.error == "unencodable"

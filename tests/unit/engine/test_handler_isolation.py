@@ -1,4 +1,4 @@
-"""What a handler changes in its process ends with its transaction, in every runtime alike."""
+"""A handler's changes of its process end with its transaction, in every runtime alike."""
 
 import builtins
 import contextvars
@@ -153,7 +153,7 @@ def requests(kit: Kit, what: str, count: int) -> list[Record]:
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_change_ends_with_its_transaction(kit: Kit, what: str) -> None:
-    """The next handler sees what the one before the change has seen."""
+    """The next handler sees the same process as the handler before the change."""
     outside = CHANGES[what][1]()
     kit.runtime.replay(requests(kit, what, 1))
     assert SEEN[1] == SEEN[0]
@@ -162,7 +162,7 @@ def test_change_ends_with_its_transaction(kit: Kit, what: str) -> None:
 
 @pytest.mark.parametrize("what", LATER)
 def test_change_of_the_process_ends_soon(kit: Kit, what: str) -> None:
-    """What costs too much to look at each time is put back some transactions later, and at the end."""
+    """Settings that are expensive to compare are restored some transactions later, and at the end."""
     outside = LATER[what][1]()
     kit.runtime.replay(requests(kit, what, RENEW_EVERY))
     assert SEEN[-1] == SEEN[0]
@@ -182,7 +182,7 @@ def test_handlers_begin_as_the_application_was_built(kit: Kit) -> None:
 
 
 def test_environment_cannot_be_changed(kit: Kit) -> None:
-    """A handler that changes environment variables is undone, and they are what they were."""
+    """A handler that changes environment variables is undone, and the variables are restored."""
     name = next(iter(os.environ))
     before = dict(os.environ)
     with pytest.raises(UserError, match="the environment"):
@@ -206,7 +206,7 @@ def test_folder_and_mask_are_put_back_at_the_end(kit: Kit) -> None:
 
 @pytest.mark.parametrize("method", ["replace_len", "remove_len"])
 def test_builtin_names_cannot_be_changed(kit: Kit, method: str) -> None:
-    """A handler that replaces or removes a name that everybody uses is undone."""
+    """A handler that replaces or removes a shared name is undone."""
     with pytest.raises(UserError, match="built-in names"):
         getattr(kit.call.Guest("a"), method)()
 

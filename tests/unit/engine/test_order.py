@@ -1,4 +1,4 @@
-"""Who runs what: everything once, in log order, related transactions together."""
+"""Task assignment: each position once, in log order, related transactions together."""
 
 import numpy as np
 from hypothesis import given
@@ -29,7 +29,7 @@ def check(given_tasks: list[Positions], positions: list[int], labels: list[int])
 
 @given(component_lists, tasks_of, st.data())
 def test_balance_keeps_components_whole(labels: list[int], tasks: int, data: st.DataObject) -> None:
-    """Whatever is to be run again is assigned once, in log order, whole components only."""
+    """Every position that runs again is assigned once, in log order, in whole components."""
     wanted = data.draw(st.sets(st.sampled_from(labels), min_size=1))
     positions = [position for position, label in enumerate(labels) if label in wanted]
     given_tasks = balance(np.array(positions, np.uint32), np.array(labels, np.int32), tasks)
@@ -75,7 +75,7 @@ def test_place_prefers_the_host_of_most_entities() -> None:
 
 
 def test_foreign_entities_are_those_of_other_hosts() -> None:
-    """A task needs what its host does not hold, each entity once."""
+    """A task needs the entities that its host does not hold, each once."""
     hosts = Hosts((0, 1), np.arange(BUCKETS) % 2)
     entities = np.array([4, 3, 3, 6, 5], np.uint64)
     assert hosts.foreign(entities, 0).tolist() == [3, 5]

@@ -11,7 +11,7 @@ from penstock.engine.order import Hosts
 from penstock.engine.step import EpochRun, Round
 
 Touched = dict[int, str]
-"""For each position what it touched: capitals were written, `aB` reads a and writes b."""
+"""The accesses of each position: capitals were written, `aB` reads a and writes b."""
 
 
 def positions(*numbers: int) -> Positions:
@@ -34,7 +34,7 @@ def ran(now: Round | None) -> list[list[int]]:
 
 
 def report(run: EpochRun, *touched: Touched) -> None:
-    """Let the round that runs find, task by task, what was touched."""
+    """Give the accesses of each task to the round that runs."""
     run.absorb([finding(one) for one in touched])
 
 
@@ -45,7 +45,7 @@ def two_tasks() -> EpochRun:
 
 
 def test_one_task_needs_one_round() -> None:
-    """An epoch that one task ran whole is finished, whatever was touched."""
+    """An epoch that ran whole in one task is finished, with any accesses."""
     run = EpochRun.single_task(2)
     assert ran(run.next_round()) == [[0, 1]]
     report(run, {0: "A", 1: "A"})
@@ -55,14 +55,14 @@ def test_one_task_needs_one_round() -> None:
 
 
 def test_reading_the_same_is_no_conflict() -> None:
-    """Two tasks that read what nobody wrote are finished after one round."""
+    """Two tasks that read an entity without a writer are finished after one round."""
     run = two_tasks()
     report(run, {0: "aB", 1: "aC"}, {2: "aD"})
     assert run.next_round() is None
 
 
 def test_component_of_two_tasks_runs_again_whole() -> None:
-    """What two tasks wrote runs again in one task, in order, and its first runs are void."""
+    """Transactions of two tasks that wrote the same entity run again in one task, in order."""
     run = two_tasks()
     report(run, {0: "A", 1: "B"}, {2: "a"})
     tasks = ran(run.next_round())
@@ -76,7 +76,7 @@ def test_component_of_two_tasks_runs_again_whole() -> None:
 
 
 def test_finished_component_is_validated_again() -> None:
-    """What a second run newly writes may be what a finished transaction read; that one joins."""
+    """If a second run writes an entity that a finished transaction read, that transaction joins it."""
     run = two_tasks()
     report(run, {0: "A", 1: "b"}, {2: "a"})
     tasks = ran(run.next_round())
@@ -100,7 +100,7 @@ def test_what_was_touched_once_counts_for_ever() -> None:
 
 
 def test_escaped_transaction_runs_again() -> None:
-    """An escape is no outcome: the transaction runs again, even where it is alone."""
+    """An escape is not an outcome: the transaction runs again, also if it is alone."""
     run = two_tasks()
     run.absorb([finding({0: "a", 1: "b"}, escaped=(1,)), finding({2: "c"})])
     assert sorted(ran(run.next_round())) == [[], [1]]

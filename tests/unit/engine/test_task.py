@@ -1,4 +1,4 @@
-"""One task: transactions in order over a committed state, with what is not there escaping."""
+"""One task: transactions in order over a committed state; accesses of missing entities escape."""
 
 from typing import Any
 
@@ -50,11 +50,11 @@ def test_later_transaction_sees_what_earlier_ones_wrote(state: dict[EntityKey, b
     assert number is not None
     assert (seen.reply, number.reply) == (b"\x00", b"\x05")
     assert task.written[A1] is None
-    assert set(state) == {A0, A1, B0}, "what is committed is not changed"
+    assert set(state) == {A0, A1, B0}, "the committed state is not changed"
 
 
 def test_aborted_transaction_leaves_touches_only(state: dict[EntityKey, bytes]) -> None:
-    """What an aborted transaction looked at is reported; what it wrote is gone."""
+    """The reads of an aborted transaction are reported; its writes are gone."""
     task = Task(app, state.get, Limits())
     outcome = run(task, 0, [["add", 4], ["write", ["Beta", 0]], ["fail"]])
     assert outcome is not None
@@ -64,7 +64,7 @@ def test_aborted_transaction_leaves_touches_only(state: dict[EntityKey, bytes]) 
 
 
 def test_touches_tell_reads_from_writes(state: dict[EntityKey, bytes]) -> None:
-    """An entity is reported with whether it was changed, also where it did not exist."""
+    """An entity is reported with whether it was changed, also if it did not exist."""
     task = Task(app, state.get, Limits())
     run(task, 5, [["read", ["Beta", 0]], ["add", 1], ["has", ["Gamma", 0]], ["set", 9]])
     assert touched(task) == {
@@ -83,7 +83,7 @@ def test_untracked_task_reports_nothing(state: dict[EntityKey, bytes]) -> None:
 
 @pytest.mark.parametrize("disguise", ["attempt", "swallow", "ensure"])
 def test_escape_leaves_nothing_behind(state: dict[EntityKey, bytes], disguise: str) -> None:
-    """A transaction that touches what is elsewhere is undone, even when its handler goes on."""
+    """A transaction that accesses a missing entity is undone, also if its handler goes on."""
     task = Task(app, state.get, Limits(), is_local=lambda key: key != B0)
     rest = [] if disguise == "swallow" else [[["set", 8]]]
     program = [["add", 4], [disguise, [["read", ["Beta", 0]]], *rest], ["set", 7]]
@@ -105,7 +105,7 @@ def test_escape_names_all_references_that_it_has_seen(state: dict[EntityKey, byt
 
 
 def test_shipped_entity_is_read_like_a_local_one(state: dict[EntityKey, bytes]) -> None:
-    """What was shipped is as good as local, an absent entity included."""
+    """A shipped entity counts as local, also an absent one."""
     shipped = {B0: state[B0], EntityKey("Beta/b1"): None}
     task = Task(app, state.get, Limits(), is_local=lambda key: key == A0, shipped=shipped)
     outcome = run(task, 0, [["has", ["Beta", 1]], ["read", ["Beta", 0]]])

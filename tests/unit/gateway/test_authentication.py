@@ -82,7 +82,7 @@ def test_key_identifies_its_principal(tmp_path: Path) -> None:
 
 
 def test_file_holds_no_secret(tmp_path: Path) -> None:
-    """What is stored recognises a key and cannot be used as one; its owner alone can read it."""
+    """The stored hash verifies a key and is not a key itself; only its owner can read the file."""
     secret = new_key(tmp_path)
     text = KeyStore(tmp_path).path.read_text()
     assert secret not in text
@@ -151,7 +151,7 @@ def test_running_gateway_notices_keys_and_revocations(tmp_path: Path) -> None:
 
 
 def test_first_key_ends_anonymity_for_good(tmp_path: Path) -> None:
-    """Once there were keys, nobody is anonymous any more, even if their file vanishes."""
+    """After keys were made, anonymous callers stay refused, also if the file vanishes."""
     door = authenticator(tmp_path)
     assert door.identify([]) == ANONYMOUS
     secret = new_key(tmp_path)
@@ -183,7 +183,7 @@ def test_damaged_file_lets_nobody_in(tmp_path: Path, damage: bytes) -> None:
 
 @given(st.data())
 def test_flipped_bit_in_the_file_grants_nothing_new(data: st.DataObject) -> None:
-    """A file with one bit flipped is refused, or says exactly what it said before."""
+    """A file with one flipped bit is refused, or gives exactly the same keys as before."""
     keys = (_key_of("psk_00c0ffee_secret"),)
     stored = bytearray(encode_keys(keys))
     bit = data.draw(st.integers(0, len(stored) * 8 - 1))
@@ -230,7 +230,7 @@ def test_headers_without_one_credential_are_refused(headers: Headers) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_but_a_key_open_the_door(presented: bytes) -> None:
-    """Whatever is presented, the answer is a refusal without a word of what was presented."""
+    """For any credentials the answer is a refusal that repeats no word of them."""
     ring = KeyRing([_key_of("psk_00c0ffee_secret")])
     with pytest.raises(Unauthenticated) as refused:
         ring.principal(presented, NOW.timestamp())
@@ -240,7 +240,7 @@ def test_no_bytes_but_a_key_open_the_door(presented: bytes) -> None:
 def test_refusals_and_logs_hold_no_credential(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither messages nor log lines repeat what was sent."""
+    """Neither messages nor log lines repeat the credentials."""
     caplog.set_level(logging.DEBUG)
     secret = new_key(tmp_path)
     door = authenticator(tmp_path)
@@ -256,7 +256,7 @@ def test_refusals_and_logs_hold_no_credential(
 
 
 def test_keys_and_tokens_work_side_by_side(tmp_path: Path) -> None:
-    """With both configured either lets its holder in, and nobody is anonymous."""
+    """If both are configured, either admits its holder, and anonymous callers are refused."""
     signer = Ed25519PrivateKey.generate()
     jwks = tmp_path / "jwks.json"
     jwks.write_text(json.dumps({"keys": [OKPAlgorithm.to_jwk(signer.public_key(), as_dict=True)]}))
@@ -270,7 +270,7 @@ def test_keys_and_tokens_work_side_by_side(tmp_path: Path) -> None:
 
 
 def test_file_out_of_reach_is_an_error(tmp_path: Path) -> None:
-    """What cannot be read or written is said to be so, and nobody gets in meanwhile."""
+    """A file that cannot be read or written is named, and meanwhile every caller is refused."""
     secret = new_key(tmp_path)
     door = authenticator(tmp_path)
     path = KeyStore(tmp_path).path
@@ -308,7 +308,7 @@ def test_failed_write_leaves_the_keys_as_they_were(
 def test_outgrown_scopes_are_named_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A key whose scope names what the application no longer has is pointed out, and works."""
+    """A key whose scope names a class that the application no longer has works, with a warning."""
     store = KeyStore(tmp_path)
     _, secret = store.add("old", [Scope("call:Item.gone"), ADD], None, NOW)
     authenticator(tmp_path).identify(bearer(secret)).require_call("Item", "add")
@@ -316,7 +316,7 @@ def test_outgrown_scopes_are_named_in_the_log(
 
 
 def test_nobody_is_anonymous_beyond_this_machine(tmp_path: Path) -> None:
-    """Even if no check was made before, strangers are let in only where that is said."""
+    """Even if no check was made before, anonymous callers are admitted only if the settings say so."""
     assert not lets_in(authenticator(tmp_path, host="0.0.0.0"), [])
     assert lets_in(authenticator(tmp_path, host="0.0.0.0", open=1), [])
     new_key(tmp_path)

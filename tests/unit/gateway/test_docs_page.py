@@ -1,4 +1,4 @@
-"""The reference page: complete, self-contained, and safe whatever an application says of itself."""
+"""The reference page: complete, self-contained, and safe for every text of an application."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ Note.say.__doc__ = EVIL
 
 
 class Page(HTMLParser):
-    """Collects what a browser would find, and complains of tags that do not match."""
+    """Collects the tags and text of a page, and fails on tags that do not match."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -69,7 +69,7 @@ def shown(request: pytest.FixtureRequest) -> App:
 
 
 def test_page_names_every_path(shown: App) -> None:
-    """Whatever is served can be found on the page."""
+    """Every path that is served is on the page."""
     page = Page(docs_page(shown))
     assert [one for one in openapi_document(shown)["paths"] if one not in page.text] == []
 

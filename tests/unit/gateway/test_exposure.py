@@ -53,7 +53,7 @@ def certificate_file(path: Path, key: ec.EllipticCurvePrivateKey) -> Path:
     "host", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1", "localhost"]
 )
 def test_loopback_needs_nothing(tmp_path: Path, host: str) -> None:
-    """Whoever stays on this machine is asked for no keys."""
+    """A gateway on loopback needs no keys."""
     assert is_loopback(host)
     check(tmp_path, host=host)
 
@@ -62,7 +62,7 @@ def test_loopback_needs_nothing(tmp_path: Path, host: str) -> None:
     "host", ["0.0.0.0", "::", "", "0", "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1", "fe80::1"]
 )
 def test_exposure_without_keys_is_refused(tmp_path: Path, host: str) -> None:
-    """Beyond this machine nobody serves strangers by oversight; the message says what to do."""
+    """Beyond loopback a gateway needs keys or an explicit setting; the message says what to do."""
     assert not is_loopback(host)
     with pytest.raises(ConfigError) as refused:
         check(tmp_path, host=host)
@@ -86,7 +86,7 @@ def test_name_counts_with_all_its_addresses(
 
 @pytest.mark.parametrize("host", ["a b", "x" * 300, "é" * 80])
 def test_host_that_means_nothing_is_refused(tmp_path: Path, host: str) -> None:
-    """A misspelt name is a wrong setting, whatever the resolver makes of it."""
+    """A misspelt host is a wrong setting, with any answer of the resolver."""
     with pytest.raises(ConfigError, match=r"gateway\.host"):
         check(tmp_path, host=host)
 
@@ -94,7 +94,7 @@ def test_host_that_means_nothing_is_refused(tmp_path: Path, host: str) -> None:
 def test_exposure_in_the_clear_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says when keys cross the network unencrypted, and when everybody is let in."""
+    """The log says when keys cross the network unencrypted, and when every caller is admitted."""
     check(tmp_path, keys_exist=True)
     assert caplog.text == ""
     check(tmp_path, host="0.0.0.0", keys_exist=True)
@@ -124,7 +124,7 @@ def test_half_of_tls_is_refused(tmp_path: Path) -> None:
 
 
 def test_tls_files_that_cannot_work_are_refused(tmp_path: Path) -> None:
-    """Absent, mixed up, foreign, encrypted and old-form files are each called what they are."""
+    """Absent, mixed up, foreign, encrypted and old-form files each have their own message."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = certificate_file(tmp_path / "c.pem", key)
     private = key_file(tmp_path / "k.pem", key)

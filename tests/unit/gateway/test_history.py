@@ -1,4 +1,4 @@
-"""Traces and histories over HTTP: what the commands say, as long as one may ask."""
+"""Traces and histories over HTTP equal those of the commands, within the limits of a gateway."""
 
 import asyncio
 import socket
@@ -127,7 +127,7 @@ def test_few_run_at_once(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_time_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes too long is ended, and said to have been."""
+    """A child that takes too long is ended, and the answer says so."""
     program(monkeypatch, ENDLESS)
     monkeypatch.setattr(history, "TIME_S", 0.05)
     assert asked(ledger, "/requests/paid/trace", 504)["error"]["code"] == "timed-out"
@@ -146,7 +146,7 @@ def test_nothing_runs_for_a_client_that_has_gone(
 
 
 def test_nothing_runs_after_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gateway that stops ends what it has started."""
+    """A gateway that stops ends the children that it started."""
     program(monkeypatch, ENDLESS)
     with ExitStack() as connections:
         with (
@@ -159,7 +159,7 @@ def test_nothing_runs_after_the_gateway(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_answer_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gateway does not hold what is larger than it may be."""
+    """A gateway does not buffer an answer beyond its limit."""
     program(monkeypatch, "print('x' * 100_000)")
     monkeypatch.setattr(history, "BYTES_MAX", 10_000)
     assert asked(ledger, "/requests/paid/trace", 413)["error"]["code"] == "record-too-large"
@@ -190,7 +190,7 @@ def test_what_handlers_print_is_not_the_answer(
 def test_failures_have_their_status(
     ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: str
 ) -> None:
-    """What fails in the process is answered by the table of statuses, without what is of here."""
+    """Failures of the child have the status of their error, and reveal nothing of the machine."""
     program(
         monkeypatch,
         "from penstock.history import lookup_process as child; from penstock import errors; import os\n"
@@ -224,7 +224,7 @@ def test_paths_are_described(ledger: httpx.Client) -> None:
 
 
 def test_clients_ask_for_both(ledger: httpx.Client) -> None:
-    """Both clients return what the gateway tells, and raise what it refuses."""
+    """Both clients return the gateway's answers, and raise its refusals."""
     url = str(ledger.base_url)
     with Client(url) as client:
         assert client.trace("paid")["reply"] == {"value": 6}

@@ -1,4 +1,4 @@
-"""The gateway over HTTP: what is promised of each answer, with everything real but Spark."""
+"""The gateway over HTTP: the guarantees of each answer, with everything real but Spark."""
 
 import time
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_same_id_gives_the_same_answer(shop: httpx.Client) -> None:
 
 
 def test_same_id_with_another_body_is_refused(shop: httpx.Client) -> None:
-    """An id is one request for ever."""
+    """An id always stands for one request."""
     create(shop, "other")
     headers = {"Idempotency-Key": "other-1"}
     shop.post("/call/Item/other/add", json=[1], headers=headers)
@@ -77,7 +77,7 @@ def test_conflict_takes_no_other_request_with_it(shop: httpx.Client) -> None:
 
 
 def test_refusal_of_the_application_changes_nothing(shop: httpx.Client) -> None:
-    """A handler that raises answers 400 with what it said, and nothing of it remains."""
+    """A handler that raises is answered with 400 and its message, and all its changes are undone."""
     create(shop, "refused")
     answer = shop.post("/call/Item/refused/subtract", json=[11])
     assert (answer.status_code, code(answer)) == (400, "aborted")
@@ -112,7 +112,7 @@ STATUSES = [
 def test_errors_have_their_status(
     shop: httpx.Client, verb: str, path: str, body: object, status: int, wanted: str
 ) -> None:
-    """What is wrong is said in one shape, with a code that does not change."""
+    """Errors have one shape, with a code that does not change."""
     answer = shop.request(verb, path, json=body) if body is not None else shop.request(verb, path)
     assert (answer.status_code, code(answer)) == (status, wanted)
 
@@ -143,7 +143,7 @@ def test_large_body_is_refused(shop: httpx.Client) -> None:
 
 
 def test_route_takes_arguments_from_query_and_body(shop: httpx.Client) -> None:
-    """What a path does not name comes from the query string or a JSON body, by name."""
+    """Arguments that the path does not hold come from the query string or a JSON body, by name."""
     made = shop.post("/stock/item/create/7?stock=4").json()["item_id"]
     assert shop.get(f"/stock/find/{made}").json() == {"stock": 4, "price": 7}
     made = shop.post("/stock/item/create/7", json={"stock": 5}).json()["item_id"]
@@ -176,7 +176,7 @@ def test_delayed_request_waits_until_it_is_due(shop: httpx.Client) -> None:
 
 
 def test_unknown_request_is_not_found(shop: httpx.Client) -> None:
-    """An id that nobody has used is no request."""
+    """An id that was never used is not found."""
     assert shop.get("/requests/nobody").status_code == 404
 
 
@@ -193,14 +193,14 @@ def test_min_epoch_waits_or_says_how_far_it_is(shop: httpx.Client) -> None:
 
 
 def test_health_needs_nothing(shop: httpx.Client) -> None:
-    """Alive is who answers; ready is who can take requests; both name what stands behind."""
+    """A gateway that answers is alive; one that takes requests is ready; both name what they rest on."""
     assert shop.get("/healthz").json() == {"status": "alive"}
     ready = shop.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
 
 
 def test_metrics_count_what_was_answered(shop: httpx.Client) -> None:
-    """The metrics page has what this test has just done."""
+    """The metrics page counts the requests of this test."""
     create(shop, "counted")
     text = shop.get("/metrics").text
     assert 'penstock_requests_total{kind="call",status="2xx"}' in text
@@ -226,7 +226,7 @@ def test_metrics_do_not_grow_with_what_is_asked(shop: httpx.Client) -> None:
 
 
 def test_named_origin_may_call_from_a_browser(shop: httpx.Client) -> None:
-    """A page of a named origin is let through, and what browsers ask before is answered."""
+    """A page of a configured origin is admitted, and its preflight request is answered."""
     headers = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
     before = shop.options("/call/Item/a/add", headers=headers)
     assert before.headers["access-control-allow-origin"] == "https://shop.example"
@@ -252,7 +252,7 @@ def test_page_of_strangers_is_refused(shop: httpx.Client) -> None:
 
 
 def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
-    """With keys, each caller may do what its key says, and ask for replies to what it may do."""
+    """With keys, each caller may do what its key allows, and read replies to its own calls."""
     store = KeyStore(tmp_path)
     secrets = {
         scope: store.add(f"key-{number}", granted([scope]), None, datetime.now(UTC))[1]
@@ -298,7 +298,7 @@ def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
 
 
 def test_waiting_is_bounded(tmp_path: Path) -> None:
-    """Without a driver a call gets 504 in its time, and what it asked for is done afterwards."""
+    """Without a driver a call gets 504 in its time, and the request is processed afterwards."""
     settings = GatewayConfig(reply_timeout_ms=200, lag_max=1)
     with (
         RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,

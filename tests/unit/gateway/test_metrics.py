@@ -63,7 +63,7 @@ def ran(program: str, data: Path) -> str:
 
 
 def own_environment() -> dict[str, str]:
-    """Return the environment without what a gateway in this process has put there."""
+    """Return the environment without the variables that a gateway in this process has set."""
     return {name: text for name, text in os.environ.items() if name != measures.VARIABLE}
 
 
@@ -103,7 +103,7 @@ def values(shown: str) -> Values:
 
 
 def test_processes_are_added_up(values: Values) -> None:
-    """What a killed gateway has counted still counts; what it said of its moment does not."""
+    """Counters of a killed gateway still count; its gauges do not."""
     assert values["penstock_requests_total", (("kind", "call"), ("status", "2xx"))] == 2
     assert values["penstock_requests_total", (("kind", "call"), ("status", "4xx"))] == 2
     assert values["penstock_request_seconds_count", (("kind", "call"),)] == 4
@@ -112,7 +112,7 @@ def test_processes_are_added_up(values: Values) -> None:
 
 
 def test_epoch_is_counted_without_the_time_before_it(values: Values) -> None:
-    """Waiting for requests is no part of an epoch."""
+    """The time of waiting for requests does not belong to an epoch."""
     assert values["penstock_epoch_seconds_sum", ()] == pytest.approx(0.030)
     phases = {labels for name, labels in values if name == "penstock_epoch_phase_seconds_count"}
     assert phases == {(("phase", one),) for one in ("read", "round1", "round4", "commit")}
@@ -146,7 +146,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def test_clearing_begins_anew(tmp_path: Path) -> None:
-    """What was counted before a start is gone after `clear`, which needs nothing to be there."""
+    """Counts of earlier runs are gone after `clear`, which works in an empty folder too."""
     measures.clear(tmp_path)
     ran(DRIVER, tmp_path)
     assert "penstock_aborts_total 2.0" in ran(SHOW, tmp_path)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, stable, and true of what the gateway reads and writes."""
+"""The OpenAPI document is valid, stable, and true of the gateway."""
 
 import ast
 import os
@@ -105,7 +105,7 @@ def test_document_of_example_is_valid(spec: str) -> None:
 @given(st.lists(types, min_size=1, max_size=4))
 @settings(max_examples=12)
 def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
-    """Whatever types an application uses, a public validator accepts its document."""
+    """For an application with any types, a public validator accepts its document."""
     OpenAPIV31SpecValidator(
         openapi_document(made_app([one.annotation for one in several]))
     ).validate()
@@ -114,7 +114,7 @@ def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
 @given(st.data())
 @settings(max_examples=100)
 def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
-    """What the gateway writes of a value is what the schema of its annotation says."""
+    """The gateway's JSON of a value fits the schema of its annotation."""
     typed = data.draw(types)
     value = data.draw(typed.values)
     schemas = SchemaRegistry(app, {})
@@ -176,7 +176,7 @@ def test_every_call_is_a_path_of_its_own() -> None:
 
 
 def test_docstrings_are_summary_and_description() -> None:
-    """What a handler says of itself stands in the document."""
+    """The docstring of a handler is in the document."""
     document = openapi_document(app)
     ripen = document["paths"]["/call/Plum/{key}/ripen"]["post"]
     assert ripen["summary"] == "Get riper."
@@ -221,7 +221,7 @@ def test_own_paths_are_typed() -> None:
 
 
 def test_paths_that_differ_in_names_alone_are_one() -> None:
-    """Two verbs at one path are one path, whatever each calls its parameters."""
+    """Two verbs at one path are one path, with any names of their parameters."""
 
     @route("POST /ways/{left}")
     def one_way(left: int) -> int:
@@ -270,14 +270,14 @@ def test_classes_of_one_name_are_two_components() -> None:
 
 
 def test_security_is_what_the_gateway_wants() -> None:
-    """Where nobody gets in without a key, the document does not offer to go without."""
+    """If every caller needs a key, the document says so for every operation."""
     assert {} in openapi_document(app)["security"]
     assert {} not in openapi_document(app, secured=True)["security"]
     assert openapi_document(app)["paths"]["/healthz"]["get"]["security"] == []
 
 
 def test_version_follows_the_description() -> None:
-    """The document's version changes with what it describes, and with nothing else."""
+    """The document's version changes with its content, and with nothing else."""
     one, other = openapi_document(app), openapi_document(app, server_url="https://plums.example")
     assert one["info"]["version"] == other["info"]["version"]
     assert one["info"]["version"] != openapi_document(App("orchard", Plum))["info"]["version"]
@@ -308,7 +308,7 @@ def refusals() -> set[tuple[int, str]]:
 
 
 def test_every_refusal_is_described() -> None:
-    """What the gateway refuses before an application is asked has the status that is documented."""
+    """Refusals before the application is called have the documented status."""
     known = {(status, code) for code, (status, _) in REFUSED.items()}
     known |= {(status, code) for code, status in STATUS.items()}
     assert {(404, "not-found"), (414, "path-too-long")} <= refusals() <= known

@@ -62,7 +62,7 @@ FOUND = [
 def test_path_is_found(
     routing: Router, verb: str, path: bytes, kind: str, names: dict[str, str]
 ) -> None:
-    """Literal segments win, names match one segment, and what is encoded in it is decoded last."""
+    """Literal segments win, names match one segment, and a segment is decoded last."""
     found = routing.find(verb, path)
     assert found is not None
     assert (found[2], found[1]) == (kind, names)
@@ -70,7 +70,7 @@ def test_path_is_found(
 
 @pytest.mark.parametrize("path", [b"/", b"/items", b"/items//add", b"/items/a/b/c", b"/nope/a"])
 def test_unknown_path_is_not_found(routing: Router, path: bytes) -> None:
-    """A path with a segment too few, too many or empty is nobody's."""
+    """A path with a segment too few, too many or empty is not found."""
     assert routing.find("GET", path) is None
 
 
@@ -101,14 +101,14 @@ SHALLOW = [b"[" * 64, b'["' + b"[" * 500 + b'"]', b"[],[]" * 500, b'"' + b'\\"['
 
 @pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
 def test_deep_json_is_refused(text: bytes) -> None:
-    """Nesting counts, whatever stands in strings beside it."""
+    """Only nesting counts, not brackets in strings."""
     with pytest.raises(HttpError, match="nested at most 64 deep"):
         check_depth(text, 64)
 
 
 @pytest.mark.parametrize("text", SHALLOW, ids=range(len(SHALLOW)))
 def test_brackets_in_strings_do_not_count(text: bytes) -> None:
-    """What is not nested passes, and a string without end is looked at once, not once a quote."""
+    """Flat JSON passes, and a string without an end is read once, not once for each quote."""
     check_depth(text, 64)
 
 

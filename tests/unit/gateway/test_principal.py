@@ -1,4 +1,4 @@
-"""Scopes: what each of them allows, and which of them exist."""
+"""Scopes: which exist, and what each of them allows."""
 
 import pytest
 from hypothesis import given
@@ -80,14 +80,14 @@ def may(principal: Principal, right: tuple[str, ...]) -> bool:
 def test_principal_may_do_what_one_of_its_scopes_covers(
     scopes: frozenset[str], right: tuple[str, ...]
 ) -> None:
-    """A check says what reading the grammar word by word says, for any set of scopes."""
+    """A check equals a word-by-word reading of the grammar, for any set of scopes."""
     principal = Principal("p", frozenset(map(Scope, scopes)))
     assert may(principal, right) == any(covers(one, right) for one in scopes)
 
 
 @given(st.text(max_size=30))
 def test_text_outside_the_grammar_grants_nothing(text: str) -> None:
-    """Whatever a token claims, only words of the grammar become scopes, unchanged."""
+    """For any claims of a token, only words of the grammar become scopes, unchanged."""
     try:
         assert granted([text]) == {parse_scope(text)} == {text}
     except RequestError:
@@ -130,7 +130,7 @@ def test_word_outside_the_grammar_is_no_scope(text: str) -> None:
 
 
 def test_refusal_names_the_scope_wanted() -> None:
-    """Whoever is refused reads what to ask for, and who they are taken for."""
+    """A refused caller reads which scope it needs, and as which principal it was taken."""
     reader = Principal("reader", frozenset({Scope("read")}))
     with pytest.raises(Forbidden, match=r"^reader lacks the scope call:Item\.add$"):
         reader.require_call("Item", "add")

@@ -92,7 +92,7 @@ def test_token_identifies_its_subject(tmp_path: Path, key: Any, algorithm: str, 
 def test_scopes_of_other_services_grant_nothing(
     tmp_path: Path, claims: dict[str, Any], scopes: set[str]
 ) -> None:
-    """Of what a token claims, only scopes of this grammar count, and none is no right at all."""
+    """Of the claims of a token, only scopes of this grammar count, and a token may have none."""
     assert tokens(tmp_path).principal(signed(claims), time.time()).scopes == scopes
 
 
@@ -117,7 +117,7 @@ def test_scopes_of_other_services_grant_nothing(
 def test_claims_that_do_not_fit_are_refused(
     tmp_path: Path, claims: dict[str, Any], reason: str
 ) -> None:
-    """Expiry, start, issuer and audience are all checked, whatever their type."""
+    """Expiry, start, issuer and audience are all checked, with values of any type."""
     door = tokens(tmp_path, jwt_issuer="us", jwt_audience="shop")
     good = {"iss": "us", "aud": ["shop", "x"], "scope": "sql"}
     assert door.principal(signed(good), time.time()).name == "mia"
@@ -126,7 +126,7 @@ def test_claims_that_do_not_fit_are_refused(
 
 
 def test_audience_is_refused_where_none_is_configured(tmp_path: Path) -> None:
-    """A token that names an audience was meant for somebody else."""
+    """A token that names an audience is for that audience only."""
     with pytest.raises(Unauthenticated, match="another audience"):
         tokens(tmp_path).principal(signed({"aud": "other"}), time.time())
 
@@ -156,7 +156,7 @@ def test_key_is_bound_to_its_own_algorithm(tmp_path: Path) -> None:
 
 
 def test_token_brings_no_key_of_its_own(tmp_path: Path) -> None:
-    """Keys inside a token, or where it points, are not looked at; nor is what it holds critical."""
+    """Keys inside a token, or at an address that it names, are ignored."""
     door = tokens(tmp_path)
     thief = ed25519.Ed25519PrivateKey.generate()
     entry = OKPAlgorithm.to_jwk(thief.public_key(), as_dict=True)
@@ -167,7 +167,7 @@ def test_token_brings_no_key_of_its_own(tmp_path: Path) -> None:
 
 
 def test_key_id_finds_the_key(tmp_path: Path) -> None:
-    """An unknown key id is refused; a token may leave it out only where there is one key."""
+    """An unknown key id is refused; a token may omit it only if there is one key."""
     door = tokens(tmp_path)
     refuse(door, signed({}, kid="other"))
     refuse(door, signed({}, kid=None))
@@ -220,7 +220,7 @@ HEADS = st.fixed_dictionaries(
 
 
 def test_forged_token_is_refused_whatever_it_holds(tmp_path: Path) -> None:
-    """Any header, claims and signature that nobody signed are a refusal, and no other error."""
+    """Any header, claims and signature without a valid key are a refusal, and no other error."""
     door = tokens(tmp_path)
 
     @given(HEADS | JSON, JSON, st.binary(max_size=80))
@@ -239,7 +239,7 @@ def test_forged_token_is_refused_whatever_it_holds(tmp_path: Path) -> None:
 
 
 def test_remembered_token_expires(tmp_path: Path) -> None:
-    """What was verified once is verified again after its end, and refused then."""
+    """A verified token is verified again after its expiry, and refused then."""
     door = tokens(tmp_path)
     token = signed({"exp": now_s() - LEEWAY_S + 2})
     assert door.principal(token, time.time()).name == "mia"
@@ -259,7 +259,7 @@ def test_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_changed_file_is_noticed(tmp_path: Path) -> None:
-    """A key that leaves the file verifies nothing any more, not even what is remembered."""
+    """A key that leaves the file verifies no token any more, not even a cached one."""
     door = tokens(tmp_path)
     mine, other = signed({}), signed({}, key=EC_KEY, algorithm="ES256", kid="ec")
     assert lets_in(door, mine)
@@ -275,14 +275,14 @@ def test_changed_file_is_noticed(tmp_path: Path) -> None:
 
 
 def test_subject_is_fit_for_a_log(tmp_path: Path) -> None:
-    """A name is short and printable, whatever the token says."""
+    """A name is short and printable, for any content of the token."""
     name = tokens(tmp_path).principal(signed({"sub": "a\nb\x1b[2J" + "c" * 500}), time.time()).name
     assert name.isprintable()
     assert len(name) == 128
 
 
 def test_no_two_subjects_share_their_ids(tmp_path: Path) -> None:
-    """Request ids are kept apart also where the names that people see are the same."""
+    """Request ids are separate, also if the displayed names of two principals are equal."""
     door = tokens(tmp_path)
     subjects = ["mia", "mia~x", "mia%7Ex", "a/b", "\u00e9", "=", "c" * 300, "c" * 301, "", None]
     claims = [{"sub": one, "scope": "sql"} for one in subjects]
@@ -324,7 +324,7 @@ def test_short_rsa_key_is_refused() -> None:
 
 
 def test_keys_for_other_uses_are_left_out() -> None:
-    """What is for encryption, of an unknown kind, or for algorithms not allowed is no key here."""
+    """Keys for encryption, of an unknown type, or for disallowed algorithms are ignored."""
     entries = [
         {**RSA_ENTRY, "use": "enc"},
         {"kty": "new", "kid": "new"},
@@ -338,7 +338,7 @@ def test_keys_for_other_uses_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [None, b"", b"[]", b"{}", b'{"keys":[]}', b'{"keys":[1]}'])
 def test_file_without_keys_is_refused(data: bytes | None) -> None:
-    """A file that can let nobody in is an error at the start."""
+    """A file without any usable key is an error at the start."""
     with pytest.raises(ConfigError, match=r"^gateway\.jwks: "):
         read_keys(Path("jwks.json"), data, ALL)
 

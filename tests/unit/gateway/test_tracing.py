@@ -1,4 +1,4 @@
-"""Traces: the tree of a request, its way over OTLP, and what happens without either."""
+"""Traces: the tree of a request, its export over OTLP, and a gateway without both."""
 
 import logging
 import sys
@@ -130,13 +130,13 @@ def test_tree_of_a_call_is_whole() -> None:
 
 @pytest.mark.parametrize("late_ms", [-60, 15, 3_000])
 def test_times_nest_whatever_clocks_say(late_ms: int) -> None:
-    """A report whose clock goes wrong is cut to what the gateway itself has seen."""
+    """A report with a wrong clock is cut to the times that the gateway itself has seen."""
     report = replace(REPORT, time_us=(NOW + (90 + late_ms) * MS) // 1_000)
     assert is_nested(Memory().tree(TIMES, report))
 
 
 def test_repeated_request_has_no_epoch() -> None:
-    """What was processed before it was asked for again took no part of this exchange."""
+    """A request that was processed before it was repeated adds no spans to this exchange."""
     spans = Memory().tree(TIMES, replace(REPORT, time_us=(NOW - 5 * MS) // 1_000))
     assert spans.keys() == {"POST Item.add", "log.append", "reply"}
     assert bounds(spans["reply"]) == (5, 100)
@@ -156,7 +156,7 @@ def test_caller_s_trace_goes_on() -> None:
 
 
 def test_failed_exchange_is_an_error() -> None:
-    """5xx and an answer that nobody waited for mark the span; a refusal of the application does not."""
+    """5xx and a disconnected client mark the span; a refusal of the application does not."""
     failed = {
         status: Memory().tree(replace(TIMES, status=status), None)["POST Item.add"]
         for status in (200, 400, 504, 0)
@@ -195,7 +195,7 @@ def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
 def test_call_over_http_arrives_at_a_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway exports the whole tree of a real call; what waits at its end is exported too."""
+    """A gateway exports the whole tree of a real call, also the part that waits when it stops."""
     with collector() as (url, taken):
         monkeypatch.setenv(ENDPOINT, url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "the-shop")
@@ -243,14 +243,14 @@ OFF = [
 
 @pytest.mark.parametrize("environment", OFF, ids=range(len(OFF)))
 def test_nothing_is_traced_unless_asked_for(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Without an endpoint, or where the variables say no, there is no tracing at all."""
+    """Without an endpoint, or if the variables disable it, there is no tracing at all."""
     assert RequestTracer.from_environment("shop", tmp_path, environment) is None
 
 
 def test_missing_extra_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who asks for traces without the extra hears of it, and the gateway runs."""
+    """If traces are configured and the extra is missing, a warning says so, and the gateway runs."""
     monkeypatch.setitem(sys.modules, "penstock.gateway.telemetry.spans", None)
     assert (
         RequestTracer.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
@@ -289,7 +289,7 @@ def test_report_is_waited_for() -> None:
 def test_too_many_are_dropped_and_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waits is bounded; the number of those that were left out is in the log output."""
+    """The queue of spans is bounded; the log says how many were dropped."""
     monkeypatch.setattr(tracing, "WAITING_MAX", 0)
     caplog.set_level(logging.WARNING)
     memory = Memory()

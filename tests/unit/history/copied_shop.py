@@ -1,4 +1,4 @@
-"""A shop with a history, for tests of what is copied of it."""
+"""A shop with a history, for tests of its copies."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -53,7 +53,7 @@ def made(data: Path, epochs: Sequence[Sequence[Call]] = EPOCHS) -> Path:
 
 
 def add(data: Path, request_id: str) -> None:
-    """Append a request that nobody processes."""
+    """Append a request that no driver processes."""
     app = load_app(SHOP)
     body, touches = app.request("Item", "i1", "add", (1,), {})
     with closing(DataDirectory(data).open_log()) as log:

@@ -1,4 +1,4 @@
-"""An application whose handlers depend on what replay cannot know, each on one thing."""
+"""An application whose handlers depend on facts that a replay cannot know, each on one."""
 
 import os
 import random

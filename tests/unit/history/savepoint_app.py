@@ -5,7 +5,7 @@ from penstock import App, Entity, key, transactional
 
 
 class Refused(Exception):
-    """What the application itself raises."""
+    """An error that the application itself raises."""
 
 
 class Account(Entity):

@@ -1,4 +1,4 @@
-"""Backups: what they consist of, what is kept, and what is refused."""
+"""Backups: their content, which are kept, and which are refused."""
 
 from contextlib import closing
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_what_a_killed_backup_was_writing_is_removed(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_backups_are_kept(tmp_path: Path) -> None:
-    """What only dropped backups needed goes, and the others can be restored."""
+    """Files that only dropped backups needed are removed, and the other backups can be restored."""
     data = made(tmp_path / "data", EPOCHS[:2])
     backups = Backups(tmp_path / "b")
     for number in range(3):
@@ -73,7 +73,7 @@ def test_backups_of_two_applications_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_api_keys_come_along_and_stay_private(tmp_path: Path) -> None:
-    """Whoever restores has the same keys, and nobody else may read them, also in the backup."""
+    """A restored application has the same keys, and only its owner can read them, also in the backup."""
     data = made(tmp_path / "data", CREATED)
     (data / "keys.json").touch(0o600)
     (data / "keys.json").write_text("{}")
@@ -86,7 +86,7 @@ def test_api_keys_come_along_and_stay_private(tmp_path: Path) -> None:
 
 
 def test_damaged_part_stops_the_backup(tmp_path: Path) -> None:
-    """The file is named, and there is no backup that has it."""
+    """The file is named, and no backup contains it."""
     data = made(tmp_path / "data")
     part = next((data / "journal" / "kind=transactions").glob("000000000002-*"))
     content = bytearray(part.read_bytes())
@@ -122,7 +122,7 @@ def test_log_that_does_not_fit_its_journal_stops_the_backup(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["../escaped", "/escaped", "a/../../escaped"])
 def test_backup_that_leads_elsewhere_is_refused(tmp_path: Path, path: str) -> None:
-    """A manifest that somebody has made up cannot write outside of the new directory."""
+    """A forged manifest cannot write outside of the new directory."""
     data = made(tmp_path / "data", CREATED)
     Backups(tmp_path / "b").make(data, "shop")
     (manifest,) = (tmp_path / "b" / "backups").iterdir()
@@ -137,7 +137,7 @@ def test_backup_that_leads_elsewhere_is_refused(tmp_path: Path, path: str) -> No
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
 def test_damaged_backup_is_not_restored(tmp_path: Path, how: str) -> None:
-    """The file in the backup is named, and there is no new directory, nor half of one."""
+    """The file in the backup is named, and the new directory does not exist, not even in part."""
     data = made(tmp_path / "data", CREATED)
     backup = Backups(tmp_path / "b").make(data, "shop").backup
     file = next(one for one in backup.files if "kind=changes" in one.path)

@@ -57,7 +57,7 @@ def test_faithful_journal_replays_without_a_difference(
 def test_part_of_a_journal_begins_with_the_state_before_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A range of epochs is replayed over what all epochs before it have made."""
+    """A range of epochs is replayed on the state after all epochs before it."""
     journal_of(SHOP, tmp_path, SHOPPING)
     data = ("--data", str(tmp_path))
     code, found = replayed(SHOP, *data, "--from", "1", "--to", "1", capsys=capsys)
@@ -68,7 +68,7 @@ def test_part_of_a_journal_begins_with_the_state_before_it(
 def test_first_difference_names_attribute_request_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entity that is not what the journal has is shown with the request that wrote it last."""
+    """An entity that differs from the journal is shown with the request that wrote it last."""
     journal_of(WAYWARD, tmp_path, HONEST, damage={"Clerk/a": {"note": "", "count": 7}})
     code, found = replayed(WAYWARD, "--data", str(tmp_path), "--from", "1", capsys=capsys)
     assert code == 1
@@ -96,7 +96,7 @@ def test_entity_that_differs_alone_is_a_difference(
 def test_request_that_exceeded_a_limit_is_taken_as_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What depended on the machine then is not run again, and the count says so."""
+    """A request that depended on the machine is not run again, and the count says so."""
     tight = Limits(reply_bytes=64)
     name = "i" * 50
     created: Call = ("Item", name, "create", {"price": 3, "stock": 10})
@@ -108,7 +108,7 @@ def test_request_that_exceeded_a_limit_is_taken_as_recorded(
 
 
 def test_debugger_stops_in_the_handler_with_the_state_of_the_moment(tmp_path: Path) -> None:
-    """`--break` stops at the first line of the request's handler, before what it will change."""
+    """`--break` stops at the first line of the request's handler, before its first change."""
     journal_of(SHOP, tmp_path, SHOPPING)
     command = [sys.executable, "-m", "penstock", "replay", SHOP, "--data", str(tmp_path)]
     done = subprocess.run(
@@ -154,7 +154,7 @@ def test_directory_without_a_journal_is_refused_and_left_alone(
 def test_damaged_part_is_an_integrity_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A byte of the journal that is not what was written is no difference, but damage."""
+    """A changed byte of the journal is damage, and not a difference."""
     journal_of(SHOP, tmp_path, SHOPPING)
     part = sorted((tmp_path / "journal" / "kind=changes").iterdir())[0]
     part.write_bytes(part.read_bytes()[:-1] + b"?")

@@ -1,4 +1,4 @@
-"""Handlers that are not deterministic: what they depend on is found and named, with its line."""
+"""Handlers that are not deterministic: the cause is found and named, with its line."""
 
 import os
 import subprocess

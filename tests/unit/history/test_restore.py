@@ -1,4 +1,4 @@
-"""Restored and forked applications: what they hold is what the original held there."""
+"""Restored and forked applications hold the state of the original at that epoch."""
 
 import json
 from contextlib import closing
@@ -99,7 +99,7 @@ def test_every_epoch_can_be_restored(
 
 
 def test_snapshots_come_along_where_the_journal_has_forgotten(tmp_path: Path) -> None:
-    """What is left of history can be restored, from the snapshot that it begins with."""
+    """History behind the retained floor can be restored, from the snapshot that it begins with."""
     data = made(tmp_path / "data")
     app = load_app(SHOP)
     expected = {epoch: digest_at(data, epoch) for epoch in range(5)}
@@ -151,7 +151,7 @@ def test_restored_application_goes_on(tmp_path: Path) -> None:
 
 
 def test_dropped_requests_are_listed(tmp_path: Path) -> None:
-    """What the epochs after the cut had processed, and what waited, is told with id and call."""
+    """Requests that were processed after the cut, or waited, are listed with id and call."""
     data = made(tmp_path / "data")
     add(data, "late")
     Backups(tmp_path / "b").make(data, "shop")
@@ -216,7 +216,7 @@ def test_nothing_is_restored_over_something(tmp_path: Path) -> None:
 
 
 def test_fork_shares_no_fate_with_its_original(tmp_path: Path) -> None:
-    """What the fork commits and compacts does not reach the original, nor its identity."""
+    """Commits and compactions of the fork do not change the original, nor its identity."""
     data = made(tmp_path / "data")
     before = digest_at(data, 4)
     fork(data, "shop", tmp_path / "fork", 3)

@@ -1,4 +1,4 @@
-"""Tracing and history: what a request did is told as it was, and belongs to the right request."""
+"""Tracing and history: they show the recorded effects of a request, and only of that request."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_calls_are_a_tree_with_what_they_returned(
 def test_aborted_request_shows_what_it_undid(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All calls of an aborted request are undone, with what entities had become and are not."""
+    """All calls of an aborted request are undone, and the changes of entities are marked so."""
     found = told(data, "trace", "r3", capsys=capsys)
     assert found["reply"]["error"]["kind"] == "Refused"
     assert found["root"]["undone"]
@@ -87,7 +87,7 @@ def test_aborted_request_shows_what_it_undid(
 
 
 def test_savepoint_undoes_its_block_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a block did before it raised is undone; the method that caught it is not."""
+    """The calls of a block that raised are undone; the method that caught the error is not."""
     found = told(data, "trace", "r4", capsys=capsys)
     assert found["reply"] == {"value": False}
     assert tree(found["root"]) == [
@@ -148,7 +148,7 @@ def test_next_writer_is_found_in_this_epoch_and_in_later_ones(
 def test_history_names_the_request_behind_each_change(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Several changes in one epoch are told apart; those that were undone are none."""
+    """Several changes in one epoch are told apart; undone changes are not listed."""
     found = told(data, "history", "Account", "b", capsys=capsys)
     changes = [(one["request_id"], one["kind"], one["attributes"]) for one in found["changes"]]
     assert changes == [
@@ -176,7 +176,7 @@ def test_people_see_a_tree_and_tables(data: Path, capsys: pytest.CaptureFixture[
 def test_request_that_exceeded_a_limit_is_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What depended on the machine is shown as recorded, without calls."""
+    """A request that depended on the machine is shown as recorded, without calls."""
     name = "x" * 80
     calls: list[Call] = [("Account", name, "create", {"balance": 1})]
     journal_of(LEDGER, tmp_path, [calls], limits=Limits(reply_bytes=64))
@@ -186,7 +186,7 @@ def test_request_that_exceeded_a_limit_is_not_run_again(
 
 
 def test_changed_result_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A request that comes out otherwise than recorded is told to, prominently."""
+    """A trace says prominently if the request ends differently from the record."""
     epochs: list[list[Call]] = [OPENED, [("Account", "a", "add", (1,))]]
     journal_of(LEDGER, tmp_path, epochs, damage={"Account/a": {"balance": 7}})
     assert not told(tmp_path, "trace", "r2", capsys=capsys)["as_recorded"]
@@ -226,7 +226,7 @@ calls = st.one_of(
 def test_traces_of_an_epoch_together_are_its_changes(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Call]]
 ) -> None:
-    """For random programs, what traced requests wrote leads from each state to the next."""
+    """For random programs, the writes of traced requests lead from each state to the next."""
     from penstock.history.trace import trace  # noqa: PLC0415
 
     data = tmp_path_factory.mktemp("ledger")

@@ -1,4 +1,4 @@
-"""`penstock verify`: it finds what is wrong, names it, and says whether it can be rebuilt."""
+"""`penstock verify` finds damage, names it, and says whether it can be rebuilt."""
 
 import shutil
 import sqlite3
@@ -103,7 +103,7 @@ def damage_log(data: Path) -> None:
 
 
 def replace_log(data: Path) -> None:
-    """Put the log of another application there, as long as this one."""
+    """Replace the log by the log of another application with the same length."""
     for path in data.glob("log.sqlite*"):
         path.unlink()
     with closing(DataDirectory(data).open_log()) as log:
@@ -118,14 +118,14 @@ def shorten_log(data: Path) -> None:
 
 
 def truncate_log(data: Path) -> None:
-    """Let the log forget what no epoch has processed."""
+    """Remove requests from the log that no epoch has processed."""
     with closing(DataDirectory(data).open_log()) as log:
         log.append([Entry(RequestId("x"), b"", b"", 0)])
         log.truncate(log.end())
 
 
 def change_state(data: Path) -> None:
-    """Let a store hold what the journal does not say, with the right checksum."""
+    """Put a value into a store that the journal does not have, with the right checksum."""
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         stores = Stores(data / "state", journal, 2, boot_id=boot_id())
         state = stores._opened(stores._shares[stores.partition_of(EntityKey("Item/i1"))])
@@ -220,7 +220,7 @@ def test_nothing_is_wrong_with_a_sound_directory(
 def test_damage_is_named_with_its_remedy(
     name: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each damage is found, with the file that has it and with what helps."""
+    """Each damage is found, with its file and with a remedy."""
     damage, where, remedy = DAMAGES[name]
     damage(data)
     code, found = verified(data, capsys)
@@ -237,7 +237,7 @@ def test_damage_is_named_with_its_remedy(
 def test_what_is_derived_is_repaired(
     name: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once what is broken was removed, nothing is wrong any more."""
+    """After the damaged parts were removed, the directory is sound."""
     DAMAGES[name][0](data)
     code, found = verified(data, capsys, "--repair")
     assert (code, len(found["removed"])) == (0, found["problems"])
@@ -245,7 +245,7 @@ def test_what_is_derived_is_repaired(
 
 
 def test_truth_is_never_removed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What only a backup has stays as it is, damaged or not."""
+    """Files that only a backup has stay as they are, damaged or not."""
     path = first(data, "journal/kind=changes/000000000007-*")
     flip(path)
     content = path.read_bytes()
@@ -315,7 +315,7 @@ def test_epoch_must_have_every_request_that_it_has_passed(
 
 
 def test_request_must_lie_in_the_epoch_that_has_passed_it(data: Path) -> None:
-    """A row that belongs to the next epoch is found, also where both lie in one segment."""
+    """A row that belongs to the next epoch is found, also if both lie in one segment."""
     wrong(data, [row(16), row(17)], [], 17)
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         journal.commit(Commit(Epoch(9), {LogPartition(0): Lsn(18)}, (), 1))

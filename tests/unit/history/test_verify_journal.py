@@ -19,7 +19,7 @@ def test_parts_that_are_merged_meanwhile_are_looked_at_where_they_are(tmp_path: 
     merged: list[Path] = []
 
     def merge(*_: int) -> None:
-        """Merge when the first epoch was looked at, and damage what came of it."""
+        """Merge after the first epoch was read, and damage the result."""
         if not merged:
             with closing(DeltaJournal(data / "journal", "shop")) as journal:
                 journal.compact(CompactionPolicy(newest=1, epochs=4, grace_s=0))

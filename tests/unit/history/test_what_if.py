@@ -1,4 +1,4 @@
-"""What if: epochs run again with other code or requests; what differs is shown, nothing else changes."""
+"""What-if: epochs run again with other code or requests; differences are shown, nothing changes."""
 
 import io
 import shutil
@@ -113,7 +113,7 @@ def test_request_left_out_changes_those_after_it(
 
 
 def test_summary_says_how_much_is_the_same(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """People read first how much differs, then what; the exit code is 0 all the same."""
+    """The output begins with the number of differences; the exit code is 0 in any case."""
     assert execute(["what-if", SHOP, "--data", str(data), "--without", "r3"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("2 replies, 3 entities differ; the rest, 5 requests, is the same\n")
@@ -146,7 +146,7 @@ def test_new_code_begins_with_a_recorded_state(
 def test_edited_arguments_are_another_call(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of an edited call, what is not named stays; its reply and those after it are compared."""
+    """Unnamed arguments of an edited call stay; its reply and later replies are compared."""
     file = edits(tmp_path, '{"request_id": "r4", "arguments": {"amount": 7}}')
     found = asked(data, "--edit", file, capsys=capsys)
     assert replies(found["replies"])["r4"] == (
@@ -235,7 +235,7 @@ def test_queries_that_cannot_be_compared_are_refused(
 
 
 def test_unknown_requests_are_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever leaves out requests that the range does not hold hears which."""
+    """If a request that is left out is not in the range, the command names it."""
     unknown = ("--without", "r99", "--without", "r0", "--without", "r98")
     err = refused(data, "--from", "1", *unknown, capsys=capsys)
     assert "3 edits are invalid" in err
@@ -246,7 +246,7 @@ def test_unknown_requests_are_named(data: Path, capsys: pytest.CaptureFixture[st
 def test_everything_wrong_with_edits_is_said_at_once(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each line that cannot be done is named with what is wrong, before anything runs."""
+    """Each line that cannot be applied is named with the reason, before anything runs."""
     file = edits(
         tmp_path,
         '{"request_id": "r4", "arguments": [1, 2]}',
@@ -327,7 +327,7 @@ def test_swapped_attributes_are_refused(
 def test_what_is_kept_is_a_data_directory(
     data: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Commands of history read what came out: replay finds no difference, SQL has the new state."""
+    """Commands of history read the result: replay finds no difference, SQL has the new state."""
     keep = tmp_path / "kept"
     words = ("--without", "r6", "--from", str(first), "--keep", str(keep))
     found = asked(data, *words, capsys=capsys)
@@ -351,7 +351,7 @@ def test_what_is_kept_is_a_data_directory(
 def test_changes_that_cancel_out_are_no_difference(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entity that differed for some epochs, and is what it was after the last, does not differ."""
+    """An entity that differed for some epochs, and is equal after the last, does not differ."""
     file = edits(
         tmp_path,
         '{"request_id": "r4", "arguments": [6]}',
@@ -365,7 +365,7 @@ def test_changes_that_cancel_out_are_no_difference(
 def test_request_that_exceeded_a_limit_runs_only_when_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What depended on the machine is taken as recorded, unless its call or the code is another."""
+    """A request that depended on the machine is taken as recorded, unless its call or code differs."""
     name = "i" * 50
     calls: Sequence[Call] = [
         ("Item", name, "create", {"price": 3, "stock": 10}),

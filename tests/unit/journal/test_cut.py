@@ -1,4 +1,4 @@
-"""A journal that was cut: it holds what the original held up to there, under another name."""
+"""A journal that was cut holds the epochs of the original up to there, under another name."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def shown(journal: DeltaJournal, upto: Epoch) -> Shown:
 
 
 def inventoried(source: Path, target: Path, upto: Epoch) -> None:
-    """Copy what the inventory has, by hard links."""
+    """Copy the files of the inventory, by hard links."""
     inventory = Inventory(source)
     files = inventory.head()
     for unit in inventory.units(upto):

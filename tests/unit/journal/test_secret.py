@@ -58,7 +58,7 @@ def test_each_journal_draws_its_own(tmp_path: Path) -> None:
 
 
 def test_looking_back_draws_what_was_drawn(data: Path, tmp_path: Path) -> None:
-    """Replay agrees with the journal, and with what a fork and a restored backup hold of it."""
+    """Replay agrees with the journal, and with a fork and a restored backup of it."""
     Backups(tmp_path / "backups").make(data, "lottery")
     restore(tmp_path / "backups", tmp_path / "restored", None)
     fork(data, "lottery", tmp_path / "forked", 1)
@@ -70,7 +70,7 @@ def test_looking_back_draws_what_was_drawn(data: Path, tmp_path: Path) -> None:
 def test_trace_and_what_if_draw_what_was_drawn(
     data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A trace is as recorded, and without a change nothing of what if differs, also when kept."""
+    """A trace is as recorded, and what-if without a change shows no difference, also when kept."""
     assert execute(["trace", "r2", LOTTERY, "--data", str(data), "--json"]) == 0
     assert '"as_recorded":true' in capsys.readouterr().out
     kept = str(tmp_path / "kept")

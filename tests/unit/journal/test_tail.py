@@ -64,7 +64,7 @@ def test_a_request_that_is_not_processed_has_no_reply(journal: MemoryJournal) ->
 
 
 def test_an_old_reply_comes_without_waiting(journal: MemoryJournal) -> None:
-    """Who asks for a committed request is answered from the journal's past."""
+    """A question about a committed request is answered from the journal's past."""
     tail = JournalTail(journal)
     assert tail.wait((ONLY, Lsn(4)), DEADLINE_MS).value(int) == 4
     tail.close()
@@ -81,7 +81,7 @@ def test_a_reply_wakes_who_waits_for_it(journal: MemoryJournal) -> None:
 
 
 def test_waiting_ends_when_time_is_up(journal: MemoryJournal) -> None:
-    """A reply that does not come is an error that says what to do."""
+    """A reply that does not come is an error with the next step."""
     tail = JournalTail(journal)
     with pytest.raises(TimedOut, match="same request id"):
         tail.wait((ONLY, Lsn(99)), timeout_ms=10)
@@ -112,7 +112,7 @@ class Unsteady(MemoryJournal):
 
 
 def test_journal_that_fails_once_is_followed_again() -> None:
-    """Who waits meanwhile hears of it; who asks later is answered."""
+    """Callers that wait get the failure; later callers are answered."""
     journal = Unsteady()
     tail = JournalTail(journal)
     journal.broken = True

@@ -1,4 +1,4 @@
-"""A log that was copied and cut: it goes on as if what came behind had never been appended."""
+"""A log that was copied and cut goes on as if the later records had never been appended."""
 
 import sqlite3
 from contextlib import closing
@@ -66,7 +66,7 @@ def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int
 
 
 def test_copy_of_a_log_in_use_holds_what_was_acknowledged(tmp_path: Path) -> None:
-    """What lies in the write-ahead log only is in the copy, and the original goes on."""
+    """Records that are only in the write-ahead log are in the copy, and the original goes on."""
     with closing(SqliteLog(tmp_path / "a")) as log:
         log.append([entry(0), entry(1)])
         assert cut.copy_log(tmp_path / "a", tmp_path / "b") == (0, 2)
@@ -76,7 +76,7 @@ def test_copy_of_a_log_in_use_holds_what_was_acknowledged(tmp_path: Path) -> Non
 
 
 def test_what_was_scheduled_after_the_cut_waits_no_more(tmp_path: Path) -> None:
-    """What had been scheduled by then still waits; the rest is told, and its ids are free."""
+    """Entries that were scheduled by then still wait; the others are listed, and their ids are free."""
     with closing(SqliteLog(tmp_path / "a")) as log:
         log.schedule(entry(0, time_us=5), 1_000)
         log.schedule(entry(1, time_us=6), 2_000)

@@ -1,4 +1,4 @@
-"""The pump: what is due gets into the log, whatever happens meanwhile."""
+"""The pump: due entries get into the log, also when it fails meanwhile."""
 
 import threading
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_due_request_is_appended(clock: Clock) -> None:
 
 
 def test_trouble_delays_only(clock: Clock) -> None:
-    """What the surroundings caused is tried again until they are well."""
+    """Failures of the environment are retried until they pass."""
     log = Troubled(LogUnavailable("disk full"), LogUnavailable("disk full"))
     log.schedule(entry("a"), 0)
     damage: list[Exception] = []
@@ -83,7 +83,7 @@ def test_trouble_delays_only(clock: Clock) -> None:
 
 
 def test_damage_is_told(clock: Clock) -> None:
-    """What waiting cannot mend stops the pump, which says so once."""
+    """A failure that waiting cannot mend stops the pump, and is reported once."""
     told = threading.Event()
     damage: list[Exception] = []
 

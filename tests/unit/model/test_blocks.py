@@ -1,4 +1,4 @@
-"""Savepoints and `@readonly`: what they see, in which order they end, and what they cost."""
+"""Savepoints and `@readonly`: which state they see, in which order they end, and their cost."""
 
 import dataclasses
 import gc
@@ -63,7 +63,7 @@ class Cell(Entity):
 
 
 class Lazy(list[int]):
-    """Looks at its cell when somebody looks at it."""
+    """Looks at its cell when it is read."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__([1])
@@ -288,7 +288,7 @@ def kit() -> Kit:
 
 @pytest.mark.parametrize("way", range(len(WAYS)), ids=[way.__name__ for way in WAYS])
 def test_savepoint_undoes_what_passes_by_the_entity(kit: Kit, way: int) -> None:
-    """What a block changes through a variable that was bound before is undone like all else."""
+    """A block's changes through a variable that was bound before are undone like all others."""
     before = kit.digest()
     kit.call.change_and_undo(way)
     assert kit.digest() == before
@@ -301,7 +301,7 @@ def test_savepoint_may_be_part_of_a_context_manager(kit: Kit) -> None:
 
 @pytest.mark.parametrize("way", ["dropped", "kept", "cycle"])
 def test_dropped_generator_fails_whenever_it_is_collected(kit: Kit, way: str) -> None:
-    """A block that nobody leaves undoes the transaction alike, collected soon, late or never."""
+    """A block that is never left undoes the transaction, whenever it is collected."""
     before = kit.digest()
     with pytest.raises(UserError, match="still open"):
         kit.call.drop_generator(way)
@@ -312,14 +312,14 @@ def test_dropped_generator_fails_whenever_it_is_collected(kit: Kit, way: str) ->
 
 
 def test_blocks_that_cross_fail(kit: Kit) -> None:
-    """A block that outlives the one around it undoes the transaction."""
+    """A block that outlives its outer block undoes the transaction."""
     with pytest.raises(UserError, match="still open"):
         kit.call.cross()
 
 
 @pytest.mark.parametrize("method", ["leave", "later", "much_later"])
 def test_readonly_holds_whatever_leaves_it(kit: Kit, method: str) -> None:
-    """A caught `SystemExit`, a generator or what runs later writes nothing behind `@readonly`."""
+    """A caught `SystemExit`, a generator or code that runs later cannot write behind `@readonly`."""
     before = kit.digest()
     with pytest.raises(Aborted) as caught:
         kit.call.catch(method)
@@ -328,7 +328,7 @@ def test_readonly_holds_whatever_leaves_it(kit: Kit, method: str) -> None:
 
 
 def test_readonly_request_writes_nothing_in_its_reply(kit: Kit) -> None:
-    """What encoding the reply of a `@readonly` request changes is refused."""
+    """Changes by encoding the reply of a `@readonly` request are refused."""
     with pytest.raises(Aborted) as caught:
         kit.call.Cell("a").later_by_reply()
     assert caught.value.code == ReadonlyViolation.code

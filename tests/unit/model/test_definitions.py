@@ -1,4 +1,4 @@
-"""What is wrong with an application is said when it is built: all at once, with file and line."""
+"""Errors of an application are reported when it is built: all at once, with file and line."""
 
 import importlib
 import sys
@@ -212,7 +212,7 @@ def test_wrong_definition_is_reported(build: Build, source: str, expected: str) 
 
 
 def test_all_mistakes_are_reported_at_once(build: Build) -> None:
-    """One error carries every complaint, each on the line of what it is about."""
+    """One error carries every complaint, each on the line of its cause."""
     found = complaints(
         build,
         """
@@ -311,7 +311,7 @@ def test_modules_may_know_each_other_by_reference_only(
 
 
 def test_a_modules_own_name_comes_before_another_entity(build: Build) -> None:
-    """A class of a module is what its annotations mean, also when an entity has that name."""
+    """A class of a module is the meaning of its annotations, also if an entity has that name."""
     build(
         """
         @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Creating, deleting, asking, and going back: what an entity's life looks like in transactions."""
+"""Creating, deleting, asking, and rolling back: the life of an entity in transactions."""
 
 from contextlib import suppress
 from uuid import UUID
@@ -67,7 +67,7 @@ class Item(Entity):
 
 
 class Stamp(Entity):
-    """Named by a UUID that nobody has to think of."""
+    """Named by a UUID that the application does not choose."""
 
     stamp_id: UUID = key()
 
@@ -184,7 +184,7 @@ def kit() -> Kit:
 
 
 def test_created_entity_has_its_defaults(kit: Kit) -> None:
-    """What `create` is not told comes from the defaults."""
+    """Attributes that `create` does not get come from the defaults."""
     assert kit.entity("Item", "i1") == {"item_id": "i1", "price": 1, "tags": [], "friend": None}
 
 
@@ -216,7 +216,7 @@ def test_wrong_attribute_is_refused_at_creation(
 
 
 def test_absent_entity_is_named(kit: Kit) -> None:
-    """Calling what does not exist says so, with its class and key."""
+    """Calling an entity that does not exist names its class and key."""
     with pytest.raises(NoSuchEntity, match="Item 'nope' does not exist"):
         kit.call.Item("nope").raise_price(1)
 
@@ -244,7 +244,7 @@ def test_deleted_entity_can_be_made_again(kit: Kit) -> None:
 
 
 def test_brief_entity_leaves_nothing(kit: Kit) -> None:
-    """Creation then deletion in one transaction is no change at all."""
+    """Creation then deletion in one transaction makes no change."""
     before = kit.digest()
     assert kit.call.make_and_remove() is False
     assert kit.digest() == before
@@ -303,7 +303,7 @@ def test_savepoints_in_a_loop(kit: Kit) -> None:
 
 
 def test_savepoint_restores_what_does_not_fit_yet(kit: Kit) -> None:
-    """Attributes are checked at the end alone: a savepoint restores whatever they held."""
+    """Attributes are checked only at the end: a savepoint restores them in any state."""
     assert kit.call.save_oddities() == 8
 
 
@@ -315,7 +315,7 @@ def test_upsert_creates_what_is_not_there() -> None:
 
 
 def test_upsert_replaces_all_attributes() -> None:
-    """`upsert` of a known key leaves nothing of what was there, also for who holds a reference."""
+    """`upsert` of a known key replaces the whole state, also for holders of a reference."""
     kit = Kit(app)
     kit.call.Item.create("a", price=1, tags=["old"])
     assert kit.call.put_held_item("a", 4) == (4, [])

@@ -1,4 +1,4 @@
-"""Handlers are ordinary Python: whatever the language offers works in them."""
+"""Handlers are ordinary Python: all features of the language work in them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -259,7 +259,7 @@ def test_loops(kit: Kit) -> None:
 
 
 def test_caught_exceptions_undo_nothing(kit: Kit) -> None:
-    """What a caught exception left behind stays; `finally` runs."""
+    """Changes before a caught exception stay; `finally` runs."""
     assert kit.call.Machine("a").guarded([B, B]) == "caught"
     assert count_of(kit, "b") == 1
     assert kit.call.Machine("a").guarded([]) == "fine"
@@ -279,7 +279,7 @@ def test_exceptions_undo_everything(kit: Kit) -> None:
 
 
 def test_stop_iteration_aborts_like_any_other(kit: Kit) -> None:
-    """`StopIteration` from a handler is an abort, not the end of somebody's loop."""
+    """`StopIteration` from a handler is an abort, and does not end a loop of the engine."""
     with pytest.raises(Aborted, match="StopIteration: stopped"):
         kit.call.Machine("a").stop()
     assert count_of(kit, "a") == 0
@@ -352,7 +352,7 @@ def test_pattern_matching(kit: Kit) -> None:
     ],
 )
 def test_misuse_aborts_and_says_why(kit: Kit, method: str, what: str) -> None:
-    """Undeclared and deleted attributes, and results that are none, abort by name."""
+    """Undeclared and deleted attributes, and results that cannot be encoded, abort by name."""
     before = kit.digest()
     with pytest.raises(Aborted, match=what):
         getattr(kit.call.Machine("a"), method)()

@@ -1,4 +1,4 @@
-"""References: what they are, hold and equal, loaded or not, in a transaction or outside."""
+"""References: their content and equality, loaded or not, in a transaction or outside."""
 
 import copy
 import pickle
@@ -299,7 +299,7 @@ keys = App("keys", Day, Moment, Count, Ticket)
 
 
 def test_keys_of_every_type() -> None:
-    """Dates, numbers and UUIDs are keys, and come back as what they are."""
+    """Dates, numbers and UUIDs are keys, and keep their types."""
     kit = Kit(keys)
     kit.call.Day.create(date(2026, 1, 2))
     assert kit.call.Day(date(2026, 1, 2)).hit() == 1

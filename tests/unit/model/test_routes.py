@@ -1,4 +1,4 @@
-"""`@route`: which paths an application has, and what is wrong with a pattern."""
+"""`@route`: the paths of an application, and errors in a pattern."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_every_pattern_is_a_route() -> None:
 
 
 def test_route_knows_key_names_and_statuses() -> None:
-    """What a path names, which name is the key, and what an answer looks like."""
+    """The arguments in a path, the name of the key, and the form of an answer."""
     routes = {one.path: one for one in App("routed", Item, fill).routes}
     counted = routes["/count/{item_id}/{amount}"]
     assert (counted.key, counted.names) == ("item_id", ("item_id", "amount"))
@@ -80,7 +80,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("pattern", "complaint"), WRONG, ids=[one for one, _ in WRONG])
 def test_wrong_pattern_is_named(pattern: str, complaint: str) -> None:
-    """What cannot be served is said when the application is built, with the line."""
+    """A route that cannot be served is reported when the application is built, with the line."""
 
     @entity
     class Item:
@@ -129,7 +129,7 @@ def test_wrong_pattern_of_a_class_is_named() -> None:
 
 
 def test_taken_path_is_refused() -> None:
-    """Two routes of one verb and shape are told apart by nobody, so both are named."""
+    """Two routes of one verb and shape are ambiguous, so the error names both."""
 
     @route("POST /fill/{amount}")
     def again(amount: int) -> int:

@@ -113,7 +113,7 @@ def kind_of(annotation: Any) -> EntityType:
 
 
 def shuffled(value: Any, source: random.Random) -> Any:
-    """Fill every set and dictionary anew in another order."""
+    """Build every set and dictionary in another order."""
     match value:
         case dict():
             pairs = [(name, shuffled(one, source)) for name, one in value.items()]
@@ -235,7 +235,7 @@ class Lost:
     ],
 )
 def test_unsupported_annotation_is_explained(annotation: Any, what: str) -> None:
-    """What cannot be stored, or told apart when decoded, is said with the part at fault."""
+    """A value that cannot be stored, or is ambiguous when decoded, is named with its bad part."""
     assert [one for one in complaints_of(annotation) if what in one]
 
 
@@ -261,7 +261,7 @@ def test_only_lossless_annotations_are_exact() -> None:
 
 
 def test_any_value_is_lowered_by_its_own_types() -> None:
-    """Where no annotation helps, sets and dictionaries are ordered by what they hold."""
+    """Without an annotation, sets and dictionaries are ordered by their content."""
     value = {"b": {3, 1}, "a": ({(2, 1): None, (1, 2): [Leaf()]},)}
     assert lower_any(value) == {
         "a": [{(1, 2): [{"of": None, "thing": None}], (2, 1): None}],

@@ -1,4 +1,4 @@
-"""How classes are stored: what a shape says, that rows carry it, and that no other is ever read."""
+"""How classes are stored: the content of a shape, the tag of each row, and refusals of others."""
 
 import enum
 from collections.abc import Callable
@@ -87,7 +87,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("how", OTHERS)
 def test_change_of_a_class_is_another_shape(how: str) -> None:
-    """Whatever is stored otherwise shows in the lines, hence in the tag."""
+    """Every difference in storage shows in the lines, and so in the tag."""
     before, after = (shape(one) for one in OTHERS[how])
     assert before.tag != after.tag
     assert differences({"Item": before}, {"Item": after}) != []
@@ -103,12 +103,12 @@ def test_change_of_a_class_is_another_shape(how: str) -> None:
     ],
 )
 def test_other_spelling_is_the_same_shape(one: dict[str, Any], same: dict[str, Any]) -> None:
-    """What means the same to who stores it may be written in several ways."""
+    """Declarations with the same storage have one tag, in any way of writing them."""
     assert shape(one) == shape(same)
 
 
 def test_shape_says_what_is_stored_at_any_depth() -> None:
-    """A person reads the key, every attribute, and what dataclasses and enumerations consist of."""
+    """A person reads the key, every attribute, and the content of dataclasses and enumerations."""
     assert shape({"price": int, "line": Line, "others": "list[Item]"}).lines == (
         "item_id: str, the key",
         "price: int",
@@ -123,7 +123,7 @@ def test_shape_says_what_is_stored_at_any_depth() -> None:
 
 
 def test_defaults_and_methods_are_no_part_of_a_shape() -> None:
-    """Code may change as it likes as long as what is stored stays the same."""
+    """Code may change freely as long as the stored form stays the same."""
 
     def make(default: int, method: Callable[..., Any]) -> Shape:
         values = {"__annotations__": {"name": str, "count": int}, "count": default}
@@ -134,7 +134,7 @@ def test_defaults_and_methods_are_no_part_of_a_shape() -> None:
 
 
 def test_difference_is_shown_line_by_line() -> None:
-    """What is stored has a minus, what is declared a plus; an order that changed is said in words."""
+    """A stored line has a minus, a declared line a plus; a changed order is described in words."""
     stored = {"Item": shape({"price": int, "stock": int})}
     assert differences(stored, stored) == []
     assert differences(stored, {"Item": shape({"price": float, "stock": int})}) == [
@@ -150,7 +150,7 @@ def test_difference_is_shown_line_by_line() -> None:
 
 
 def test_row_begins_with_the_tag_of_its_shape() -> None:
-    """Any reader finds it, whatever language it is written in: the first element, in five bytes."""
+    """A reader in any language finds it: the first element, in five bytes."""
     app = app_of()
     kind = app.entities["Item"]
     data = kind.encode({"item_id": "i1", "price": 3, "stock": 10})
@@ -184,7 +184,7 @@ def test_row_of_another_shape_is_never_read(how: str) -> None:
 
 
 def test_row_of_another_shape_is_no_outcome() -> None:
-    """The run breaks off even where the handler has caught the error: the request is not to blame."""
+    """The run ends also if the handler has caught the error: the request is not its cause."""
 
     @entity
     class Item:
@@ -245,7 +245,7 @@ def test_new_class_may_join_and_who_comes_second_is_refused(tmp_path: Path) -> N
 
 
 def test_lost_or_damaged_shapes_stop_everything(tmp_path: Path) -> None:
-    """Without the file nobody could tell what the rows are, so a backup has to help."""
+    """Without the file the meaning of the rows is lost, so the message asks for a backup."""
     with closing(DataDirectory(tmp_path).open_journal(app_of())):
         pass
     path = tmp_path / "journal" / NAME
@@ -265,7 +265,7 @@ def test_lost_or_damaged_shapes_stop_everything(tmp_path: Path) -> None:
 def test_journal_without_shapes_is_of_an_earlier_penstock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that do not say what they are cannot be read safely; the message says what can be done."""
+    """Rows without a tag cannot be read safely; the message says what can be done."""
     former = {name: one for name, one in action.CONFIGURATION.items() if name != action.FORMAT}
     with monkeypatch.context() as patch:
         patch.setattr(action, "CONFIGURATION", former | {action.FORMAT: "1"})

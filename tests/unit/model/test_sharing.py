@@ -32,7 +32,7 @@ class Placed:
     ("annotation", "default"), [(Open, Open()), (tuple[Half, ...], (Half(),)), (Half, Half())]
 )
 def test_default_that_calls_could_change_is_refused(annotation: Any, default: Any) -> None:
-    """A default that is or holds what a handler can change would be shared by all calls."""
+    """A default that is or holds a mutable value would be shared by all calls."""
 
     def root(one: Any = default) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Arguments that come from outside as bytes: whatever they are, they fit or are refused."""
+"""Arguments that come from outside as arbitrary bytes are accepted or refused, and break nothing."""
 
 import contextlib
 from typing import Any
@@ -68,7 +68,7 @@ def test_any_number_of_arguments_costs_no_memory() -> None:
 
 
 def test_wrong_argument_among_many_is_named() -> None:
-    """What does not fit `*rest` is refused by name; so is a missing one."""
+    """A value that does not fit `*rest` is refused by name; so is a missing argument."""
     signature = summing.signature("", "add_up")
     with pytest.raises(RequestError, match=r"add_up: rest: Expected `int`, got `str`"):
         signature.of_msgpack(packed(1, 2, "three"))

@@ -48,7 +48,7 @@ def test_request_id_is_given_beforehand() -> None:
 
 
 def test_method_without_its_reference_is_refused() -> None:
-    """A key in the place of the reference, another class's entity, or nothing, is no call."""
+    """A key instead of a reference, another class's entity, or no argument is a type error."""
     method: Any = Coat.wear
     for arguments in [(1, 4), (Hook("h"), 4), ()]:
         with pytest.raises(RequestError, match=r"Coat\.wear needs a reference"):

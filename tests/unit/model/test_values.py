@@ -1,4 +1,4 @@
-"""What attributes hold: every declared type survives as it is, and nothing else is taken."""
+"""The values of attributes: every declared type survives unchanged, and other values are refused."""
 
 import math
 from dataclasses import dataclass, field
@@ -264,7 +264,7 @@ def test_instant_without_zone_says_what_to_do(kit: Kit) -> None:
 
 
 def test_instant_without_zone_is_no_argument_and_no_result(kit: Kit) -> None:
-    """What has no zone comes neither in nor out, from Python or as text."""
+    """A time without a zone is refused in both directions, from Python and as text."""
     with pytest.raises(RequestError, match=r"moment: .*no time zone"):
         kit.call.Thing("a").at(NAIVE)
     with pytest.raises(Aborted, match="no time zone"):

@@ -26,7 +26,7 @@ def flag(name: str, value: object) -> Setting:
 
 
 def test_partitions_default_to_cores() -> None:
-    """A machine's cores are used unless somebody says otherwise."""
+    """All cores of the machine are used unless a setting says otherwise."""
     assert Config(Path("d"), cores=3).partitions == 3
 
 
@@ -37,7 +37,7 @@ def test_master_defaults_to_local_cores_with_retries() -> None:
 
 
 def test_config_refuses_all_wrong_values_at_once() -> None:
-    """Whoever builds a Config by hand hears of every wrong value."""
+    """A Config that is built by hand reports every wrong value."""
     with pytest.raises(ConfigError) as caught:
         Config(Path("d"), cores=0, poll_ms=0, limits=Limits(time_ms=0))
     text = str(caught.value)
@@ -47,7 +47,7 @@ def test_config_refuses_all_wrong_values_at_once() -> None:
 
 
 def test_flags_beat_environment_beats_file(directory: Path) -> None:
-    """Each source overrides the ones before it, and only in what it names."""
+    """Each source overrides the sources before it, only for the settings that it names."""
     (directory / "penstock.toml").write_text(
         "cores = 2\npartitions = 2\npoll_ms = 7\n[limits]\ntime_ms = 100\ndepth = 300\n"
     )
@@ -66,7 +66,7 @@ def test_no_source_gives_the_defaults(directory: Path) -> None:
 
 
 def test_named_file_must_exist(directory: Path) -> None:
-    """A file that somebody named and that is not there is an error, unlike the optional one."""
+    """A named file that does not exist is an error, unlike the optional file."""
     with pytest.raises(ConfigError, match="no such file"):
         load_config(data=directory, file=directory / "absent.toml")
 
@@ -88,7 +88,7 @@ def test_data_in_a_file_counts_from_the_file(directory: Path) -> None:
 
 
 def test_all_complaints_come_at_once_with_their_source(directory: Path) -> None:
-    """One run names every wrong setting and who set it."""
+    """One run names every wrong setting and its source."""
     (directory / "penstock.toml").write_text('cores = "many"\npartition = 2\n[limits]\ntime = 1\n')
     with pytest.raises(ConfigError) as caught:
         load_config(
@@ -108,7 +108,7 @@ def test_all_complaints_come_at_once_with_their_source(directory: Path) -> None:
 
 @pytest.mark.parametrize("value", ["true", "1.5", "[1]", "1979-05-27"])
 def test_other_toml_types_are_refused(directory: Path, value: str) -> None:
-    """A boolean is no number, and neither is anything else that looks like one."""
+    """A boolean is not a number, and neither is text that looks like one."""
     (directory / "penstock.toml").write_text(f"cores = {value}\n")
     with pytest.raises(ConfigError, match="must be a whole number"):
         load_config(data=directory)
@@ -136,6 +136,6 @@ def test_assignment_reads_like_a_setting(directory: Path) -> None:
 
 
 def test_assignment_without_value_is_refused() -> None:
-    """`--set name` alone says what was expected."""
+    """`--set name` without a value says which form was expected."""
     with pytest.raises(ConfigError, match="NAME=VALUE"):
         parse_assignment("cores")

@@ -1,4 +1,4 @@
-"""Limits of a running handler: what never ends or never has enough ends alone."""
+"""Limits of a running handler: an endless loop or allocation ends, and costs its request alone."""
 
 import builtins
 import contextlib
@@ -40,11 +40,11 @@ class Greedy(Entity):
             try:
                 while True:
                     pass
-            except BaseException:  # noqa: BLE001 -- what a careless handler does
+            except BaseException:  # noqa: BLE001 -- as in a careless handler
                 return
 
     def press(self) -> None:
-        """Do what Ctrl-C does while this runs."""
+        """Raise SIGINT, as Ctrl-C does, while the handler runs."""
         signal.raise_signal(signal.SIGINT)
 
     def swallow_press(self) -> None:
@@ -113,7 +113,7 @@ def test_greed_aborts_by_the_name_of_its_limit(
 
 
 def test_limits_are_lifted_afterwards(kit: Kit) -> None:
-    """What the guard changed in the process is as before when nothing runs."""
+    """After a handler has run, the guard's changes of the process are undone."""
 
     def settings() -> tuple[Any, ...]:
         return (
@@ -131,7 +131,7 @@ def test_limits_are_lifted_afterwards(kit: Kit) -> None:
 
 @pytest.mark.parametrize("method", ["press", "swallow_press"])
 def test_ctrl_c_ends_who_runs_a_handler(kit: Kit, method: str) -> None:
-    """SIGINT is for the process, also where a handler swallows it; the request has no outcome."""
+    """SIGINT is for the process, also if a handler swallows it; the request has no outcome."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark has one of its own
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -196,7 +196,7 @@ def test_depth_is_limited_in_every_thread(kit: Kit) -> None:
 
 
 def test_a_handler_stuck_in_c_ends_its_process() -> None:
-    """What never returns to the interpreter cannot be interrupted: the process ends, and shows where."""
+    """A call that never returns to the interpreter ends the process, and its stack is shown."""
     program = """
         from penstock import App, Entity, key
         from penstock.engine.execute import Limits

@@ -1,4 +1,4 @@
-"""An application is found by module, file or folder, and what is wrong is said in its own terms."""
+"""An application is found by module, file or folder, and each error names the wrong part."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ app = App("things", Thing)
 
 @pytest.fixture(autouse=True)
 def kept_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Work in an empty directory, and forget what a test imported."""
+    """Work in an empty directory, and remove the modules that a test imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     known = set(sys.modules)
@@ -109,7 +109,7 @@ def test_location_loads_the_same_names_in_another_process(tmp_path: Path) -> Non
 
 
 def test_no_such_file() -> None:
-    """A wrong path is named, with what is there instead."""
+    """A wrong path is named, with the entries that exist."""
     write("here.py")
     assert complaint("./her.py") == "there is no file her.py; . holds here.py"
     assert "there is no folder nowhere either" in complaint("nowhere/her.py")
@@ -130,7 +130,7 @@ def test_folder_that_is_no_package() -> None:
 
 @pytest.mark.parametrize("spec", ["", ":app", "module:", "module:a b", "no-name", "file.txt:x y"])
 def test_text_that_names_nothing(spec: str) -> None:
-    """What can be no module and no path is refused with the forms that are allowed."""
+    """A name that is neither module nor path is refused with the allowed forms."""
     assert re.search(r"names no application|no module name", complaint(spec))
 
 
@@ -141,7 +141,7 @@ def test_file_whose_name_is_no_python_name() -> None:
 
 
 def test_missing_application_names_those_that_are_there() -> None:
-    """Where there is no `app`, the applications of the module are named as one may write them."""
+    """Without an `app`, the error lists the applications of the module as they can be named."""
     write("load_other.py", APP.replace("app =", "things ="))
     assert complaint("load_other.py").endswith("it defines load_other:things")
     write("load_none.py", "")
@@ -149,7 +149,7 @@ def test_missing_application_names_those_that_are_there() -> None:
 
 
 def test_attribute_that_is_no_application() -> None:
-    """Something else under the name is called what it is."""
+    """Another object under the name is reported with its type."""
     write("load_wrong.py", "app = 3\n")
     assert "app in" in complaint("load_wrong.py")
     assert "is no App but int" in complaint("load_wrong.py")
@@ -182,7 +182,7 @@ def test_syntax_error_shows_file_and_line() -> None:
 
 
 def test_definition_error_passes_through() -> None:
-    """What the model complains of reaches the caller as it is."""
+    """Errors of the model reach the caller unchanged."""
     write("load_bad.py", APP.replace("key()", "'x'"))
     with pytest.raises(DefinitionError):
         load_app("load_bad.py")

@@ -60,7 +60,7 @@ def fail() -> None:
 
 
 def test_json_line_has_all_that_is_known() -> None:
-    """An event is one object: when, how bad, who, what, and what belongs to it."""
+    """An event is one object: time, level, source, message, and facts."""
     line = as_json(lambda: _log.warning("it is %s", "late", extra={"cause": "disk", "epoch": 7}))
     assert re.fullmatch(TIME, line.pop("time"))
     assert line == {
@@ -98,7 +98,7 @@ def test_exception_is_one_field() -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_message_forges_a_line(form: str) -> None:
-    """What others have written, with ends of lines and colours in it, stays in one line."""
+    """Foreign text with line ends and colours stays in one line."""
     said = told(form, lambda: _log.error("no %s", FORGED, extra={"cause": FORGED}))
     assert said.count("\n") == 1
     assert said.isascii()
@@ -106,7 +106,7 @@ def test_no_message_forges_a_line(form: str) -> None:
 
 
 def test_every_value_can_be_told() -> None:
-    """What JSON has no word for is text, and names that are taken get a `_`."""
+    """Values without a JSON form are text, and reserved names get a `_`."""
     facts = {
         "nan": math.nan,
         "path": Path("a"),
@@ -127,7 +127,7 @@ def test_every_value_can_be_told() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_level_is_the_least_that_is_shown(level: str) -> None:
-    """What lies below the level is left out, what is of it or above is not."""
+    """Events below the level are left out; events at the level or above are written."""
 
     def say() -> None:
         for one in LEVELS:
@@ -159,7 +159,7 @@ def test_warnings_are_events() -> None:
 
 
 def test_configuring_again_replaces() -> None:
-    """Whoever configures twice gets each event once, in the latter form."""
+    """A second configuration replaces the first: each event is written once."""
     first = io.StringIO()
     configure("driver", "text", "info", first)
     assert told("json", lambda: _log.info("once")).count("\n") == 1
@@ -167,7 +167,7 @@ def test_configuring_again_replaces() -> None:
 
 
 def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
-    """Under `log_format = json` its own words, its children's lines and what they print are JSON."""
+    """Under `log_format = json` its own messages, its children's lines and their output are JSON."""
     output = io.StringIO()
     configure("supervisor", "json", "info", output)
     plain = foreground(SHOP, tmp_path, output)
@@ -190,7 +190,7 @@ def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
 
 
 def test_manual_shows_real_lines() -> None:
-    """The two lines in the operations manual are what one event looks like in both forms."""
+    """The two lines in the operations manual are one event in both forms."""
     page = (TOP / "docs" / "OPERATIONS.md").read_text()
     shown = re.search(r"```json\n(.*?)\n```.*?```\n(.*?)\n```", page, re.DOTALL)
     assert shown is not None
@@ -210,7 +210,7 @@ def test_manual_shows_real_lines() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_last_words_of_a_process_are_kept_at_every_level(tmp_path: Path, level: str) -> None:
-    """Why a process ended is no event of its log, so the level does not hide it."""
+    """The reason for a process's end is not an event of its log, so the level does not hide it."""
     output = io.StringIO()
     configure("supervisor", "json", level, output)
     plain = foreground(SHOP, tmp_path, output)

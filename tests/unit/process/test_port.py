@@ -1,4 +1,4 @@
-"""The port of an application: held while it runs, refused where somebody else has it."""
+"""The port of an application: held while it runs, refused if another process has it."""
 
 import select
 import socket
@@ -63,14 +63,14 @@ def test_port_is_free_again_at_once() -> None:
     with reserved(HERE, 0) as port, closing(gateway_socket(port)) as gateway:
         client = socket.create_connection((HERE, port), timeout=30)
         connection, _ = gateway.accept()
-        connection.close()  # first, so that this side is the one that lingers
+        connection.close()  # first, so that this side lingers
         client.close()
     with reserved(HERE, port) as again:
         assert again == port
 
 
 def test_address_that_is_not_here_is_refused() -> None:
-    """What cannot be bound is said with the system's reason."""
+    """An address that cannot be bound is reported with the system's reason."""
     with (
         pytest.raises(ConfigError, match=r"port 8000 of 192\.0\.2\.1 cannot"),
         reserved("192.0.2.1", 8_000),

@@ -1,4 +1,4 @@
-"""Presence files: who runs, and what a process that was killed leaves behind."""
+"""Presence files: which processes run, and the traces of a killed process."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_roles_of_one_process_refuse_a_second(tmp_path: Path) -> None:
 
 
 def test_killed_process_is_neither_found_nor_in_the_way(tmp_path: Path) -> None:
-    """What `kill -9` leaves behind names nobody, not even as a zombie; the next one removes it."""
+    """The file of a killed process counts for no process, not even as a zombie; the next removes it."""
     driver = another(tmp_path, "driver")
     os.kill(driver.pid, signal.SIGKILL)
     os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie

@@ -1,4 +1,4 @@
-"""Reports of epochs on disk: what is read is what was written, whatever happened to the files."""
+"""Reports of epochs on disk: they are read as written, with any damage to the files."""
 
 import logging
 from pathlib import Path
@@ -28,7 +28,7 @@ def epochs_after(data: Path, epoch: int) -> list[int]:
 
 
 def test_report_comes_back_whole(tmp_path: Path) -> None:
-    """Every field of a report is what the driver said, with the time of the commit."""
+    """Every field of a report is as the driver wrote it, with the time of the commit."""
     write(tmp_path, 7)
     (found,) = ReportReader(tmp_path).after(BEFORE_FIRST)
     assert (found.epoch, found.records, found.aborts) == (7, 3, 1)
@@ -75,7 +75,7 @@ def test_torn_line_is_passed_over(tmp_path: Path, kept: int) -> None:
 
 
 def test_reports_of_a_former_journal_are_not_mixed_in(tmp_path: Path) -> None:
-    """Where epochs begin anew, what lies before is of another history."""
+    """If epochs begin at 0 again, earlier reports belong to another history."""
     write(tmp_path, 0, 1, 2, 3)
     write(tmp_path, 0, 1)
     assert epochs_after(tmp_path, -1) == [0, 1]

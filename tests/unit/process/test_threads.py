@@ -1,4 +1,4 @@
-"""A thread that dies ends its process, so that somebody starts it again."""
+"""A thread that dies ends its process, so that the supervisor restarts it."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from tests.unit.sql.gallery_app import Written, app
 
 class Journal(MemoryJournal):
     def commits(self, after, upto):
-        raise LookupError("nobody has thought of this")
+        raise LookupError("this error was not foreseen")
 
 logs.configure("view", "text", "info")
 end_with_threads()
@@ -48,11 +48,11 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_view_whose_thread_dies_ends(tmp_path: Path) -> None:
-    """An error that nobody has thought of ends the view's process at once, and is in the log."""
+    """An unforeseen error ends the view's process at once, and is in the log."""
     done = run(VIEW, tmp_path)
     assert done.returncode == DIED, done.stderr
     assert "a thread died; the process ends" in done.stderr
-    assert "nobody has thought of this" in done.stderr
+    assert "this error was not foreseen" in done.stderr
 
 
 def test_thread_of_a_library_ends_nothing(tmp_path: Path) -> None:

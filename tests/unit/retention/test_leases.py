@@ -1,4 +1,4 @@
-"""Holds and savepoints: what keeps history from being removed."""
+"""Leases and savepoints keep history from being removed."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ with holding(Path(sys.argv[1]), "backup", 3):
 
 
 def test_a_savepoint_holds_its_epoch_until_it_is_removed(tmp_path: Path) -> None:
-    """What was made is found, listed and held, and none of that once it is removed."""
+    """A savepoint is found, listed and held, until it is removed."""
     first = Savepoint("before", Epoch(7), 1, "the day before")
     savepoints.create(tmp_path, first)
     savepoints.create(tmp_path, Savepoint("earlier", Epoch(2), 2))
@@ -53,7 +53,7 @@ def test_a_savepoint_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "7", "2026-11-21", "../x", "a/b", ".a", "a" * 101])
 def test_a_name_is_neither_an_epoch_nor_a_path(tmp_path: Path, name: str) -> None:
-    """What could be an epoch, a time or another file is refused."""
+    """A name that could be an epoch, a time or another file is refused."""
     with pytest.raises(ConfigError, match="is no name for a savepoint"):
         savepoints.create(tmp_path, Savepoint(name, Epoch(0), 0))
 
@@ -66,7 +66,7 @@ def test_who_looks_for_a_name_is_told_which_there_are(tmp_path: Path) -> None:
 
 
 def test_a_damaged_savepoint_stops_whoever_asks_what_is_held(tmp_path: Path) -> None:
-    """Nobody removes anything while one savepoint cannot be read."""
+    """No history is removed while one savepoint cannot be read."""
     savepoints.create(tmp_path, Savepoint("one", Epoch(1), 1))
     (tmp_path / "savepoints" / "one.json").write_bytes(b"{")
     with pytest.raises(Corrupt, match=r"one\.json is damaged"):
@@ -94,7 +94,7 @@ def test_who_may_only_read_reads_without_a_hold(
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a lease should be and cannot, nobody reads as if it were there."""
+    """If a lease cannot be taken, the reader fails instead of reading."""
     refuse(monkeypatch, errno.ENOSPC)
     with (
         pytest.raises(OperationalError, match="No space left"),
@@ -113,7 +113,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
-    """What a killed process has left does not count, and the next one removes it."""
+    """The lease of a killed process does not count, and the next process removes it."""
     subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], check=False)
     assert len(list((tmp_path / "run").iterdir())) == 1
     assert holds(tmp_path) == []

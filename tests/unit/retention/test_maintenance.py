@@ -1,4 +1,4 @@
-"""Upkeep: disk stays bounded, what is needed stays, and what stays for whom is said."""
+"""Maintenance: disk stays bounded, needed history stays, and reports name its holders."""
 
 import json
 import signal
@@ -187,7 +187,7 @@ def test_view_begins_with_a_snapshot_where_the_journal_does_not_reach(kept: Kept
     for _ in range(2):
         kept.maintain()
         kept.grow(20)
-    (data / "view" / "epoch").unlink()  # as if nobody cared for it
+    (data / "view" / "epoch").unlink()  # as if it were not maintained
     assert kept.maintain(keep_epochs=3).first == 50
     after = answer()
     assert after[-1] == {"first": 50}
@@ -210,7 +210,7 @@ def test_damaged_snapshot_is_set_aside_and_another_taken(kept: Kept) -> None:
 
 
 def test_child_does_the_same_and_says_so(kept: Kept) -> None:
-    """The process beside a driver reports what it did; what breaks it off is told."""
+    """The process beside a driver reports its work, and the error that ended it."""
     config = config_of(kept.data)
     done = json.loads(in_child(encode_work(SPEC, config, snapshot=True), nice=0))
     assert (done["snapshot"], done["failure"]) == (29, None)
@@ -240,7 +240,7 @@ def test_child_gives_way_from_its_first_moment(
 
 
 def test_command_shows_what_there_is(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    """`penstock snapshot` prints the newest snapshot and who keeps old epochs."""
+    """`penstock snapshot` prints the newest snapshot and the holders of old epochs."""
     for _ in range(2):
         kept.maintain()
         kept.grow(10)

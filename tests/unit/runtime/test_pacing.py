@@ -39,7 +39,7 @@ def test_spreading_is_tried_again() -> None:
 
 
 def test_epochs_in_one_task_teach_nothing() -> None:
-    """What ran in one task says nothing of conflicts."""
+    """An epoch that ran in one task says nothing about conflicts."""
     pacing = ParallelismPolicy(partitions=2, small_epoch=0)
     pacing.learn(count=1_000, tasks=2, reran=1_000)
     pacing.learn(count=1_000, tasks=1, reran=0)

@@ -61,9 +61,9 @@ CREATED: Call = ("Item", "i1", "create", {"price": 3, "stock": 10})
 UNCONCERNED = {
     "new": "writes a first application",
     "explain": "looks at the code",
-    "status": "looks at processes and counts, and must say what runs while the code is another one",
-    "keys": "is about who may ask, and must be able to revoke a key whatever the code is",
-    "restore": "takes no application; what runs there afterwards is refused",
+    "status": "looks at processes and counts, and must show a running application with other code",
+    "keys": "is about permissions, and must be able to revoke a key with any code",
+    "restore": "takes no application; a command that runs there afterwards is refused",
     "demo": "has an application and a directory of its own",
     "bench": "has an application and a directory of its own",
 }
@@ -166,7 +166,7 @@ def test_other_processes_refuse_it_too(shop: Shop, data: Path) -> None:
 def test_copies_keep_the_shapes(
     shop: Shop, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A fork, a backup and what is restored of it are refused to other code as the original is."""
+    """A fork, a backup and its restored copy are refused to other code like the original."""
     copies = {name: str(tmp_path / name) for name in ("forked", "backups", "restored", "earlier")}
     where = ["--data", str(data)]
     assert execute(["fork", copies["forked"], shop.before, *where]) == 0
@@ -194,7 +194,7 @@ def test_damaged_shapes_are_found(
 def test_row_of_a_shape_that_is_not_recorded_is_found(
     shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`verify` compares what every row says of itself with what the journal says of its class."""
+    """`verify` compares the tag of every row with the journal's description of its class."""
     wrong: dict[str, bytes | dict[str, Any]] = {"Item/i1": b"\x93\x01\x02\x03"}
     journal_of(shop.before, tmp_path / "data", [[CREATED]], damage=wrong)
     assert execute(["verify", shop.before, "--data", str(tmp_path / "data")]) == 1

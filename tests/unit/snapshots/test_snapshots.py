@@ -1,4 +1,4 @@
-"""Snapshots: whatever is read through them is what the journal alone says."""
+"""Snapshots: reads through them equal reads of the journal alone."""
 
 import logging
 import signal
@@ -131,7 +131,7 @@ def test_other_engines_read_typed_columns(gallery: Gallery) -> None:
 
 
 def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) -> None:
-    """A class becomes wide in the snapshot that needs it, and stays so; what is read does not."""
+    """A class becomes wide in the snapshot that needs it, and stays so; reads do not change."""
     gallery.write_snapshot()
     gallery.written.changes(("Painting", "vast", state_of("Painting", number=HUGE)))
     wide = gallery.write_snapshot()
@@ -146,7 +146,7 @@ def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) ->
 
 
 def test_snapshot_that_exists_is_not_taken_again(gallery: Gallery) -> None:
-    """A second snapshot of an epoch, or one of an earlier epoch, is none."""
+    """A second snapshot of an epoch, or of an earlier epoch, is not taken."""
     assert gallery.write_snapshot(3) is not None
     assert gallery.write_snapshot(3) is None
     assert gallery.snapshots.epochs() == [3]
@@ -160,7 +160,7 @@ def test_large_tail_is_taken_in_steps(gallery: Gallery, monkeypatch: pytest.Monk
 
 
 def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot cut into other slices than the one before it holds every entity once."""
+    """A snapshot with other slices than the last snapshot holds every entity once."""
     gallery.write_snapshot(1)
     monkeypatch.setattr("penstock.snapshots.snapshot_writer.SLICE_ROWS", 1)
     gallery.written.painters({number: f"p{number}" for number in range(40)})
@@ -259,7 +259,7 @@ def test_snapshot_of_another_journal_does_not_count(gallery: Gallery, tmp_path: 
 
 
 def test_one_process_at_a_time_takes_snapshots(gallery: Gallery) -> None:
-    """Who comes second is told so."""
+    """The second process gets an error that says so."""
     with snapshot_lock(gallery.snapshots) as first, snapshot_lock(gallery.snapshots) as second:
         assert (first, second) == (True, False)
 

@@ -138,6 +138,6 @@ class Written:
 
 
 def state_of(entity: str, **values: Any) -> bytes:
-    """Encode a state; what is not named has its default."""
+    """Encode a state; unnamed attributes have their defaults."""
     kind = app.entities[entity]
     return kind.encode({kind.key_name: None, **kind.defaults, **values})

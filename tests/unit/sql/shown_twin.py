@@ -1,4 +1,4 @@
-"""What SQL shows of a value, by a rule that is as simple as can be: the twin of `snapshots.annotation`."""
+"""The SQL form of a value by a very simple rule: the twin of `snapshots.annotation`."""
 
 import dataclasses
 import enum
@@ -18,7 +18,7 @@ from tests.unit.model.rare_values import Ring, Same
 def shown(  # noqa: C901, PLR0911 -- a line for each kind of annotation
     annotation: Any, value: Any, *, wide: bool, inside: tuple[Any, ...] = ()
 ) -> Any:
-    """Say what a column has: the dumb twin of `snapshots.annotation`."""
+    """Describe the content of a column: the dumb twin of `snapshots.annotation`."""
 
     def one(inner: Any, it: Any) -> Any:
         return shown(inner, it, wide=wide, inside=(*inside, annotation))

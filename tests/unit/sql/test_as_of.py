@@ -1,4 +1,4 @@
-"""What a query says of the past: which clauses are found, and which words are left alone."""
+"""AS OF in a query: which clauses are found, and which words are left alone."""
 
 from datetime import UTC, datetime
 
@@ -96,7 +96,7 @@ def test_clauses_take_their_parameters() -> None:
     ],
 )
 def test_incomplete_clause_is_refused(query: str) -> None:
-    """What begins as a clause and does not end as one is named, and never passed on."""
+    """A clause that begins well and ends wrongly is named, and never passed on."""
     with pytest.raises(QueryError):
         parse_statement(query, [])
 
@@ -120,7 +120,7 @@ def test_quoted_clause_is_no_clause(text: str, clause: str) -> None:
 
 @given(TEXT, st.integers(0, 10**18))
 def test_rest_of_the_query_is_untouched(text: str, epoch: int) -> None:
-    """What is not the clause stays as it was, byte for byte."""
+    """The rest of the query stays as it was, byte for byte."""
     single = text.replace("'", "''").replace("\0", "")
     before = f"SELECT '{single}' AS \"as of epoch 9\" FROM Item "
     statement = parse_statement(f"{before}AS OF EPOCH {epoch}", [])
@@ -137,7 +137,7 @@ def test_words_alone_are_no_clause(query: str) -> None:
 
 
 def test_moment_may_stand_beside_the_query() -> None:
-    """`as_of` means what the clause at the end means, and not both are given."""
+    """`as_of` means the same as the clause at the end, and both together are refused."""
     query = "FROM Item"
     assert Query(query).past() is None
     beside = Query(query, as_of=AsOf(3)).past()
@@ -190,7 +190,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(st.one_of(PIECES, TEXT), max_size=12), st.lists(st.integers(), max_size=3))
 def test_any_text_is_read_or_refused(pieces: list[str], parameters: list[object]) -> None:
-    """Whatever the text is, it is read as it stands or refused as a query; nothing breaks."""
+    """Any text is read as it stands or refused as a query; nothing breaks."""
     try:
         statement = parse_statement(" ".join(pieces), parameters)
     except QueryError:

@@ -1,4 +1,4 @@
-"""SQL at epochs of the past: the rows of then, the same bytes for ever, and nothing else than rows."""
+"""SQL at past epochs: the rows of that epoch, always the same bytes, and only rows."""
 
 import time
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def rows(
 
 
 def known(written: Written, names: dict[int, str | None], held: dict[int, str]) -> None:
-    """Commit what a program could: only an entity that is there is deleted."""
+    """Commit possible changes: only an existing entity is deleted."""
     changes = {key: name for key, name in names.items() if name is not None or key in held}
     written.painters(changes)
     for key, name in changes.items():
@@ -137,7 +137,7 @@ def test_changes_lead_from_one_state_to_the_other(
 
 
 def test_tables_may_be_of_several_epochs(history: AsOfQueries) -> None:
-    """Each table of a query may have an epoch of its own, beside those of the whole query."""
+    """Each table of a query may have its own epoch, besides the epoch of the whole query."""
     query = (
         "SELECT old.number, old.name AS former, now.name FROM Painter AS OF EPOCH 0 AS old "
         "FULL JOIN Painter AS now USING (number) ORDER BY number"
@@ -196,7 +196,7 @@ def test_epoch_without_rows_has_empty_tables(history: AsOfQueries) -> None:
 
 
 def test_created_and_deleted_in_one_epoch_is_no_change(journal: MemoryJournal) -> None:
-    """What was not there before an epoch and is not after it does not appear in the feed."""
+    """An entity that exists neither before nor after the epochs is not in the feed."""
     written = Written(journal)
     epoch = written.painters({9: None, 1: "Axa"})
     history = AsOfQueries(app, journal, SETTINGS)
@@ -208,7 +208,7 @@ def test_created_and_deleted_in_one_epoch_is_no_change(journal: MemoryJournal) -
 def test_attack_is_refused_in_the_past_too(
     history: AsOfQueries, attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the seal refuses in the present it refuses with AS OF at its end, and beside it."""
+    """A query that the guard refuses in the present is refused with AS OF too."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QueryError):
         asked(history, f"{attack}\nAS OF EPOCH 1")
@@ -332,7 +332,7 @@ def test_bytes_are_the_same_for_ever(tmp_path: Path) -> None:
 
 
 def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
-    """Below what is held a query is refused, and says what is held; above it nothing changes."""
+    """Below the floor a query is refused with the held range; above it nothing changes."""
     gallery = Gallery(tmp_path)
     for epoch in range(20):
         gallery.written.painters({epoch: "Ada", epoch // 2: "Bob"})
@@ -376,7 +376,7 @@ def timed() -> AsOfQueries:
 def test_instant_means_the_newest_epoch_by_then(
     timed: AsOfQueries, instant: str, epoch: int
 ) -> None:
-    """A time means the newest epoch that was committed at or before it, in whatever zone."""
+    """A time means the newest epoch that was committed at or before it, in any zone."""
     assert asked(timed, f"FROM Painter AS OF TIMESTAMP '{instant}'").epoch == epoch
     assert asked(timed, "FROM Painter", as_of=AsOf(timestamp=instant)).epoch == epoch
 

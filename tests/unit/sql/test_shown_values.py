@@ -1,4 +1,4 @@
-"""Whatever a declared type admits is shown, by every reader alike, and stops none of them."""
+"""Every value of a declared type is shown, by every reader alike, and stops no reader."""
 
 import dataclasses
 import math
@@ -59,7 +59,7 @@ def made(key_type: Any, annotations: list[Any]) -> App:
 
 
 class Readers:
-    """A journal of one class, and everything that shows what is in it."""
+    """A journal of one class, and all readers of it."""
 
     def __init__(self, folder: Path, app: App) -> None:
         self.folder = folder
@@ -100,7 +100,7 @@ class Readers:
         return self.view.ask(Query(query))
 
     def answers(self, epoch: Epoch) -> Iterator[tuple[str, pa.Table]]:
-        """Yield what every reader shows of the newest epoch."""
+        """Yield the rows that every reader shows of the newest epoch."""
         yield "the view", self.ask(f"FROM {NAME}").table
         yield "the past", self.ask(f"FROM {NAME} AS OF EPOCH {epoch}").table
         yield "the journal alone", state_as_of(self.app, self.journal, NAME, epoch).rows
@@ -115,7 +115,7 @@ class Readers:
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 -- a line for each kind of value
-    """Bring what Arrow gives to one form: times and durations in microseconds, order left out."""
+    """Convert Arrow's values to one form: times and durations in microseconds, without order."""
     match value:
         case pa.MonthDayNano():
             return (value.months * 30 + value.days) * 86_400_000_000 + value.nanoseconds // 1_000
@@ -146,7 +146,7 @@ def by_key(table: pa.Table) -> dict[str, dict[str, Any]]:
 def test_every_reader_shows_every_value(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """View, past, feed, snapshot and Delta tables show the same, and it is what was stored."""
+    """View, past, feed, snapshot and Delta tables show the same value, and it is the stored value."""
     key_type = data.draw(st.sampled_from(list(KEY_TYPES)))
     typed = data.draw(st.lists(ANY_TYPE, min_size=1, max_size=5))
     app = made(key_type, [one.annotation for one in typed])
@@ -176,7 +176,7 @@ def test_every_reader_shows_every_value(
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_column_is_faithful(data: st.DataObject, *, wide: bool) -> None:
-    """What a table has of a value is what a simple rule makes of its annotation and itself."""
+    """A table shows a value as a simple rule makes it from its annotation and itself."""
     typed = data.draw(ANY_TYPE)
     app = made(str, [typed.annotation])
     kind = app.entities[NAME]

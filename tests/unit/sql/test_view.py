@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,24 +16,6 @@ from penstock.sql.query import Query
 from penstock.sql.server import ViewEndpoints
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
-
-SETTINGS = ViewConfig(memory_mb=128, time_ms=5_000, rows_max=1_000)
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    """Give a journal of two painters."""
-    journal = MemoryJournal()
-    Written(journal).painters({1: "Ada", 2: "Bob"})
-    return journal
-
-
-@pytest.fixture
-def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
-    """Give a view that follows it."""
-    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
-        view.start()
-        yield view
 
 
 def asked(view: View, method: str, path: str, **given: object) -> httpx.Response:
@@ -53,7 +34,7 @@ def asked(view: View, method: str, path: str, **given: object) -> httpx.Response
 
 
 def test_answer_has_the_newest_commit(view: View, journal: MemoryJournal) -> None:
-    """What was committed before the question is in the answer."""
+    """Commits before the question are in the answer."""
     written = Written(journal)
     for number in range(3, 60):
         epoch = written.painters({number: "Cyd"})
@@ -83,7 +64,7 @@ def test_values_too_large_for_its_memory_do_not_stop_the_view(
 
 
 def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
-    """Tables of one answer never disagree, however many epochs are applied beside it."""
+    """Tables of one answer never disagree, however many epochs are applied meanwhile."""
     written = Written(journal)
     ended = threading.Event()
 
@@ -104,7 +85,7 @@ def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
 
 
 def test_epoch_that_does_not_come_is_told(view: View) -> None:
-    """Who waits for an epoch in vain learns how far the view is."""
+    """A caller that waits for an epoch in vain learns the view's epoch."""
     with pytest.raises(ViewUnavailable, match="has come to epoch 0, and 7 is asked for"):
         view.ask(Query("SELECT 1", min_epoch=7, timeout_ms=50))
 
@@ -194,7 +175,7 @@ def test_large_answer_comes_in_pieces(view: View) -> None:
 )
 @pytest.mark.parametrize("media", ["application/json", "text/csv"])
 def test_time_that_json_cannot_show_is_named(view: View, value: str, media: str) -> None:
-    """An infinite or far date is no error of the view's: the column is named, and Arrow has it."""
+    """An infinite or far date is not an error of the view: the column is named, and Arrow has it."""
     body = {"query": f"SELECT {value} AS far"}
     answer = asked(view, "POST", "/sql", json=body, headers={"Accept": media})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "query")
@@ -207,7 +188,7 @@ def test_time_that_json_cannot_show_is_named(view: View, value: str, media: str)
     "body", [b"", b"{}", b"[]", b'{"query": 1}', b'{"query": "SELECT 1", "x": 1}', b"\xff"]
 )
 def test_body_that_is_no_question_is_refused(view: View, body: bytes) -> None:
-    """What cannot be read is 400 with the code of a query's error."""
+    """A body that cannot be read is 400 with the code of a query's error."""
     answer = asked(view, "POST", "/sql", content=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "query")
 

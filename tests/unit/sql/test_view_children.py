@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -34,20 +33,8 @@ SLACK_S = 1.5  # of a machine with other things to do
 
 
 @pytest.fixture
-def journal() -> MemoryJournal:
-    """Give a journal of two painters."""
-    journal = MemoryJournal()
-    Written(journal).painters({1: "Ada", 2: "Bob"})
-    return journal
-
-
-@pytest.fixture
-def view(tmp_path: Path, journal: MemoryJournal) -> Iterator[View]:
-    """Give a view that follows it."""
-    with closing(View(tmp_path, app, journal, SETTINGS)) as view:
-        view.start()
-        view.ask(Query("SELECT 1"))
-        yield view
+def settings() -> ViewConfig:
+    return SETTINGS
 
 
 STRANGERS: set[int] = set()
@@ -55,7 +42,7 @@ STRANGERS: set[int] = set()
 
 @pytest.fixture(autouse=True)
 def know_strangers() -> None:
-    """Note the children that other tests of this process have, as a JVM: they are nobody's here."""
+    """Note the children of other tests in this process, such as a JVM; `children` leaves them out."""
     STRANGERS.clear()
     STRANGERS.update(one.pid for one in psutil.Process().children())
 

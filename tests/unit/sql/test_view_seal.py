@@ -1,4 +1,4 @@
-"""The seal of the SQL view: what is answered, and what is refused."""
+"""The query guard of the SQL view: which queries are answered, and which are refused."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -172,7 +172,7 @@ def rows(view: View, query: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("query", ANSWERED)
 def test_question_is_answered(view: View, query: str) -> None:
-    """What reads the tables is run."""
+    """Queries that read the tables run."""
     expected = ANSWERED[query]
     found = rows(view, query)
     assert found if expected is None else found == expected
@@ -182,7 +182,7 @@ def test_question_is_answered(view: View, query: str) -> None:
 def test_attack_is_refused(
     view: View, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What reads or does anything else is refused, and leaves nothing behind."""
+    """Queries that read or change anything else are refused, and have no effect."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QueryError):
         view.ask(Query(query))
@@ -206,6 +206,6 @@ def test_python_variables_are_no_tables(view: View) -> None:
     [("SELECT * FROM Paintr", "Painter"), ("SELECT nane FROM Painter", '"name"')],
 )
 def test_near_miss_is_named(view: View, query: str, named: str) -> None:
-    """Who errs by a letter is told which table or column is there."""
+    """The error for a misspelt name lists the similar tables or columns."""
     with pytest.raises(QueryError, match=named):
         view.ask(Query(query))

@@ -1,4 +1,4 @@
-"""What the SQL view's tables hold: every type, exactly."""
+"""The content of the SQL view's tables: every type, exactly."""
 
 import math
 from collections.abc import Iterator
@@ -176,7 +176,7 @@ def test_every_value_arrives(shown: Shown) -> None:
 def test_class_widens_for_a_value(
     shown: Shown, attribute: str, value: Any, type_: str, expected: Any
 ) -> None:
-    """A value that the narrow type cannot hold widens its class; what was there stays."""
+    """A value that the narrow type cannot hold widens its class; earlier values stay."""
     first = state_of("Painting", **FILLED)
     shown.written.changes(("Painting", "narrow", first))
     assert shown.rows("SELECT number FROM Painting") == [(-(2**63),)]
@@ -190,7 +190,7 @@ def test_class_widens_for_a_value(
 
 
 def test_last_writer_of_a_key_wins(shown: Shown) -> None:
-    """After any changes, a table holds what the last one of each key says."""
+    """After any changes, a table holds the last change of each key."""
     shown.written.painters({1: "Ada", 2: "Bob", 3: "Cyd"})
     shown.written.painters({1: None, 2: "Ben"})
     shown.written.painters({1: "Ann", 3: None})
@@ -199,7 +199,7 @@ def test_last_writer_of_a_key_wins(shown: Shown) -> None:
 
 
 def test_requests_replies_and_epochs_are_tables(shown: Shown) -> None:
-    """What was asked and answered can be queried, failures with code, kind and message."""
+    """Requests and replies can be queried, failures with code, kind and message."""
     shown.written.requests(1)
     shown.written.requests(1, Failure("aborted", "Torn", "no"))
     assert shown.rows(
@@ -217,7 +217,7 @@ def test_requests_replies_and_epochs_are_tables(shown: Shown) -> None:
 
 
 def test_reply_that_json_cannot_hold_says_so(shown: Shown) -> None:
-    """What is nested too deeply, or has keys that JSON does not know, stops no other request."""
+    """A request that is nested too deeply, or has keys that JSON lacks, stops no other request."""
     shown.written.requests(1, reply=b"\x91" * 5_000 + b"\xc0")
     shown.written.requests(1, reply=msgspec.msgpack.encode({(1, 2): 3, None: 4}))
     shown.written.requests(1, body=b"\x95\xa1x\xc0\xa1y\x91" + b"\x91" * 5_000 + b"\xc0\x80")
@@ -241,7 +241,7 @@ def test_only_the_newest_requests_are_kept(tmp_path: Path) -> None:
 
 
 def test_json_spoils_nothing(shown: Shown) -> None:
-    """What JavaScript cannot hold is text in JSON; the rest is as JSON has it."""
+    """Values that JavaScript cannot hold are text in JSON; the others are JSON values."""
     answer = shown.view.ask(
         Query(
             "SELECT 1 a, 9007199254740993 b, 'NaN'::DOUBLE c, '-inf'::DOUBLE d, 1.50 e, "
@@ -258,7 +258,7 @@ def test_json_spoils_nothing(shown: Shown) -> None:
 
 
 def test_csv_tells_null_from_nothing(shown: Shown) -> None:
-    """NULL is empty and empty text is quoted; what is nested is JSON."""
+    """NULL is empty and empty text is quoted; nested values are JSON."""
     answer = shown.view.ask(
         Query("SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f")
     )

@@ -62,7 +62,7 @@ def count_of(kit: Kit, name: str) -> int:
 
 
 def test_entities_are_shown_as_plain_values(kit: Kit) -> None:
-    """References become keys at any depth; what does not exist is None; unknown classes are named."""
+    """References become keys at any depth; a missing entity is None; unknown classes are named."""
     kit.call.Machine("a").note("x")
     found = kit.entity("Machine", "a")
     assert found is not None
