@@ -6,7 +6,6 @@ journal tells whether money and stock agree with what the clients were told. Wha
 for each request is put beside an empty Starlette route, served by the same server to the same load.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from benchmarks.harness.load import Answer, Load, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY
+from penstock.cli.output import print_json
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
@@ -102,7 +102,7 @@ def http(
     orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
     gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the order in which orders are checked out.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 -- a flag
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure checkouts over HTTP; see `HTTP_HELP`."""
     console = Console(stderr=True)
@@ -134,7 +134,7 @@ def http(
     )
     told = figures.as_json()
     if as_json:
-        sys.stdout.write(f"{json.dumps(told)}\n")
+        print_json(told)
     else:
         _show(told)
     if told["errors"] or complaints:

@@ -1,7 +1,7 @@
-"""`penstock` and `python -m penstock`: the command line, where what it needs is installed.
+"""`penstock` and `python -m penstock`: the command line, if its packages are installed.
 
-An application and its tests, and clients, need little; running an application needs the extra
-`server`. Who lacks it hears so, instead of a traceback.
+Applications, their tests and clients need few packages; the command line needs the extra `server`.
+Without it, a message says so.
 """
 
 import sys

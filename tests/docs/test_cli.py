@@ -201,7 +201,7 @@ def test_call_without_a_runtime_is_durable(penstock: Run, tmp_path: Path) -> Non
     words = ("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a", "--timeout")
     code, _, err = penstock(*words, "0")
     assert code == 1
-    assert "No penstock run seems to be running" in err
+    assert "No penstock run is running" in err
     assert "[timed-out]" in err
     driver = SerialDriver(SHOP, Config(tmp_path / ".penstock" / "shop"))
     driver.start()

@@ -108,7 +108,7 @@ def test_programs_get_backups_and_savepoints_as_json(capsys: pytest.CaptureFixtu
         (["savepoint", SHOP, "--remove", "none"], "there is no savepoint none"),
         (["backup", "b"], "name the application"),
         (["restore", "none", "new"], "there is no backup in none"),
-        (["restore", "b", "new", "--to-epoch", "1", "--to", "a"], "give one of"),
+        (["restore", "b", "new", "--to-epoch", "1", "--to", "a"], "give only one of"),
         (["restore", "b", "new", "--to-time", "noon"], "noon"),
         (["fork", "new", SHOP, "--at", "none"], "there is no savepoint none"),
         (["fork", "new", SHOP, "--at", "9"], "there is no epoch 9"),

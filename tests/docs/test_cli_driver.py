@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
-from penstock.cli.driver import driver as driver_command
+from penstock.cli.driver import command as driver_command
 from penstock.cli.driver import serve
+from penstock.cli.options import AppOptions
 from penstock.cli.stop import Stop
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
@@ -91,7 +92,7 @@ def test_second_driver_is_refused_before_spark_starts(
         presence.present(tmp_path, "driver", "first"),
         pytest.raises(ConfigError, match=f"process {os.getpid()} runs first"),
     ):
-        driver_command(SHOP, data=tmp_path)
+        driver_command(AppOptions(SHOP, tmp_path))
 
 
 def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:

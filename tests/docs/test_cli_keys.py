@@ -115,8 +115,8 @@ def test_all_wrong_scopes_are_named_with_near_misses(keys: Run) -> None:
         (("add", "web", "--scope", "sql", "--expires", "99999w", SHOP), "for example 30d"),
         (("add", "0123abcd", "--scope", "sql", SHOP), "which are an id"),
         (("add", "a\nb", "--scope", "sql", SHOP), "cannot name a key"),
-        (("list",), "whose keys?"),
-        (("revoke", "web"), "whose keys?"),
+        (("list",), "name the application, or give its data directory"),
+        (("revoke", "web"), "name the application, or give its data directory"),
     ],
 )
 def test_wrong_use_exits_with_2(keys: Run, arguments: tuple[str, ...], message: str) -> None:

@@ -56,7 +56,7 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """A folder or file of the name is left as it is."""
     (tmp_path / "kiosk").mkdir()
     assert execute(["new", "kiosk"]) == 2
-    assert "there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert list((tmp_path / "kiosk").iterdir()) == []
 
 

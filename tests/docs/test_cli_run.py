@@ -271,7 +271,7 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
         if not steps:
             steps.append(pids)
             write_app(path, "nonsense")
-        elif len(steps) == 1 and "keeps what runs" in text:
+        elif len(steps) == 1 and "keeps the old processes running" in text:
             steps.append(pids)
             write_app(path, "1234", CALLING)
         elif len(steps) == 2 and "it starts again" in text:
@@ -307,7 +307,7 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
             with closing(DataDirectory(data).open_journal(app)) as journal:
                 journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "part")
             write_app(path, "0\n        colour: str = ''")
-        elif len(steps) == 1 and "keeps what runs" in text:
+        elif len(steps) == 1 and "keeps the old processes running" in text:
             steps.append(pids)
             write_app(path, "1234")
         elif len(steps) == 2 and "it starts again" in text:

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from benchmarks import machine, page
-from benchmarks.harness.command import bench
+from benchmarks.harness.command import command as bench
 
 MEASURES = re.compile(r"\d[\d,.]*\s?(µs|ms|s|seconds|minutes|%|/s|a second|per second|times)(?!\w)")
 TABLE = re.compile(r"<!-- begin: (\w+) -->.*?<!-- end: \1 -->", re.DOTALL)

@@ -1,19 +1,17 @@
-"""`penstock call`: one request to an application, and its reply."""
+"""`penstock call`: send one request to an application, and print its reply."""
 
-import sys
 import time
 import uuid
 from contextlib import closing
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from rich.console import Console
 
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
-from penstock.cli.application import application_of
 from penstock.cli.error_output import REPLY_IS_ERROR, show
-from penstock.cli.options import AppArgument, ConfigOption, DataOption
+from penstock.cli.options import AppOptions
+from penstock.cli.output import print_json
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
@@ -26,16 +24,18 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 
+CONTEXT_SETTINGS: Final = {"ignore_unknown_options": True}
+
 HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
 
 WORDS are ENTITY KEY METHOD [ARGUMENT …], or FUNCTION [ARGUMENT …]. An argument is JSON or bare
-text, by position or as name=value. A reference is written as its key. The key - has a creation
-derive one.
+text, by position or as name=value. A reference is written as its key. With the key -, a creation
+derives the key.
 
-The request is durable before the reply is waited for: with penstock run stopped, it is processed
-at the next start. The same --request-id never takes effect twice.
+The request is durable before the command waits for the reply: if penstock run is stopped, the request
+is processed at the next start. The same --request-id never takes effect twice.
 
-Exit codes: 0 a value, 3 the application's own refusal, 2 the request is wrong, 1 anything else.
+Exit codes: 0 the reply is a value, 3 the reply is an error, 2 the request is wrong, 1 anything else.
 
 \b
 Examples:
@@ -47,10 +47,9 @@ Examples:
 """
 
 
-def call(
-    app: AppArgument,
+def command(
+    options: AppOptions,
     words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="What to call; see above.")],
-    data: DataOption = None,
     request_id: Annotated[
         str | None,
         typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
@@ -58,10 +57,9 @@ def call(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
     ] = 30.0,
-    config: ConfigOption = None,
 ) -> None:
     """Append one request and print its reply; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config)
+    application, settings = options.load()
     body, touches = request_of(application, words)
     chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
@@ -73,20 +71,25 @@ def call(
         lsn = _append(settings, entry)
         if not any(presence.find(settings.data, role) for role in presence.SINGLE):
             messages.print(
-                f"No penstock run seems to be running in {settings.data}. The request is durable "
-                f"(position {lsn}, id {chosen}) and waits for: penstock run {app}",
+                f"No penstock run is running in {settings.data}. The request is durable "
+                f"(position {lsn}, id {chosen}) and waits for: penstock run {options.app}",
                 style="yellow",
                 highlight=False,
             )
         reply = await_reply(journal, lsn, chosen, timeout_s)
-    sys.stdout.write(f"{value_of(reply, messages)}\n")
+    try:
+        value: Any = reply.value()
+    except PenstockError as error:
+        show(error, messages)
+        raise typer.Exit(REPLY_IS_ERROR) from None
+    print_json(value)
 
 
 def request_of(app: App, words: list[str]) -> tuple[bytes, bytes]:
-    """Encode what the words of a command line ask for.
+    """Encode the request that the words of a command line describe.
 
     Raises:
-        RequestError: They name nothing that can be called, or the arguments do not fit.
+        RequestError: The words name no method or function, or the arguments do not fit.
     """
     first, *rest = words
     if first not in app.entities:
@@ -95,7 +98,7 @@ def request_of(app: App, words: list[str]) -> tuple[bytes, bytes]:
         return app.request("", None, first, positional, named)
     if len(rest) < 2:
         methods = ", ".join([*app.entities[first].methods, "create", "delete", "exists"])
-        raise RequestError(f"{first} wants a key and a method; there are {methods}")
+        raise RequestError(f"{first} needs a key and a method; the methods are {methods}")
     key_text, method, *arguments = rest
     key = _key_of(app, first, key_text, method)
     positional, named = app.signature(first, method).parse(arguments)
@@ -106,7 +109,7 @@ def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: fl
     """Wait until the journal has the reply to the request at a log position.
 
     Raises:
-        TimedOut: It did not come; says how to ask again.
+        TimedOut: The reply did not come in time.
     """
     with closing(JournalTail(journal)) as tail:
         try:
@@ -118,20 +121,6 @@ def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: fl
             ) from None
 
 
-def value_of(reply: Reply, messages: Console) -> str:
-    """Return a reply's value as JSON.
-
-    Raises:
-        Exit: It is an error, which is shown; the exit code is 3.
-    """
-    try:
-        value: Any = reply.value()
-    except PenstockError as error:
-        show(error, messages)
-        raise typer.Exit(REPLY_IS_ERROR) from None
-    return msgspec.json.encode(value).decode()
-
-
 def _append(settings: Config, entry: Entry) -> Lsn:
     log = DataDirectory(settings.data).open_log(settings)
     try:
@@ -141,11 +130,13 @@ def _append(settings: Config, entry: Entry) -> Lsn:
 
 
 def _no_entity(app: App, name: str) -> Any:
-    raise RequestError(f"there is no entity class {name!r}; there are {', '.join(app.entities)}")
+    raise RequestError(
+        f"there is no entity class {name!r}; the classes are {', '.join(app.entities)}"
+    )
 
 
 def _key_of(app: App, entity: str, text: str, method: str) -> object:
-    """Return an entity's key from a word; `-` is none, for a creation."""
+    """Return the key that a word gives; None for `-` in a creation, which derives the key."""
     if text == "-" and method in CREATIONS:
         return None
     return app.key_of(entity, text)

@@ -1,4 +1,4 @@
-"""`penstock changes`: what epochs made of the entities of a class, before and after."""
+"""`penstock changes`: the changes of the entities of a class, before and after."""
 
 import sys
 import time
@@ -6,29 +6,26 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    SetOption,
+from penstock.cli.options import AppOptions
+from penstock.cli.sql import (
+    RESULT_FORMATS,
+    ROWS_SHOWN,
+    OutputFormat,
+    cell_text,
+    opened_history,
+    require_journal,
+    table_of,
 )
-from penstock.cli.sql import ASKED, ROWS_SHOWN, OutputFormat, history_opened
-from penstock.errors import ConfigError
-from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
-from penstock.snapshots.text import json_text
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import encode_result, json_rows
 
-HELP: Final = """Show what epochs made of the entities of a class.
+HELP: Final = """Show the changes that epochs made to the entities of a class.
 
-Each change has its epoch, when that was committed, the entity's key, and the entity before and after
-it. It is read from the journal in the data directory; nothing needs to run. In SQL the same is a
-table: changes('Item', 10, 20).
+Each change has its epoch, the time of the commit, the entity's key, and the entity before and after.
+The command reads the journal in the data directory; no process of the application needs to run. In SQL
+the same is a table: changes('Item', 10, 20).
 
 \b
 Examples:
@@ -40,9 +37,9 @@ Examples:
 _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 
 
-def changes(  # noqa: PLR0913 -- one parameter for each flag
-    entity: Annotated[str, typer.Argument(metavar="CLASS", help="Of the entities.")],
-    app: AppArgument,
+def command(
+    entity: Annotated[str, typer.Argument(metavar="CLASS", help="The class of the entities.")],
+    options: AppOptions,
     first: Annotated[
         int | None,
         typer.Option("--from", metavar="N", help="First epoch; default the oldest held."),
@@ -50,64 +47,46 @@ def changes(  # noqa: PLR0913 -- one parameter for each flag
     last: Annotated[
         int | None, typer.Option("--to", metavar="N", help="Last epoch; default the newest.")
     ] = None,
-    shape: Annotated[
-        OutputFormat, typer.Option("--format", help="How to print it.")
+    output_format: Annotated[
+        OutputFormat, typer.Option("--format", help="The output format.")
     ] = OutputFormat.TABLE,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
 ) -> None:
     """Print the changes of a class; see `HELP`."""
-    _, settings = application_of(app, data=data, file=config, assignments=assignments)
-    answer = _answer(entity, app, settings, (first, last))
-    if shape is OutputFormat.TABLE:
-        _print_table(answer)
+    app, settings = options.load()
+    require_journal(settings, options)
+    with opened_history(app, settings) as history:
+        oldest, newest = history.held_epochs()
+        span = [oldest if first is None else first, newest if last is None else last]
+        question = Query(_QUERY, [entity, *span])
+        past = question.past()
+        assert past is not None, "changes are of the past"
+        result = history.ask(past, question, time.monotonic() + settings.view.time_ms / 1_000)
+    if output_format is OutputFormat.TABLE:
+        _print_table(result)
         return
-    sys.stdout.buffer.write(encode_result(answer, ASKED[shape]))
+    sys.stdout.buffer.write(encode_result(result, RESULT_FORMATS[output_format]))
     sys.stdout.buffer.flush()
 
 
-def _answer(
-    entity: str, app: str, settings: Config, given: tuple[int | None, int | None]
-) -> QueryResult:
-    if DataDirectory(settings.data).app_name is None:
-        raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
-    with history_opened(app, settings) as history:
-        held = history.held_epochs()
-        bounds = [own if one is None else one for one, own in zip(given, held, strict=True)]
-        question = Query(_QUERY, [entity, *bounds])
-        past = question.past()
-        assert past is not None, "changes are of the past"
-        return history.ask(past, question, time.monotonic() + settings.view.time_ms / 1_000)
-
-
-def _print_table(answer: QueryResult) -> None:
+def _print_table(result: QueryResult) -> None:
     """Show each change by the attributes that differ."""
-    found = answer.table
-    count = f"{found.num_rows:,} change{'s' if found.num_rows != 1 else ''}"
-    if found.num_rows > ROWS_SHOWN:
-        count = f"the first {ROWS_SHOWN:,} of {count}; --format lines prints all"
-    caption = f"up to epoch {answer.epoch}, {count}"
-    table = Table(caption=caption, min_width=len(caption))
+    table = table_of(result.table, f"up to epoch {result.epoch}, ", "change", "lines")
     for name in ("epoch", "time", "key", "kind", "change"):
         table.add_column(name, no_wrap=name == "time", overflow="fold")
-    for epoch, when, key, kind, before, after in json_rows(found.slice(0, ROWS_SHOWN)):
-        time_text = when.isoformat(sep=" ", timespec="milliseconds")
-        cells = (str(epoch), time_text, _text(key), kind, _difference(before or {}, after or {}))
+    for epoch, time_, key, kind, before, after in json_rows(result.table.slice(0, ROWS_SHOWN)):
+        time_text = time_.isoformat(sep=" ", timespec="milliseconds")
+        cells = (str(epoch), time_text, cell_text(key), kind, _difference(before, after))
         table.add_row(*map(Text, cells))
     Console().print(table)
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
-    told = []
-    for name in before or after:
-        old, new = before.get(name), after.get(name)
-        if not before or not after:
-            told.append(f"{name} {_text(new if after else old)}")
-        elif old != new:
-            told.append(f"{name} {_text(old)} → {_text(new)}")
-    return ", ".join(told)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
+def _difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    if not before or not after:
+        return ", ".join(
+            f"{name} {cell_text(value)}" for name, value in (before or after or {}).items()
+        )
+    return ", ".join(
+        f"{name} {cell_text(value)} → {cell_text(after.get(name))}"
+        for name, value in before.items()
+        if value != after.get(name)
+    )

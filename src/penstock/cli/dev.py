@@ -1,36 +1,29 @@
-"""`penstock dev`: an application in the foreground, restarted whenever its source changes.
+"""`penstock dev`: run an application, and restart it when its source changes.
 
-A change is first checked in a process of its own: what is wrong is shown, and what runs keeps
-running until it is right. So it does where a class has changed whose entities are stored: then the
-difference is shown, and what can be done.
+A child process checks each change first. If the new source has an error, the error is shown and the
+old processes keep running. The same happens if a class has changed whose entities are stored: the
+difference is shown, with what the developer can do.
 """
 
 from typing import Final
 
-from penstock.cli.foreground import ROLE, Foreground
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    CoresOption,
-    DataOption,
-    PortOption,
-    SetOption,
-)
+from penstock.cli.foreground import Foreground
+from penstock.cli.options import AppOptions, CoresOption, PortOption
 from penstock.cli.run import foreground_of
+from penstock.cli.source_check import check
 from penstock.cli.source_files import SourceFiles
-from penstock.cli.source_warnings import check
 from penstock.cli.supervisor import Supervisor
 from penstock.errors import ConfigError
-from penstock.process import logs
 from penstock.process.loading import locate
 
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
 
-It starts again whenever a source file of the application changes; a mistake is shown and what runs
-keeps running. The console has a button that kills the driver, to watch it come back with nothing
-lost. Data stay in .penstock/<app name> between two runs. Where an entity's attributes change after
-some were stored, the difference is shown, and the former code keeps running: put it back, or begin
-with an empty directory, by --data or by removing that folder.
+It starts again whenever a source file of the application changes. If the new source has an error, the
+error is shown and the old processes keep running. The console has a button that kills the driver, so
+that you can watch it recover with nothing lost. The data stay in .penstock/<app name> between two
+runs. If the attributes of an entity change after some were stored, the difference is shown and the
+old code keeps running: undo the change, or begin with an empty directory, by --data or by removing
+that folder.
 
 \b
 Examples:
@@ -40,38 +33,24 @@ Examples:
 """
 
 
-def dev(
-    app: AppArgument,
-    port: PortOption = None,
-    data: DataOption = None,
-    cores: CoresOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-) -> None:
+def command(options: AppOptions, port: PortOption = None, cores: CoresOption = None) -> None:
     """Run an application for its developer; see `HELP`."""
-    foreground = foreground_of(
-        app,
-        data,
-        config,
-        assignments,
-        {"gateway.port": port, "cores": cores},
-        development=True,
-    )
-    logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
-    foreground.run(SourceRestarter(foreground, SourceFiles(locate(app))).look)
+    flags: dict[str, str | int | None] = {"gateway.port": port, "cores": cores}
+    foreground = foreground_of(options, flags, development=True)
+    foreground.run(SourceRestarter(foreground, SourceFiles(locate(options.app))).look)
 
 
 class SourceRestarter:
-    """What is done again and again while a developer's application runs."""
+    """Restarts the processes of an application when its source has changed."""
 
     def __init__(self, foreground: Foreground, sources: SourceFiles) -> None:
-        """Watch sources for what runs in the foreground."""
+        """Watch the sources of the application in the foreground."""
         self._foreground = foreground
         self._sources = sources
-        self._waiting = False  # for a change, since what is there cannot run
+        self._waiting = False  # for a change, because the present source cannot run
 
     def look(self, supervisor: Supervisor) -> None:
-        """Restart the application where its source has changed and is right; see `look` there.
+        """Restart the application if its source has changed and is valid; then watch the processes.
 
         Raises:
             OperationalError: A process has failed too often.
@@ -89,13 +68,13 @@ class SourceRestarter:
 
     def _take_change(self, supervisor: Supervisor) -> None:
         tell = self._foreground.tell
-        found = check(self._foreground.given.app, self._foreground.settings.data)
-        if found.complaint:
-            kept = "waits" if self._waiting else "keeps what runs"
-            tell("dev", f"{kept} until this is right:\n{found.complaint}")
+        source = check(self._foreground.options.app, self._foreground.settings.data)
+        if source.error:
+            state = "waits" if self._waiting else "keeps the old processes running"
+            tell("dev", f"{state} until this is corrected:\n{source.error}")
             return
-        for line in found.cautions:
-            tell("source", line)
+        for warning in source.warnings:
+            tell("source", warning)
         tell("dev", "the source has changed: it starts again")
         supervisor.stop()
         self._waiting = False

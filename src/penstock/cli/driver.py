@@ -1,20 +1,11 @@
-"""`penstock driver`: Spark, in the foreground, until a signal stops it."""
+"""`penstock driver`: run Spark in the foreground, until a signal."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from rich.console import Console
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    CoresOption,
-    DataOption,
-    PartitionsOption,
-    SetOption,
-    SupervisedOption,
-)
+from penstock.cli.options import AppOptions, CoresOption, PartitionsOption, SupervisedOption
 from penstock.cli.status_line import shown
 from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
@@ -29,13 +20,13 @@ from penstock.process.threads import end_with_threads
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
 
-It processes what is in the log; penstock call and gateways append to that. penstock run starts it
-together with gateways and the SQL view.
+It processes the requests in the log, to which penstock call and gateways append. penstock run starts
+the driver together with gateways and the SQL view.
 
-The first signal commits the epoch that runs and stops; a second one ends at once, which loses
-nothing either: the next start goes on from the journal.
+At the first signal, the driver commits the epoch that runs and stops. A second signal ends it at
+once, which loses nothing either: the next start goes on from the journal.
 
-Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from flags; the later
+Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, small_epoch, limits.time_ms …
 
 \b
@@ -50,16 +41,16 @@ ROLE: Final = "driver"
 LOOK_S: Final = 0.25
 
 
-class Served(Protocol):
-    """What is needed of a runtime to run it in the foreground; `SparkRuntime` is one."""
+class ServedRuntime(Protocol):
+    """A runtime that can run in the foreground, such as `SparkRuntime`."""
 
     @property
     def log(self) -> Log:
-        """Where requests are appended."""
+        """The log, to which requests are appended."""
 
     @property
     def journal(self) -> Journal:
-        """What was committed."""
+        """The journal of committed epochs."""
 
     @property
     def on_epoch(self) -> list[Callable[[EpochReport], None]]:
@@ -69,55 +60,45 @@ class Served(Protocol):
         """Return when requests are processed."""
 
     def check(self) -> None:
-        """Raise what made the runtime give up, if it did."""
+        """Raise the error that has stopped the runtime, if there is one."""
 
     def stop(self) -> None:
-        """Commit what runs, and end."""
+        """Commit the running epoch, and end."""
 
 
-def driver(  # noqa: PLR0913 -- one parameter for each flag
-    app: AppArgument,
-    data: DataOption = None,
+def command(
+    options: AppOptions,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
-    _, settings = application_of(
-        app,
-        data=data,
-        file=config,
-        assignments=assignments,
-        partitions=partitions,
-        cores=cores,
-    )
+    _, settings = options.load(partitions=partitions, cores=cores)
     logs.configure(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
     presence.refuse_second(settings.data, ROLE)
     console = Console(quiet=supervised)
     with Stop(supervised=supervised) as stop:
-        console.print(f"{app} in {settings.data}: starting Spark …", highlight=False)
-        # Nothing but this command and the benchmark pays for importing Spark.
+        console.print(f"{options.app} in {settings.data}: starting Spark …", highlight=False)
+        # Only this command and the benchmark import Spark, which takes long.
         from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
 
-        serve(SparkRuntime(app, settings), app, settings, stop, console)
+        serve(SparkRuntime(options.app, settings), options.app, settings, stop, console)
 
 
-def serve(runtime: Served, app: str, settings: Config, stop: Stop, console: Console) -> None:
-    """Start a runtime, say that it is there, show how it goes, and stop it when asked to.
+def serve(runtime: ServedRuntime, app: str, settings: Config, stop: Stop, console: Console) -> None:
+    """Run a runtime until a stop is requested: announce it, and show its status.
 
     Raises:
         ConfigError: Another driver runs the application.
-        EpochFailed: The runtime gave up.
+        EpochFailed: The runtime has stopped by itself.
     """
     data = settings.data
     runtime.on_epoch.append(ReportWriter(data).take)
     runtime.on_epoch.append(DriverMeasures(data).take)
     try:
         runtime.start()
-        stop.listen()  # Spark has put a handler of its own in place
+        stop.listen()  # Spark has installed its own signal handler
         facts = {"partitions": settings.partitions, "cores": settings.cores}
         with presence.present(data, ROLE, app, **facts), shown(console) as show:
             console.print("running; Ctrl-C stops", highlight=False)

@@ -1,9 +1,8 @@
-"""What a person reads when something is wrong: one message, its code, and what to do next.
+"""The output of a command that fails: one message, its code, the next step, and the exit code.
 
-Promises an exit code that scripts can rely on, and that every code of the error tree has advice.
+Exit codes are stable. Every code of the error tree has advice.
 """
 
-import sys
 from typing import Final
 
 from rich.console import Console
@@ -52,31 +51,25 @@ ADVICE: Final = {
     "diverged": "Keep log and journal as they are, and report this.",
     "truncated": "Restore the log from a backup that reaches back far enough.",
 }
-"""What to do next, for each code."""
+"""The next step for each code."""
 
 
 def exit_code_of(error: PenstockError) -> int:
-    """Return 2 where the caller must change something, else 1."""
+    """Return 2 if the caller must change something, else 1."""
     return USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
 
 
-def show(error: PenstockError, console: Console | None = None) -> None:
-    """Print an error for a person."""
+def text_of(error: Exception) -> str:
+    """Return the message of an error with its code, and the advice on the last line."""
+    if isinstance(error, PenstockError):
+        advice = ADVICE.get(error.code, ADVICE["penstock"])
+        return f"error [{error.code}] {error}\n{advice}"
+    return f"error [internal] {type(error).__name__}: {error}\n{ADVICE['penstock']}"
+
+
+def show(error: Exception, console: Console | None = None) -> None:
+    """Print an error on standard error, or on another console."""
+    message, _, advice = text_of(error).removeprefix("error").rpartition("\n")
+    text = Text.assemble(("error", "bold red"), message, "\n", (advice, "dim"))
     console = console or Console(stderr=True)
-    console.print(
-        Text.assemble(("error", "bold red"), f" [{error.code}] {error}"),
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print(
-        Text(ADVICE.get(error.code, ADVICE["penstock"]), "dim"), highlight=False, soft_wrap=True
-    )
-
-
-def show_unexpected(error: BaseException) -> None:
-    """Print an error that nobody foresaw."""
-    console = Console(stderr=True)
-    what = f" [internal] {type(error).__name__}: {error}"
-    console.print(Text.assemble(("error", "bold red"), what), highlight=False, soft_wrap=True)
-    console.print(Text(ADVICE["penstock"], "dim"), highlight=False, soft_wrap=True)
-    sys.stderr.flush()
+    console.print(text, highlight=False, soft_wrap=True)

@@ -1,7 +1,6 @@
 """`penstock explain`: the dataflow graph of an application, without running it.
 
-What the compiler found is printed to standard output as it is, so that it can be piped; the exit
-code says nothing of warnings. Errors in the application are left to the main module to show.
+Warnings are part of the output and do not change the exit code.
 """
 
 from enum import StrEnum, unique
@@ -20,12 +19,12 @@ from penstock.process.loading import load_app
 
 HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
 
-The graph is read from the source; nothing of the application runs but its imports. A * marks
-calls whose target only the run tells. Warnings name lines that would make replay differ, such as
-calls to other services, and say what to do instead.
+The graph is read from the source; the application is imported and not run. A * marks calls whose
+target is known only when they run. Warnings name lines that would make replay differ, such as calls
+to other services, and say what to do instead.
 
-With --data it also says whether the entities that DIR holds are stored as the classes are declared;
-where they are not, every command refuses the application there. The exit code is 2 then.
+With --data, the command also checks that the stored entities in DIR fit the declared classes. If they
+do not, the exit code is 2, and every command refuses the application there.
 
 \b
 Examples:
@@ -38,7 +37,7 @@ Examples:
 
 @unique
 class Format(StrEnum):
-    """How a plan is printed."""
+    """The output format of a plan."""
 
     TEXT = "text"
     JSON = "json"
@@ -52,14 +51,16 @@ _PRINTERS: Final = {
 }
 
 
-def explain(
+def command(
     app: AppArgument,
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="For people, programs, or a drawing.")
+        Format, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
     ] = Format.TEXT,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Compare with what is stored there, too."),
+        typer.Option(
+            "--data", metavar="DIR", help="Also check the entities that are stored there."
+        ),
     ] = None,
 ) -> None:
     """Print the plan of an application.
@@ -67,7 +68,7 @@ def explain(
     Raises:
         ConfigError: The application cannot be found or imported.
         DefinitionError: It is defined wrongly.
-        ClassChanged: A class is declared otherwise than its entities are stored.
+        ClassChanged: A class is declared differently from its stored entities.
     """
     application = load_app(app)
     if data is not None:

@@ -1,7 +1,6 @@
-"""An application in the foreground: its processes under a supervisor, and how they go in one line.
+"""An application in the foreground, for `penstock run` and `penstock dev`: a supervisor and a status line.
 
-What `penstock run` and `penstock dev` share. It promises to leave nothing running, and that what is
-acknowledged is durable however it ends.
+All processes have ended when it returns. However it ends, acknowledged requests are durable.
 """
 
 import logging
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from penstock.cli.curl import curl_of
 from penstock.cli.processes import ChildOptions, children_of
-from penstock.cli.source_warnings import cautions_of
+from penstock.cli.source_check import warnings_of
 from penstock.cli.status_line import shown
 from penstock.cli.stop import Stop
 from penstock.cli.supervisor import Child, Supervisor
@@ -42,40 +41,40 @@ Look = Callable[[Supervisor], None]
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """An application, as a command runs it.
+    """An application that a command runs.
 
     Attributes:
         app: The application.
-        given: What its processes are told.
-        settings: What they make of it.
-        console: Where it is said what happens, and what the processes say.
-        children: Makes its processes of what they are told.
+        options: The options of its processes.
+        settings: The settings that follow from the options.
+        console: The place for messages and for the output of the processes.
+        children: Returns the processes to run.
     """
 
     app: App
-    given: ChildOptions
+    options: ChildOptions
     settings: Config
     console: Console
     children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
 
     def run(self, look: Look = Supervisor.look) -> None:
-        """Run the processes until this one is asked to stop; calls `look` again and again.
+        """Run the processes until a signal; call `look` repeatedly.
 
         Raises:
-            ConfigError: The port is taken, strangers would be let in, another supervisor or driver
-                runs the application, or a process cannot run as it was told to.
+            ConfigError: The port is in use, an open network could reach gateways without keys, another
+                supervisor or driver runs the application, or a process has invalid options.
             OperationalError: A process has failed too often.
         """
-        settings, told = self.settings, self.given.app
+        settings, app = self.settings, self.options.app
         check_exposure(settings, KeyStore(settings.data).exists)
         for role in sorted(presence.SINGLE):
             presence.refuse_second(settings.data, role)
         with reserved(settings.gateway.host, settings.gateway.port) as port:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
-            supervisor = Supervisor(self.children(self.given, settings), self.say, self.tell)
+            supervisor = Supervisor(self.children(self.options, settings), self.say, self.tell)
             url = url_of(settings)
             with (
-                presence.present(settings.data, ROLE, told, url=url),
+                presence.present(settings.data, ROLE, app, url=url),
                 Stop(at_once=supervisor.kill) as stop,
             ):
                 clear(settings.data)
@@ -88,11 +87,11 @@ class Foreground:
 
     @property
     def _for_programs(self) -> bool:
-        """Whether all that is written is JSON, one object in a line."""
+        """Whether the output is JSON, one object in a line."""
         return self.settings.log_format == "json"
 
     def say(self, role: str, line: str) -> None:
-        """Pass on a line that a process wrote."""
+        """Print a line of a process's output."""
         if self._for_programs:
             self._relay(role, line)
             return
@@ -102,12 +101,12 @@ class Foreground:
         if line.startswith('{"time": '):
             self.console.file.write(f"{line}\n")
             self.console.file.flush()
-        else:  # what Java writes, or why a process has ended: whatever the level, it is not lost
+        else:  # a line of Java, or an error message: printed whatever the level is
             level = max(logging.INFO, _log.getEffectiveLevel())
             _log.log(level, "a process wrote", extra={"process_role": role, "line": line})
 
     def tell(self, role: str, line: str) -> None:
-        """Say what became of a process."""
+        """Report an event of a process."""
         if self._for_programs:
             _log.warning("%s %s", role, line)
             return
@@ -115,9 +114,9 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
-        for warning in cautions_of(self.app):
+        for warning in warnings_of(self.app):
             self.tell("source", warning)
-        self._print(f"{self.given.app} in {data}: starting driver, view and gateways …")
+        self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
         with (
             closing(DataDirectory(data).open_journal(self.app)) as journal,
             closing(DataDirectory(data).open_log()) as log,
@@ -161,7 +160,7 @@ class Foreground:
 
 
 def url_of(settings: Config) -> str:
-    """Return where this machine reaches the gateways."""
+    """Return the URL of the gateways on this machine."""
     gateway = settings.gateway
     scheme = "http" if gateway.tls_certificate == NOT_SET else "https"
     host = _EVERYWHERE.get(gateway.host, gateway.host)

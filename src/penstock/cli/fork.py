@@ -1,27 +1,21 @@
-"""`penstock fork`: a copy of an application at an epoch, to experiment with."""
+"""`penstock fork`: a copy of an application at an epoch, for experiments."""
 
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-)
-from penstock.cli.progress import Bar
-from penstock.cli.restore import show
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.progress import ProgressBar
+from penstock.cli.restore import print_branch
 from penstock.history import restore
 from penstock.process.fault import Fault
 
-HELP: Final = """Copy an application, while it runs, into a new data directory, as it was at an epoch.
+HELP: Final = """Copy an application, which may run meanwhile, as it was at an epoch.
 
-The copy goes on by itself: what happens there does not reach the original. Files that never change
-are shared by hard links where the file system has them, so a copy costs little space; a disk that
-damages one damages it for both, so a fork is no backup.
+The copy is a new data directory. It is independent: its requests do not reach the original. Files
+that never change are shared through hard links if the file system has them, so a copy costs little
+space. A disk fault in a shared file damages both applications, so a fork does not replace a backup.
 
 \b
 Examples:
@@ -32,25 +26,23 @@ Examples:
 """
 
 
-def fork(
+def command(
     target: Annotated[
         Path, typer.Argument(metavar="NEW_DATA", help="A data directory that does not exist.")
     ],
-    app: AppArgument,
+    options: AppOptions,
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="EPOCH|NAME|TIME", help="Where history ends; default: nowhere."
+            "--at", metavar="EPOCH|NAME|TIME", help="The end of its history; default the newest."
         ),
     ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
     """Fork an application; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config)
+    application, settings = options.load()
     aim = None if at is None else restore.parse_restore_point(at)
     reached = Fault(settings.fault).reached
-    with Bar("fork") as bar:
+    with ProgressBar("fork") as bar:
         branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)
-    show(branch, "forked", app, as_json=as_json)
+    print_branch(branch, "forked", options.app, as_json=as_json)

@@ -1,19 +1,10 @@
-"""`penstock gateway`: one HTTP gateway, in the foreground, until a signal stops it."""
+"""`penstock gateway`: run one HTTP gateway in the foreground, until a signal."""
 
 from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    HostOption,
-    PortOption,
-    SetOption,
-    SupervisedOption,
-)
+from penstock.cli.options import AppOptions, HostOption, PortOption, SupervisedOption
 from penstock.console.routes import console_routes
 from penstock.gateway.auth.exposure import check_exposure
 from penstock.gateway.auth.keys import KeyStore
@@ -21,14 +12,15 @@ from penstock.gateway.serving import serve_gateway
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
-HELP: Final = """Run one of an application's gateways alone: HTTP in, replies out.
+HELP: Final = """Run one of an application's gateways alone: it serves requests over HTTP.
 
-It appends to the log and follows the journal; a driver of the same data directory processes what it
-appends. Several gateways may share one port. penstock run starts gateways together with a driver
-and the SQL view.
+The gateway appends requests to the log and reads their replies from the journal; a driver of the same
+data directory processes them. Several gateways may share one port. penstock run starts gateways
+together with a driver and the SQL view.
 
-The first SIGINT or SIGTERM stops taking requests, answers those that wait, and ends; the second
-ends at once, which loses nothing: a client that asks again with its request id gets the answer.
+At the first SIGINT or SIGTERM, the gateway takes no more requests, answers those that wait, and ends.
+The second signal ends it at once, which loses nothing: a client that asks again with the same request
+id gets the reply.
 
 \b
 Examples:
@@ -38,29 +30,18 @@ Examples:
 """
 
 
-def gateway(  # noqa: PLR0913 -- one parameter for each flag
-    app: AppArgument,
-    data: DataOption = None,
+def command(
+    options: AppOptions,
     host: HostOption = None,
     port: PortOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    dev: Annotated[bool, typer.Option("--dev", hidden=True)] = False,  # noqa: FBT002 -- a flag
-    supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
+    dev: Annotated[bool, typer.Option("--dev", hidden=True)] = False,
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
-    application, settings = application_of(
-        app,
-        data=data,
-        file=config,
-        assignments=[
-            *(assignments or ()),
-            *([f"gateway.host={host}"] if host is not None else ()),
-            *([f"gateway.port={port}"] if port is not None else ()),
-        ],
-    )
+    flags: dict[str, str | int | None] = {"gateway.host": host, "gateway.port": port}
+    application, settings = options.load(**flags)
     logs.configure("gateway", settings.log_format, settings.log_level)
     end_with_threads()
     check_exposure(settings, KeyStore(settings.data).exists)
     more = console_routes(application, settings, dev=dev)
-    serve_gateway(application, app, settings, more=more, supervised=supervised)
+    serve_gateway(application, options.app, settings, more=more, supervised=supervised)

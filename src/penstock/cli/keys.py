@@ -1,30 +1,29 @@
 """`penstock keys`: make, list and revoke the API keys of an application.
 
-A key's secret goes to standard output once, alone, so that it can be piped into a secret store; it
-is stored nowhere else. Gateways that run notice every change within a second.
+The secret of a new key goes to standard output once, alone, so that a secret store can read it from a
+pipe. It is not stored.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.options import AppArgument, ConfigOption, DataOption, config_of, default_data
+from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
+from penstock.cli.output import print_result
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
 from penstock.gateway.auth.principal import Scope, check_scope, parse_scope
 from penstock.model.application import App
-from penstock.process.loading import load_app
 
 HELP: Final = """Make, list and revoke the API keys of an application.
 
-As soon as there is one, gateways let nobody in without a key or a token. They notice every change
-within a second.
+After the first key is made, gateways accept only clients with a key or a token. They apply every
+change within a second.
 
 \b
 Examples:
@@ -33,7 +32,7 @@ Examples:
   penstock keys revoke reader examples/shop
 """
 
-ADD_HELP: Final = """Make a key, and print it this once: only a hash of it is stored.
+ADD_HELP: Final = """Make a key, and print it once: only a hash of it is stored.
 
 \b
 Scopes:
@@ -42,7 +41,7 @@ Scopes:
   sql                                       SQL over the whole state
   call, call:Item, call:Item.add, call:f    everything, a class, a method, a function
   read, read:Item                           attributes of all entities, of a class
-The scope is asked for what a request calls, not for what that calls in turn.
+A scope is required for the method that a request calls, not for the methods that this one calls.
 
 \b
 Examples:
@@ -51,7 +50,7 @@ Examples:
   penstock keys add root --scope '*' --data data examples/shop > root.key
 """
 
-LIST_HELP: Final = """List the keys: who may do what, and until when. Never shows a secret.
+LIST_HELP: Final = """List the keys with their scopes and expiry times; secrets are never shown.
 
 \b
 Examples:
@@ -70,20 +69,14 @@ Examples:
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,3})([mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-keys: Final = typer.Typer(
+command: Final = typer.Typer(
     add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
 )
 
-OptionalApp = Annotated[
-    str | None,
-    typer.Argument(metavar="[APP]", help="The application; not needed beside --data."),
-]
 
-
-@keys.command("add", help=ADD_HELP)
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom or what the key is for.")],
-    app: AppArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The client or use of the key.")],
+    options: AppOptions,
     scope: Annotated[
         list[str], typer.Option("--scope", metavar="SCOPE", help="A right; may be repeated.")
     ],
@@ -93,22 +86,19 @@ def add(
             "--expires", metavar="TIME", help="From now: 90m, 12h, 30d, 4w; default: never."
         ),
     ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
 ) -> None:
     """Make a key; see `ADD_HELP`.
 
     Raises:
-        ConfigError: The name is taken, or a value cannot be used.
-        RequestError: A scope is none, or names nothing of the application.
+        ConfigError: The name is taken, or a value is invalid.
+        RequestError: A scope is malformed, or the application has nothing of its name.
     """
-    application = load_app(app)
+    application, settings = options.load_unchecked()
     scopes = _scopes(scope, application)
-    settings = config_of(default_data(application.name), data=data, file=config)
     now = utc_now()
     until = now + _duration(expires) if expires is not None else None
     store = KeyStore(settings.data)
-    first = not store.exists
+    is_first = not store.exists
     made, secret = store.add(name, scopes, until, now)
     messages = Console(stderr=True, highlight=False, soft_wrap=True)
     typer.echo(secret)
@@ -117,95 +107,83 @@ def add(
         "Keep it: it is shown only now. Send it as  Authorization: Bearer psk_…",
         markup=False,
     )
-    if first:
+    if is_first:
         messages.print(
-            "It is the first one: from now on gateways let nobody in without a key or a token.",
+            "This is the first key: from now on gateways accept only clients with a key or a token.",
             style="yellow",
         )
 
 
-@keys.command("list", help=LIST_HELP)
-def list_keys(
-    app: OptionalApp = None,
-    data: DataOption = None,
-    as_json: Annotated[  # noqa: FBT002 -- a flag
-        bool, typer.Option("--json", help="Print a JSON array.")
-    ] = False,
-    config: ConfigOption = None,
-) -> None:
+def list_keys(options: DataOptions, as_json: JsonOption = False) -> None:
     """List the keys; see `LIST_HELP`."""
-    found, now = _store(app, data, config).read(), utc_now()
-    if as_json:
-        typer.echo(msgspec.json.encode([_shown(one, now) for one in found]))
-        return
-    table = Table("id", "name", "ends in", "created", "valid", "scopes", box=None)
-    for column in table.columns:
-        column.overflow = "fold"  # nothing is cut off
-    for one in found:
-        created, valid = f"{one.created:%Y-%m-%d}", _validity(one, now)
-        table.add_row(one.id, one.name, one.last, created, valid, "\n".join(one.scopes))
-    Console(highlight=False, markup=False).print(table if found else "There are no keys.")
+    keys, now = KeyStore(options.folder()).read(), utc_now()
+    plain = [_plain(key, now) for key in keys]
+    print_result(plain, lambda console: _show(keys, now, console), as_json=as_json)
 
 
-@keys.command("revoke", help=REVOKE_HELP)
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME|ID", help="Which key.")],
-    app: OptionalApp = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
+    options: DataOptions,
 ) -> None:
     """Revoke a key; see `REVOKE_HELP`.
 
     Raises:
-        ConfigError: There is no such key; names those that there are.
+        ConfigError: There is no such key; the message names the existing keys.
     """
-    gone = _store(app, data, config).revoke(name)
-    typer.echo(f"Revoked key {gone.id} ({gone.name}).")
+    revoked = KeyStore(options.folder()).revoke(name)
+    typer.echo(f"Revoked key {revoked.id} ({revoked.name}).")
+
+
+command.command("add", help=ADD_HELP)(expanded(add))
+command.command("list", help=LIST_HELP)(expanded(list_keys))
+command.command("revoke", help=REVOKE_HELP)(expanded(revoke))
+
+
+def _show(keys: Sequence[ApiKey], now: datetime, console: Console) -> None:
+    table = Table("id", "name", "ends in", "created", "valid", "scopes", box=None)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut off
+    for key in keys:
+        created, valid = f"{key.created:%Y-%m-%d}", _validity(key, now)
+        table.add_row(key.id, key.name, key.last, created, valid, "\n".join(key.scopes))
+    console.print(table if keys else "There are no keys.")
 
 
 def _scopes(words: list[str], app: App) -> list[Scope]:
     """Check the scopes of a new key.
 
     Raises:
-        RequestError: Some are none, or name nothing of the application; names all of them.
+        RequestError: Scopes are malformed or unknown; the message names all of them.
     """
-    found, complaints = [], []
+    scopes, complaints = [], []
     for word in words:
         try:
             scope = parse_scope(word)
             check_scope(scope, app)
-            found.append(scope)
+            scopes.append(scope)
         except RequestError as error:
             complaints.append(str(error))
     if complaints:
         raise RequestError("\n".join(complaints))
-    return found
-
-
-def _store(app: str | None, data: Path | None, config: Path | None) -> KeyStore:
-    """Return the keys of an application, or of a data directory that is named otherwise."""
-    nowhere = Path()
-    default = default_data(load_app(app).name) if app is not None else nowhere
-    settings = config_of(default, data=data, file=config)
-    if settings.data == nowhere:
-        raise ConfigError("whose keys? Name the application, or its data directory with --data")
-    return KeyStore(settings.data)
+    return scopes
 
 
 def _duration(text: str) -> timedelta:
-    """Return how long a key shall be valid.
+    """Return the time for which a key is valid.
 
     Raises:
-        ConfigError: The text does not say.
+        ConfigError: The text is not a duration.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ConfigError(f"--expires {text}: wants a number and m, h, d or w, for example 30d")
+        raise ConfigError(
+            f"--expires {text}: it must be a number and m, h, d or w, for example 30d"
+        )
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def _shown(key: ApiKey, now: datetime) -> dict[str, object]:
-    """Return what may be shown of a key: all but its digest."""
+def _plain(key: ApiKey, now: datetime) -> dict[str, object]:
+    """Return the public fields of a key: all but its digest."""
     return {
         "id": key.id,
         "name": key.name,

@@ -1,4 +1,4 @@
-"""The command `penstock`: runs a command, and turns every error into an exit code."""
+"""The command `penstock`: it runs a subcommand and turns every error into an exit code."""
 
 import sys
 from typing import Annotated, Final
@@ -41,11 +41,11 @@ application: Final = typer.Typer(
 @application.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[  # noqa: FBT002 -- a flag; `main` has looked for it already
+    debug: Annotated[
         bool, typer.Option(DEBUG, help="Show the traceback of an error; anywhere before --.")
     ] = False,
 ) -> None:
-    """Take what is for every command. What commands write is their user's alone, but for a project."""
+    """Take the options of all commands, and make new files private, except those of a new project."""
     if context.invoked_subcommand != "new":
         keep_private()
 
@@ -59,11 +59,12 @@ def main() -> None:
 def execute(arguments: list[str]) -> int:
     """Run a command and return its exit code.
 
-    0 success, 2 the caller must change something, 3 a reply is an error, 130 interrupted, 1 else.
+    The codes: 0 success, 2 the caller must change something, 3 the reply is an error, 130 interrupted,
+    1 any other error.
     """
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     debug = DEBUG in words
-    rest = [one for one in words if one != DEBUG] + arguments[len(words) :]
+    rest = [word for word in words if word != DEBUG] + arguments[len(words) :]
     try:
         application(rest, prog_name="penstock")
     except SystemExit as exit_:
@@ -78,6 +79,6 @@ def execute(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
-        error_output.show_unexpected(error)
+        error_output.show(error)
         return error_output.OTHER_ERROR
     return 0

@@ -1,4 +1,4 @@
-"""What somebody reads who runs a command of which this installation has not all that it needs."""
+"""The message of a command that needs packages of the extra `server`."""
 
 from typing import Final
 

@@ -85,7 +85,7 @@ FILES: Final = {"app.py": APP, "test_app.py": TEST, "README.md": README}
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-def new(
+def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and _.")],
 ) -> None:
     """Write a first application; see `HELP`."""
@@ -94,10 +94,10 @@ def new(
 
 
 def write(folder: Path) -> None:
-    """Write the files of an application that is called like its folder.
+    """Write the files of an application, which has the name of its folder.
 
     Raises:
-        ConfigError: The name cannot be one, or something is there already.
+        ConfigError: The name is invalid, or the folder exists already.
     """
     name = folder.name
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
@@ -107,8 +107,8 @@ def write(folder: Path) -> None:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise ConfigError(f"{folder} is there already; nothing was written") from None
+        raise ConfigError(f"{folder} exists already; nothing was written") from None
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+        raise ConfigError(f"{folder} cannot be created: {error.strerror}") from error
     for file, text in FILES.items():
         (folder / file).write_text(text.format(name=name))

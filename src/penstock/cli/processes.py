@@ -16,18 +16,18 @@ from penstock.process.reports import ReportReader
 
 _STOP_S: Final = 60.0
 _SLACK_S: Final = 10.0
-"""What a gateway may take to end beyond the time it waits for its requests."""
+"""The time that a gateway may take to end after it has answered its requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What a command line said, to be said again to each child.
+    """The options of the command line that each child process gets, too.
 
     Attributes:
-        app: The application as it was named.
-        config: `--config`.
-        assignments: `name=value` of every setting that a flag gave.
-        development: Whether gateways serve what only a developer may see and do.
+        app: The application, as the command line names it.
+        config: The value of `--config`.
+        assignments: `name=value` of each setting that an option gave.
+        development: Whether gateways offer what only a developer may see and do.
     """
 
     app: str
@@ -36,7 +36,7 @@ class ChildOptions:
     development: bool = False
 
 
-def children_of(given: ChildOptions, settings: Config) -> list[Child]:
+def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     """Return the processes of an application in the order in which they start."""
     data, settings_of_gateways = settings.data, settings.gateway
     reports = ReportReader(data)
@@ -45,19 +45,19 @@ def children_of(given: ChildOptions, settings: Config) -> list[Child]:
         newest = reports.newest()
         return None if newest is None else newest.epoch
 
-    flags = ["--dev"] if given.development else []
+    flags = ["--dev"] if options.development else []
     stop_s = settings_of_gateways.drain_ms / 1_000 + _SLACK_S
-    gateway = _child("gateway", given, settings, flags=flags, stop_s=stop_s)
+    gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
     return [
-        _child("driver", given, settings, progress=newest_epoch),
-        replace(_child("view", given, settings), needed=False),
+        _child("driver", options, settings, progress=newest_epoch),
+        replace(_child("view", options, settings), needed=False),
         *[gateway] * settings_of_gateways.processes,
     ]
 
 
 def _child(
     role: str,
-    given: ChildOptions,
+    options: ChildOptions,
     settings: Config,
     *,
     flags: Sequence[str] = (),
@@ -65,13 +65,13 @@ def _child(
     stop_s: float = _STOP_S,
 ) -> Child:
     def ready(pid: int) -> bool:
-        return any(one.pid == pid for one in presence.find(settings.data, role))
+        return any(process.pid == pid for process in presence.find(settings.data, role))
 
-    # -P: what lies in the current directory is no part of Penstock, whatever it is called.
-    command = [sys.executable, "-P", "-m", "penstock", role, given.app, "--supervised", *flags]
+    # -P: a module in the current directory must not replace one of Penstock.
+    command = [sys.executable, "-P", "-m", "penstock", role, options.app, "--supervised", *flags]
     command += ["--data", str(settings.data)]
-    if given.config is not None:
-        command += ["--config", str(given.config)]
-    for assignment in (*given.assignments, f"gateway.port={settings.gateway.port}"):
+    if options.config is not None:
+        command += ["--config", str(options.config)]
+    for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         command += ["--set", assignment]
     return Child(role, command, ready, progress, stop_s)

@@ -1,42 +1,36 @@
-"""`penstock replay`: the journal's requests again, compared with what was recorded of them."""
+"""`penstock replay`: run the journal's requests again, and compare the outcome with the records."""
 
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from penstock.base.ids import Epoch
-from penstock.cli.application import application_of
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-)
+from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
+from penstock.cli.output import json_line, print_result
+from penstock.cli.progress import epoch_progress
 from penstock.engine.replay import reply_of
 from penstock.history.debugger import debug_request
 from penstock.history.nondeterminism import MEANING
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Divergence, ReplayResult, replay
+from penstock.snapshots.text import json_text
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
-Every reply and every entity that an epoch changed must be, byte for byte, what the journal has. The
-first difference is shown with its request and code line, and its cause is looked for: code that
-was changed, or a handler that reaches outside, or uses a clock, chance, the order of a set, the
-environment or global variables. Connections, processes and files that a handler wants are refused.
-Nothing is written; the application may run meanwhile.
+Every reply and every entity that an epoch changed must be, byte for byte, as in the journal. For the
+first difference, the command shows the request and the line of code, and looks for the cause: code
+that has changed, or a handler that calls other services, or that uses a clock, random numbers, the
+order of a set, the environment or global variables. Connections, processes and files that a handler
+asks for are refused. Nothing is written; the application may run meanwhile.
 
-With --break, it stops in pdb inside the handler of one request, with the state of that moment.
+With --break, the command stops in pdb inside the handler of one request, with the state before it.
 
-Exit codes: 0 all is as recorded, 1 something differs.
+Exit codes: 0 everything is as recorded, 1 something differs.
 
 \b
 Examples:
@@ -45,128 +39,71 @@ Examples:
   penstock replay examples/shop --break checkout-17
 """
 
-REFRESHES_PER_S: Final = 4
-FromOption = Annotated[
-    int | None, typer.Option("--from", metavar="EPOCH", help="The first; default 0.")
-]
-ToOption = Annotated[
-    int | None, typer.Option("--to", metavar="EPOCH", help="The last; default the newest.")
-]
 
-
-def replay_command(  # noqa: PLR0913 -- one parameter for each flag
-    app: AppArgument,
+def command(
+    options: AppOptions,
     first: FromOption = None,
     last: ToOption = None,
     stop_in: Annotated[
         str | None, typer.Option("--break", metavar="REQUEST_ID", help="Stop in its handler.")
     ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config)
+    application, settings = options.load()
     with HistoryReader(settings.data, application, "replay") as past:
         if stop_in is not None:
             outcome = debug_request(past, application, stop_in, settings.limits)
-            value = msgspec.json.encode(reply_of(outcome.error, outcome.reply)).decode()
-            sys.stdout.write(f"reply: {value}\n")
+            sys.stdout.write(f"reply: {json_line(reply_of(outcome.error, outcome.reply))}\n")
             return
         span = past.span(first, last)
-        # What handlers print is no part of the answer.
-        with Rate(span) as rate, redirect_stdout(sys.stderr):
-            found = replay(past, application, app, settings.limits, span, rate.at)
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(json_of(found)).decode()}\n")
-    else:
-        show(found, Console(soft_wrap=True, highlight=False))
-    if found.divergence is not None:
+        # The output of handlers is not part of the answer.
+        with epoch_progress(span) as progress, redirect_stdout(sys.stderr):
+            replayed = replay(past, application, options.app, settings.limits, span, progress)
+    print_result(_plain(replayed), lambda console: _show(replayed, console), as_json=as_json)
+    if replayed.divergence is not None:
         raise typer.Exit(OTHER_ERROR)
 
 
-class Rate:
-    """A bar on standard error, when that is a terminal: epochs done, requests a second."""
-
-    def __init__(self, span: tuple[Epoch, Epoch]) -> None:
-        console = Console(stderr=True)
-        self._first = span[0]
-        self._bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[text]}"),
-            console=console,
-            refresh_per_second=REFRESHES_PER_S,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=span[1] - span[0] + 1, epoch=span[0], text="")
-
-    def __enter__(self) -> "Rate":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def at(self, epoch: Epoch, requests: int) -> None:
-        """Move the bar."""
-        elapsed = self._bar.tasks[0].elapsed or 0.0
-        text = f"{requests / elapsed:,.0f} requests/s" if elapsed > 0 else ""
-        done = epoch - self._first + 1
-        self._bar.update(self._task, completed=done, epoch=epoch, text=text)
+def _plain(replayed: ReplayResult) -> dict[str, Any]:
+    plain = asdict(replayed)
+    if replayed.divergence is not None:
+        findings = [finding._asdict() for finding in replayed.divergence.findings]
+        plain["divergence"]["findings"] = findings
+    return plain
 
 
-def show(found: ReplayResult, console: Console) -> None:
-    """Print what a replay found, for a person."""
-    rate = found.requests / found.spent_s if found.spent_s else 0.0
+def _show(replayed: ReplayResult, console: Console) -> None:
+    rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
-        f"epochs {found.first} to {found.last}: {found.requests:,} requests in "
-        f"{found.spent_s:.1f} s ({rate:,.0f}/s)"
+        f"epochs {replayed.first} to {replayed.last}: {replayed.requests:,} requests in "
+        f"{replayed.spent_s:.1f} s ({rate:,.0f}/s)"
     )
-    if found.skipped:
+    if replayed.skipped:
         console.print(
-            f"{found.skipped:,} requests had exceeded a limit; they were taken as recorded",
+            f"{replayed.skipped:,} requests had exceeded a limit; their recorded outcome was used",
             style="yellow",
         )
-    if found.divergence is None:
+    if replayed.divergence is None:
         console.print("every reply and every entity is as recorded", style="green")
     else:
-        _show_divergence(found.divergence, console)
+        _show_divergence(replayed.divergence, console)
 
 
-def _show_divergence(one: Divergence, console: Console) -> None:
-    console.print(f"epoch {one.epoch} differs from the journal", style="bold red")
-    console.print(f"  request  {one.request_id} (position {one.lsn} of the log)", markup=False)
-    console.print(f"  call     {one.call}", markup=False)
-    if one.handler:
-        console.print(f"  handler  {one.handler}", markup=False)
+def _show_divergence(divergence: Divergence, console: Console) -> None:
+    console.print(f"epoch {divergence.epoch} differs from the journal", style="bold red")
+    console.print(f"  request  {divergence.request_id} (position {divergence.lsn} of the log)")
+    console.print(f"  call     {divergence.call}")
+    if divergence.handler:
+        console.print(f"  handler  {divergence.handler}")
     table = Table("where", "attribute", "recorded", "replayed")
-    for finding in one.findings:
-        place, attribute, recorded, replayed = finding
-        table.add_row(place, attribute, text_of(recorded), text_of(replayed))
-    console.print(table, markup=False)
-    verdict = one.verdict
-    if verdict.request_id != one.request_id:
-        console.print(f"The request to blame, before it, is {verdict.request_id}.", markup=False)
+    for where, attribute, recorded, replayed in divergence.findings:
+        table.add_row(where, attribute, json_text(recorded), json_text(replayed))
+    console.print(table)
+    verdict = divergence.verdict
+    if verdict.request_id != divergence.request_id:
+        console.print(f"The difference comes from an earlier request, {verdict.request_id}.")
     for cause in verdict.causes:
-        console.print(f"cause: {cause}: {MEANING[cause]}", style="bold", markup=False)
+        console.print(f"cause: {cause}: {MEANING[cause]}", style="bold")
     for line in verdict.lines:
-        console.print(f"  {line}", markup=False)
-
-
-def text_of(value: Any) -> str:
-    """Return a value as JSON; what is no JSON as Python writes it."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        return repr(value)
-
-
-def json_of(found: ReplayResult) -> dict[str, Any]:
-    """Return what a replay found as plain data."""
-    plain = asdict(found)
-    if found.divergence is not None:
-        plain["divergence"]["findings"] = [one._asdict() for one in found.divergence.findings]
-    return plain
+        console.print(f"  {line}")

@@ -1,15 +1,14 @@
 """`penstock restore`: from a backup to an application in a new data directory."""
 
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
+from rich.console import Console
 
 from penstock.cli.options import JsonOption, config_of
-from penstock.cli.progress import Bar
+from penstock.cli.output import print_result, utc_text
+from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
 from penstock.history.branch import DROPPED, Branch
 from penstock.history.restore import RestorePoint, restore
@@ -18,11 +17,12 @@ from penstock.process.fault import Fault
 
 HELP: Final = """Restore a backup into a new data directory.
 
-Without a choice it is the newest backup, with the requests that it had taken and not processed: they
-run when the application starts. With an epoch, a time or a savepoint, history ends there; requests
-that came later are not in the new directory, and are listed in its dropped-requests.jsonl.
+Without an option, the newest backup is restored, with the requests that the log had taken and no
+epoch had processed: they run when the application starts. With an epoch, a time or a savepoint,
+history ends there; the new directory does not have later requests, and lists them in its
+dropped-requests.jsonl.
 
-Every byte is checked. The directory appears when all is done, or not at all.
+Every byte is checked. The directory appears when it is complete, or not at all.
 
 \b
 Examples:
@@ -32,10 +32,8 @@ Examples:
   penstock restore /mnt/backups/shop /var/lib/shop --to before-sale
 """
 
-_MICROSECOND: Final = 1_000_000
 
-
-def restore_command(
+def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of backups.")],
     target: Annotated[
         Path, typer.Argument(metavar="NEW_DATA", help="A data directory that does not exist.")
@@ -43,38 +41,45 @@ def restore_command(
     epoch: Annotated[
         int | None, typer.Option("--to-epoch", metavar="N", min=0, help="The last epoch.")
     ] = None,
-    moment: Annotated[
+    time: Annotated[
         str | None,
-        typer.Option("--to-time", metavar="TIME", help="The newest epoch by then (ISO 8601)."),
+        typer.Option("--to-time", metavar="TIME", help="The last commit time (ISO 8601)."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="The epoch of a savepoint.")
+        str | None, typer.Option("--to", metavar="NAME", help="The savepoint of the last epoch.")
     ] = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
     """Restore a backup; see `HELP`."""
-    given = [one for one in (epoch, moment, name) if one is not None]
-    if len(given) > 1:
-        raise ConfigError("give one of --to-epoch, --to-time and --to")
-    aim: RestorePoint = parse_timestamp(moment) if moment is not None else next(iter(given), None)
+    aims: list[RestorePoint] = [aim for aim in (epoch, time, name) if aim is not None]
+    if len(aims) > 1:
+        raise ConfigError("give only one of --to-epoch, --to-time and --to")
+    aim = parse_timestamp(time) if time is not None else next(iter(aims), None)
     reached = Fault(config_of(target).fault).reached
-    with Bar("restore") as bar:
-        show(restore(directory, target, aim, reached, bar.at), "restored", "APP", as_json=as_json)
+    with ProgressBar("restore") as bar:
+        branch = restore(directory, target, aim, reached, bar.at)
+    print_branch(branch, "restored", "APP", as_json=as_json)
 
 
-def show(branch: Branch, how: str, app: str, *, as_json: bool) -> None:
-    """Print what a new directory holds, and how it is run."""
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(branch).decode()}\n")
-        return
-    when = datetime.fromtimestamp(branch.time_us / _MICROSECOND, UTC)
-    lines = [
-        f"{branch.app}, {how} at epoch {branch.epoch} ({when:%Y-%m-%d %H:%M:%S} UTC): {branch.data}"
-    ]
-    if branch.waiting:
-        lines.append(f"{branch.waiting:,} requests that were not processed run when it starts")
-    if branch.dropped:
-        listed = Path(branch.data, DROPPED)
-        lines.append(f"{branch.dropped:,} later requests are not part of it: {listed}")
-    lines.append(f"run it: penstock run {app} --data {branch.data}")
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+def print_branch(branch: Branch, how: str, app: str, *, as_json: bool) -> None:
+    """Print the content of a new data directory, and the command that runs it.
+
+    Args:
+        branch: The application in the directory.
+        how: The past participle of the operation that made the directory.
+        app: The name of the application for the command.
+        as_json: Whether `--json` was given.
+    """
+
+    def show(console: Console) -> None:
+        console.print(
+            f"{branch.app}, {how} at epoch {branch.epoch} ({utc_text(branch.time_us)}): {branch.data}"
+        )
+        if branch.waiting:
+            console.print(f"{branch.waiting:,} requests that were not processed run when it starts")
+        if branch.dropped:
+            path = Path(branch.data, DROPPED)
+            console.print(f"{branch.dropped:,} later requests are not part of it: {path}")
+        console.print(f"run it: penstock run {app} --data {branch.data}")
+
+    print_result(branch, show, as_json=as_json)

@@ -1,36 +1,31 @@
-"""`penstock run`: all of an application in the foreground, kept running until a signal stops it."""
+"""`penstock run`: keep all processes of an application running, until a signal."""
 
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from penstock.cli.application import application_of
 from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
+    AppOptions,
     CoresOption,
-    DataOption,
     GatewaysOption,
     HostOption,
     PartitionsOption,
     PortOption,
-    SetOption,
 )
 from penstock.cli.processes import ChildOptions
 from penstock.process import logs
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
-Whatever of it dies is started again at once, and nothing is lost. The first signal lets gateways
-answer what they have taken, then ends the view, then the driver after the epoch that runs. A second
-one ends everything at once, which loses nothing either.
+A process that dies is started again at once, and nothing is lost. At the first signal, gateways
+answer the requests that they have taken; then the view ends, and then the driver, after the epoch
+that runs. A second signal ends all processes at once, which loses nothing either.
 
-Lines of the application that would make replay differ, such as calls to other services, are warned of
-first, as penstock explain does.
+The command first warns of lines of the application that would make replay differ, such as calls to
+other services, as penstock explain does.
 
-Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from flags; the later
+Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …
 
 \b
@@ -42,48 +37,42 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0913 -- one parameter for each flag
-    app: AppArgument,
+def command(
+    options: AppOptions,
     port: PortOption = None,
-    data: DataOption = None,
     host: HostOption = None,
     gateways: GatewaysOption = None,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
-    chosen = {
+    flags = {
         "gateway.port": port,
         "gateway.host": host,
         "gateway.processes": gateways,
         "partitions": partitions,
         "cores": cores,
     }
-    foreground = foreground_of(app, data, config, assignments, chosen)
-    logs.configure(ROLE, foreground.settings.log_format, foreground.settings.log_level)
-    foreground.run()
+    foreground_of(options, flags).run()
 
 
 def foreground_of(
-    app: str,
-    data: Path | None,
-    config: Path | None,
-    assignments: list[str] | None,
-    chosen: dict[str, str | int | None],
-    *,
-    development: bool = False,
+    options: AppOptions, flags: dict[str, str | int | None], *, development: bool = False
 ) -> Foreground:
-    """Return what runs an application with what a command line says of its settings.
+    """Load an application to run in the foreground, and configure the logs of this process.
+
+    Args:
+        options: The application and its settings.
+        flags: Other options by the name of their setting; None if not given.
+        development: Whether gateways offer what only a developer may see and do.
 
     Raises:
-        ConfigError: Settings cannot be used; names all of them.
+        ConfigError: Settings are invalid; the message names all of them.
         ClassChanged: The data directory holds entities of other classes.
     """
-    application, settings = application_of(
-        app, data=data, file=config, assignments=assignments, **chosen
-    )
-    told = [f"{name}={value}" for name, value in chosen.items() if value is not None]
-    given = ChildOptions(app, config, [*(assignments or ()), *told], development)
-    return Foreground(application, given, settings, Console(stderr=True))
+    application, settings = options.load(**flags)
+    logs.configure(ROLE, settings.log_format, settings.log_level)
+    chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
+    assignments = [*(options.assignments or ()), *chosen]
+    children = ChildOptions(options.app, options.config, assignments, development)
+    return Foreground(application, children, settings, Console(stderr=True))

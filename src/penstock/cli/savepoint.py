@@ -1,26 +1,23 @@
-"""`penstock savepoint`: a name for the newest epoch, which then stays readable for ever."""
+"""`penstock savepoint`: give the newest epoch a name, and keep its history."""
 
-import sys
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.application import application_of
-from penstock.cli.options import ConfigOption, DataOption, JsonOption
+from penstock.cli.options import AppOptions, ConfigOption, DataOption, JsonOption
+from penstock.cli.output import print_result, utc_text
 from penstock.errors import ConfigError
 from penstock.history.reader import HistoryReader
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 
-HELP: Final = """Give the newest epoch a name, and keep it and all that follow for ever.
+HELP: Final = """Give the newest epoch a name, and keep this epoch and all later ones.
 
-Nothing from a savepoint's epoch on is forgotten until the savepoint is removed, whatever the
-retention. Its name stands for the epoch in penstock restore --to and penstock fork --at.
+Epochs from a savepoint on are not removed until the savepoint is removed, whatever the retention
+settings are. The name stands for the epoch in penstock restore --to and penstock fork --at.
 
 \b
 Examples:
@@ -30,54 +27,47 @@ Examples:
   penstock savepoint examples/shop --remove before-sale
 """
 
-_MICROSECOND: Final = 1_000_000
 
-
-def savepoint(  # noqa: PLR0913 -- one parameter for each flag
+def command(
     words: Annotated[
         list[str],
         typer.Argument(metavar="[NAME] APP", help="The new name, and the application."),
     ],
-    note: Annotated[str, typer.Option("--note", help="What to remember with it.")] = "",
-    listed: Annotated[bool, typer.Option("--list", help="Show all savepoints.")] = False,  # noqa: FBT002 -- a flag
+    note: Annotated[str, typer.Option("--note", help="A text to keep with the savepoint.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="Show all savepoints.")] = False,
     removed: Annotated[
         str | None, typer.Option("--remove", metavar="NAME", help="Remove a savepoint.")
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
     """Make, list or remove savepoints; see `HELP`."""
     *names, app = words
-    wanted = 0 if listed or removed is not None else 1
-    if len(names) != wanted or (listed and removed is not None):
+    names_wanted = 0 if listed or removed is not None else 1
+    if len(names) != names_wanted or (listed and removed is not None):
         raise ConfigError(
             "write penstock savepoint NAME APP, or APP with --list, or APP with --remove NAME"
         )
-    application, settings = application_of(app, data=data, file=config)
-    folder = settings.data
+    application, settings = AppOptions(app, data, config).load()
     if removed is not None:
-        savepoints.remove(folder, removed)
+        savepoints.remove(settings.data, removed)
         return
     if listed:
-        _show(savepoints.every(folder), as_json=as_json)
+        every = savepoints.every(settings.data)
+        print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
-    with HistoryReader(folder, application) as past:
+    with HistoryReader(settings.data, application) as past:
         _, epoch = past.span(None, None)
         made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)
-        savepoints.create(folder, made)
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(made).decode()}\n")
-    else:
-        sys.stdout.write(f"savepoint {made.name}: epoch {made.epoch}\n")
+        savepoints.create(settings.data, made)
+    line = f"savepoint {made.name}: epoch {made.epoch}"
+    print_result(made, lambda console: console.print(line), as_json=as_json)
 
 
-def _show(found: list[Savepoint], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
-        return
+def _show(every: list[Savepoint], console: Console) -> None:
     table = Table("savepoint", "epoch", "made", "note")
-    for one in found:
-        made = datetime.fromtimestamp(one.time_us / _MICROSECOND, UTC)
-        table.add_row(one.name, str(one.epoch), f"{made:%Y-%m-%d %H:%M:%S} UTC", one.note)
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    for savepoint in every:
+        epoch, made = str(savepoint.epoch), utc_text(savepoint.time_us)
+        table.add_row(savepoint.name, epoch, made, savepoint.note)
+    console.print(table)

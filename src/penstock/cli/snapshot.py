@@ -1,6 +1,5 @@
-"""`penstock snapshot`: the state as Delta tables now, and what else keeps history in order."""
+"""`penstock snapshot`: take a snapshot of the state, and maintain the history."""
 
-import sys
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -8,14 +7,8 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-    SetOption,
-)
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import print_result
 from penstock.errors import ConfigError
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance import MaintenanceReport, maintain
@@ -23,11 +16,11 @@ from penstock.retention.maintenance import MaintenanceReport, maintain
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 
 The tables are in snapshots/CLASS of the data directory; DuckDB, Polars, Spark and others read them.
-Small files of older epochs are merged on the way, and what the settings history.keep_… do not want to
-keep, and nobody needs, is forgotten. The application may run meanwhile; it does all of this by
-itself, too, as often as the settings history.snapshot_… say.
+The command also merges small files of older epochs, and removes the epochs that the settings
+history.keep_… do not keep and that no reader needs. The application may run meanwhile; it does all
+of this by itself, too, as often as the settings history.snapshot_… say.
 
-With --merge-only files are merged and epochs forgotten only.
+With --merge-only, the command only merges files and removes epochs.
 
 \b
 Examples:
@@ -37,41 +30,31 @@ Examples:
 """
 
 
-def snapshot(
-    app: AppArgument,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    merge_only: Annotated[  # noqa: FBT002 -- a flag
-        bool, typer.Option("--merge-only", help="Take none; merge and forget only.")
+def command(
+    options: AppOptions,
+    merge_only: Annotated[
+        bool, typer.Option("--merge-only", help="Take no snapshot; merge and remove only.")
     ] = False,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
-    """Take a snapshot and say what there is; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config, assignments=assignments)
+    """Take a snapshot and print the state of the history; see `HELP`."""
+    application, settings = options.load()
     if not DataDirectory(settings.data).journal_path.is_dir():
         raise ConfigError(
-            f"there is no journal in {settings.data}: nothing of {application.name} was ever "
-            "processed there; name its directory with --data"
+            f"there is no journal in {settings.data}: {application.name} has not processed any "
+            "request there; name its data directory with --data"
         )
-    messages = Console(stderr=True)
-    with messages.status("writing the state, merging files …"):
+    with Console(stderr=True).status("writing the state, merging files …"):
         done = maintain(application, settings, snapshot=not merge_only, wait=True)
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(plain(done)).decode()}\n")
-    else:
-        show(done, Console(soft_wrap=True, highlight=False))
+    print_result(_plain(done), lambda console: _show(done, console), as_json=as_json)
 
 
-def plain(done: MaintenanceReport) -> dict[str, Any]:
-    """Return what was done as plain data, holders by name."""
-    told: dict[str, Any] = msgspec.to_builtins(done)
-    told["holders"] = [{"who": one.who, "epoch": one.epoch} for one in done.holders]
-    return told
+def _plain(done: MaintenanceReport) -> dict[str, Any]:
+    holders = [{"who": holder.who, "epoch": holder.epoch} for holder in done.holders]
+    return {**msgspec.to_builtins(done), "holders": holders}
 
 
-def show(done: MaintenanceReport, console: Console) -> None:
-    """Print what was done, for a person."""
+def _show(done: MaintenanceReport, console: Console) -> None:
     if done.snapshot == BEFORE_FIRST:
         console.print("there is no snapshot yet")
     else:
@@ -80,6 +63,6 @@ def show(done: MaintenanceReport, console: Console) -> None:
     console.print(f"the journal begins with epoch {done.first}; {done.merged:,} epochs merged")
     console.print(f"the log begins with record {done.log_start:,}")
     if done.first < done.wanted:
-        console.print(f"epochs before {done.wanted} could be forgotten, but are needed:")
-        for one in done.holders:
-            console.print(f"  from epoch {one.epoch} on by {one.who}", markup=False)
+        console.print(f"epochs before {done.wanted} could be removed, but are in use:")
+        for holder in done.holders:
+            console.print(f"  from epoch {holder.epoch} on by {holder.who}")

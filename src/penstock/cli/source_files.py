@@ -1,7 +1,7 @@
-"""The source files of an application, and whether they have changed since somebody looked.
+"""The source files of an application, watched for changes.
 
-Files are compared by modification time and size, which costs little enough to do it several times
-a second and misses no editor. What the change means is left to who asked.
+Files are compared by modification time and size, which is cheap enough for several times a second
+and notices the changes of every editor.
 """
 
 from pathlib import Path
@@ -12,10 +12,10 @@ _Stamp = dict[Path, tuple[int, int]]
 
 
 class SourceFiles:
-    """Watches the Python files of an application: of its package, or beside its module."""
+    """Watches the Python files of an application's package, or of its module's folder."""
 
     def __init__(self, location: Location) -> None:
-        """Note how the files are now."""
+        """Remember the present state of the files."""
         self.folder = _folder_of(location)
         self._known = self._stamp()
         self._seen = self._known

@@ -1,11 +1,10 @@
-"""`penstock sql`: one query over the whole state at one epoch, as a table or for programs."""
+"""`penstock sql`: run one query over the whole state at one epoch."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import httpx
@@ -13,42 +12,32 @@ import msgspec
 import pyarrow as pa
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    ConfigOption,
-    DataOption,
-    SetOption,
-    config_of,
-)
-from penstock.errors import (
-    ConfigError,
-    ViewUnavailable,
-)
+from penstock.cli.options import DataOptions
+from penstock.cli.progress import ProgressBar
+from penstock.errors import ConfigError, ViewUnavailable
+from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.snapshots.text import json_text
 from penstock.sql.as_of_query import AsOfQueries, as_of_queries
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.query_body import AsOf
 from penstock.sql.result_format import ResultFormat, encode_result, json_rows
 from penstock.sql.view import View
-from penstock.sql.view_client import EncodedAnswer, socket_of, view_client
-from penstock.sql.view_client import query as query_view
+from penstock.sql.view_client import EncodedAnswer, query, socket_of, view_client
 
-HELP: Final = """Ask a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
+HELP: Final = """Run a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
 
-Each entity class is a table; requests, replies and epochs are tables, too. A class that is called as
-a word of SQL, as Order is, is written "Order". The answer is of the newest epoch, or of a later one.
+Each entity class is a table; requests, replies and epochs are tables, too. A class whose name is a word
+of SQL, such as Order, is written "Order". The result is of the newest epoch.
 
-With --as-of, or AS OF at its end, a query is answered as of an epoch of the past, or of the newest one
-at a time.
+With --as-of, or with AS OF at the end of the query, the result is of an earlier epoch, or of the newest
+epoch at a time.
 
-It comes from the view that penstock run or penstock view keep, or with --url from a gateway. If no
-view runs, this command brings one up to date itself, and needs to know the APP.
+The query goes to the view of penstock run or penstock view or, with --url, to a gateway. If no view
+runs, this command builds the view itself; it then needs the APP.
 
 \b
 Examples:
@@ -66,7 +55,7 @@ _LOOK_S: Final = 0.05
 
 
 class OutputFormat(StrEnum):
-    """How an answer is printed."""
+    """The output format of a result."""
 
     TABLE = "table"
     CSV = "csv"
@@ -75,7 +64,7 @@ class OutputFormat(StrEnum):
     ARROW = "arrow"
 
 
-ASKED: Final = {
+RESULT_FORMATS: Final = {
     OutputFormat.TABLE: ResultFormat.ARROW,
     OutputFormat.CSV: ResultFormat.CSV,
     OutputFormat.JSON: ResultFormat.JSON,
@@ -84,47 +73,49 @@ ASKED: Final = {
 }
 
 
-def sql(  # noqa: PLR0913 -- one parameter for each flag
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.")],
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="The application; see penstock run.")
-    ] = None,
-    data: DataOption = None,
+def command(
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.")],
+    options: DataOptions,
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Ask a gateway instead.")
+        str | None, typer.Option("--url", metavar="URL", help="Send the query to a gateway.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="With --url: the API key.")
     ] = None,
-    shape: Annotated[
-        OutputFormat, typer.Option("--format", help="How to print it.")
+    output_format: Annotated[
+        OutputFormat, typer.Option("--format", help="The output format.")
     ] = OutputFormat.TABLE,
     min_epoch: Annotated[
-        int | None, typer.Option("--min-epoch", metavar="N", help="Of this epoch or a later one.")
+        int | None, typer.Option("--min-epoch", metavar="N", help="Wait for this epoch.")
     ] = None,
     as_of: Annotated[
         str | None,
         typer.Option(
-            "--as-of", metavar="N|TIME", help="Of this epoch, or the newest at this time."
+            "--as-of", metavar="N|TIME", help="At this epoch, or the newest at this time."
         ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--param", metavar="VALUE", help="For ? a value, for $name a name=value."),
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
 ) -> None:
-    """Ask a query and print the answer; see `HELP`."""
-    moment = None if as_of is None else _as_of(as_of)
-    question = Query(query, parameters_of(parameters or []), min_epoch, moment)
-    messages = Console(stderr=True)
+    """Run a query and print the result; see `HELP`."""
+    past = None if as_of is None else _as_of(as_of)
+    question = Query(text, parameters_of(parameters or []), min_epoch, past)
+    result_format = RESULT_FORMATS[output_format]
     if url is not None:
         with httpx.Client(base_url=url) as client:
-            told = query_view(client, msgspec.json.encode(question), ASKED[shape], key)
+            answer = query(client, msgspec.json.encode(question), result_format, key)
     else:
-        told = _told_here(question, ASKED[shape], _settings(app, data, config, assignments), app)
-    _print(told, shape, messages)
+        answer = _answer_here(question, result_format, options)
+    if output_format is OutputFormat.TABLE:
+        _print_table(answer)
+        return
+    sys.stdout.buffer.write(answer.content)
+    if output_format is OutputFormat.JSON:
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+    Console(stderr=True).print(f"epoch {answer.epoch}", highlight=False)
 
 
 def _as_of(text: str) -> AsOf:
@@ -153,113 +144,107 @@ def _value(text: str) -> Any:
         return text
 
 
-def _settings(
-    app: str | None, data: Path | None, config: Path | None, assignments: list[str] | None
-) -> Config:
-    if app is None and data is None:
-        raise ConfigError("which application is meant? Name it, or give --data or --url")
-    if app is None:
-        return config_of(Path(), data=data, file=config, assignments=assignments)
-    return application_of(app, data=data, file=config, assignments=assignments)[1]
-
-
-def _told_here(
-    question: Query, asked: ResultFormat, settings: Config, app: str | None
+def _answer_here(
+    question: Query, result_format: ResultFormat, options: DataOptions
 ) -> EncodedAnswer:
-    """Ask the view of a data directory; open it here if none runs.
+    """Query the view of a data directory, or build the view in this process if none runs.
 
     Raises:
-        ConfigError: None runs, and the application is not known.
+        ConfigError: No view runs, and the options name no application or there is no journal.
     """
-    socket = socket_of(settings.data)
+    loaded = None if options.app is None else options.load()
+    folder = options.folder(hint=" or --url") if loaded is None else loaded[1].data
+    socket = socket_of(folder)
     if socket is not None:
         with view_client(socket) as client:
-            return query_view(client, msgspec.json.encode(question), asked, None)
-    if app is None:
-        raise ConfigError(f"no view runs in {settings.data}; name the application to open it here")
-    if not DataDirectory(settings.data).journal_path.is_dir():
-        raise ConfigError(f"there is no journal in {settings.data}; penstock run {app} makes one")
-    answer = _answer_of_past(question, app, settings)
-    if answer is None:
-        with _opened(app, settings) as view:
-            answer = view.ask(question)
-    return EncodedAnswer(str(answer.epoch), encode_result(answer, asked))
+            return query(client, msgspec.json.encode(question), result_format, None)
+    if loaded is None:
+        raise ConfigError(f"no view runs in {folder}; name the application to build one here")
+    app, settings = loaded
+    require_journal(settings, options)
+    result = _result(question, app, settings)
+    return EncodedAnswer(str(result.epoch), encode_result(result, result_format))
 
 
-def _answer_of_past(question: Query, app: str, settings: Config) -> QueryResult | None:
-    """Answer a question of the past from the journal; None where it is one of the present."""
+def require_journal(settings: Config, options: DataOptions) -> None:
+    """Check that a data directory has a journal.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(
+            f"there is no journal in {settings.data}; penstock run {options.app} makes one"
+        )
+
+
+def _result(question: Query, app: App, settings: Config) -> QueryResult:
     past = question.past()
     if past is None:
-        return None
+        with _opened_view(app, settings) as view:
+            return view.ask(question)
     deadline = time.monotonic() + settings.view.time_ms / 1_000
-    with history_opened(app, settings) as history:
+    with opened_history(app, settings) as history:
         return history.ask(past, question, deadline)
 
 
 @contextmanager
-def history_opened(app: str, settings: Config) -> Iterator[AsOfQueries]:
-    """Open the history of a data directory, which has a journal; nothing is written there."""
-    application = load_app(app)
-    with closing(DataDirectory(settings.data).open_journal(application)) as journal:
-        yield as_of_queries(settings.data, application, journal, settings.view)
+def opened_history(app: App, settings: Config) -> Iterator[AsOfQueries]:
+    """Open the history in a data directory, which has a journal; nothing is written there."""
+    with closing(DataDirectory(settings.data).open_journal(app)) as journal:
+        yield as_of_queries(settings.data, app, journal, settings.view)
 
 
 @contextmanager
-def _opened(app: str, settings: Config) -> Iterator[View]:
-    """Open a view in this process and bring it up to date, in sight of whoever waits."""
-    application = load_app(app)
-    with closing(DataDirectory(settings.data).open_journal(application)) as journal:
-        view = View(settings.data, application, journal, settings.view)
-        with closing(view):
-            view.start()
-            _show_progress(view)
-            yield view
-
-
-def _show_progress(view: View) -> None:
-    """Wait until a view has come to where the journal is.
+def _opened_view(app: App, settings: Config) -> Iterator[View]:
+    """Open a view in this process, and bring it up to date behind a progress bar.
 
     Raises:
-        ViewUnavailable: It cannot; says why.
+        ViewUnavailable: The view cannot go on; the message says why.
     """
-    first, last = view.epoch, view.journal_epoch()
-    columns = TextColumn("reading the journal"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=last - first)
-        while not view.await_epoch(last, _LOOK_S):
-            if view.problem is not None:
-                raise ViewUnavailable(
-                    f"the SQL view cannot go on from epoch {view.epoch}: {view.problem}"
-                )
-            progress.update(task, completed=view.epoch - first)
+    with (
+        closing(DataDirectory(settings.data).open_journal(app)) as journal,
+        closing(View(settings.data, app, journal, settings.view)) as view,
+    ):
+        view.start()
+        first, last = view.epoch, view.journal_epoch()
+        with ProgressBar("reading the journal") as bar:
+            while not view.await_epoch(last, _LOOK_S):
+                if view.problem is not None:
+                    raise ViewUnavailable(
+                        f"the SQL view cannot go on from epoch {view.epoch}: {view.problem}"
+                    )
+                bar.at(view.epoch - first, last - first)
+        yield view
 
 
-def _print(told: EncodedAnswer, shape: OutputFormat, messages: Console) -> None:
-    if shape is OutputFormat.TABLE:
-        _print_table(told)
-        return
-    sys.stdout.buffer.write(told.content)
-    if shape is OutputFormat.JSON:
-        sys.stdout.buffer.write(b"\n")
-    sys.stdout.buffer.flush()
-    messages.print(f"epoch {told.epoch}", highlight=False)
-
-
-def _print_table(told: EncodedAnswer) -> None:
-    found = pa.ipc.open_stream(told.content).read_all()
-    count = f"{found.num_rows:,} row{'s' if found.num_rows != 1 else ''}"
-    if found.num_rows > ROWS_SHOWN:
-        count = f"the first {ROWS_SHOWN:,} of {count}; --format csv prints all"
-    caption = f"epoch {told.epoch}, {count}"
-    table = Table(caption=caption, min_width=len(caption))
-    for field in found.schema:
+def _print_table(answer: EncodedAnswer) -> None:
+    result = pa.ipc.open_stream(answer.content).read_all()
+    table = table_of(result, f"epoch {answer.epoch}, ", "row", "csv")
+    for field in result.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         numeric = numeric or pa.types.is_decimal(field.type)
         table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
-    for row in json_rows(found.slice(0, ROWS_SHOWN)):
-        table.add_row(*("" if one is None else _cell(one) for one in row))
+    for row in json_rows(result.slice(0, ROWS_SHOWN)):
+        table.add_row(*("" if value is None else cell_text(value) for value in row))
     Console().print(table, markup=False)
 
 
-def _cell(value: Any) -> str:
+def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
+    """Return an empty table whose caption says how many rows a result has.
+
+    Args:
+        result: The rows of a query.
+        head: The beginning of the caption.
+        noun: The word for a row, in the singular.
+        whole: The output format that prints all rows.
+    """
+    count = f"{result.num_rows:,} {noun}{'s' if result.num_rows != 1 else ''}"
+    if result.num_rows > ROWS_SHOWN:
+        count = f"the first {ROWS_SHOWN:,} of {count}; --format {whole} prints all"
+    return Table(caption=f"{head}{count}", min_width=len(head) + len(count))
+
+
+def cell_text(value: Any) -> str:
+    """Return a value of a result as text: text as it is, others as JSON."""
     return value if isinstance(value, str) else json_text(value)

@@ -1,11 +1,10 @@
 """`penstock status`: what runs on a data directory, and how it stands."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 import psutil
@@ -14,19 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.options import (
-    DIRECTORY,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-    config_of,
-    default_data,
-)
-from penstock.errors import ConfigError
+from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions, JsonOption
+from penstock.cli.output import print_result
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
-from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER
 from penstock.process.status import Standing, standing_in
 from penstock.retention.maintenance import MaintenanceReport, last_report
@@ -99,21 +90,13 @@ class Status(msgspec.Struct, frozen=True):
     incidents: list[Incident]
 
 
-def status(
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="The application; see penstock run.")
-    ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
-) -> None:
-    """Show what runs; see `HELP`."""
-    folder = _folder(app, data, config)
-    found = status_of(folder)
-    if as_json:
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
-    else:
-        _show(found)
+def command(options: DataOptions, as_json: JsonOption = False) -> None:
+    """Show the processes and figures of an application; see `HELP`."""
+    known = sorted(DIRECTORY.iterdir()) if DIRECTORY.is_dir() else []
+    default = known[0] if len(known) == 1 else NOWHERE
+    hint = f"; {DIRECTORY} has {', '.join(path.name for path in known)}" if known else ""
+    found = status_of(options.folder(default, hint))
+    print_result(found, lambda console: _show(found, console), as_json=as_json)
     if not found.running:
         raise typer.Exit(1)
 
@@ -144,23 +127,6 @@ def status_of(data: Path) -> Status:
         held_by=[one.who for one in upkeep.holders],
         incidents=IncidentLog(data).newest(),
     )
-
-
-def _folder(app: str | None, data: Path | None, config: Path | None) -> Path:
-    """Return the directory that is meant.
-
-    Raises:
-        ConfigError: Nobody says which, and there is none or more than one here.
-    """
-    known = sorted(DIRECTORY.iterdir()) if app is None and DIRECTORY.is_dir() else []
-    default = known[0] if len(known) == 1 else Path()
-    if app is not None:
-        default = default_data(load_app(app).name)
-    chosen = config_of(default, data=data, file=config).data
-    if chosen == Path():
-        here = f"; here are {', '.join(map(str, known))}" if known else ""
-        raise ConfigError(f"which application is meant? Name it, or give --data{here}")
-    return chosen
 
 
 def _processes(data: Path) -> Iterator[Process]:
@@ -194,10 +160,9 @@ def _process(
     )
 
 
-def _show(found: Status) -> None:
-    console = Console()
+def _show(found: Status, console: Console) -> None:
     if not found.processes:
-        console.print(f"nothing runs in {found.data}", highlight=False, soft_wrap=True)
+        console.print(f"nothing runs in {found.data}")
     else:
         table = Table("process", "pid", "up", "memory", "", box=None, pad_edge=False)
         for one in found.processes:
@@ -213,16 +178,12 @@ def _show(found: Status) -> None:
     console.print(
         f"{found.app or '-'} in {found.data}: epoch {epoch}, view at {view}, "
         f"{found.log_end:,} requests, lag {found.lag:,}, {found.requests_per_s:,.0f} requests/s",
-        highlight=False,
-        soft_wrap=True,
     )
     if found.snapshot_epoch is not None:
         held = f", held by {'; '.join(found.held_by)}" if found.held_by else ""
         console.print(
             f"newest snapshot: epoch {found.snapshot_epoch}; history begins with epoch "
             f"{found.first_epoch}{held}",
-            highlight=False,
-            soft_wrap=True,
         )
     if found.incidents:
         newest = found.incidents[0]
@@ -231,8 +192,6 @@ def _show(found: Status) -> None:
             f"newest: {newest.request_id}, incident {newest.incident} "
             f"({found.data}/{FOLDER}/{FILE_NAME} tells why)",
             style="yellow",
-            highlight=False,
-            soft_wrap=True,
         )
 
 

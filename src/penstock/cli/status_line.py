@@ -1,4 +1,4 @@
-"""One line that says how it goes, while something runs in the foreground."""
+"""A status line for a process in the foreground."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ LINE_EVERY_S: Final = 5.0
 
 @contextmanager
 def shown(console: Console) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Give what shows a line: live on a terminal, else now and then, when it has changed."""
+    """Give a function that shows a line: live on a terminal, else every few seconds if it has changed."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda line: live.update(Text(line()), refresh=True)

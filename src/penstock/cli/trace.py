@@ -1,36 +1,30 @@
-"""`penstock trace`: what one request did, as a tree of calls, and what it made of entities."""
+"""`penstock trace`: the calls of one request, and its effect on entities."""
 
 import sys
 from contextlib import redirect_stdout
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 from rich.tree import Tree
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-)
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import print_result, utc_text
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import trace, trace_json
+from penstock.snapshots.text import json_text
 
-HELP: Final = """Show what one request did: its calls, what it read and changed, its reply.
+HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
-Nothing of this is recorded while the application runs: the request is run again, over the state
-before it, in this process, and nothing is written. Connections, processes and files that a handler
-wants are refused, and told of. What came out is compared with the journal.
+The application records nothing for this: the request is run again in this process, over the state
+before it. Nothing is written. Connections, processes and files that a handler asks for are refused
+and reported. The outcome is compared with the journal.
 
-Shown are its place in the order, the tree of calls with the time that each took in this run, every
-entity before and after, what a savepoint or an abort has undone, and the request that changed each
-entity next.
+The command shows the request's place in the order, the tree of calls with the time that each took in
+this run, every entity before and after, the changes that a savepoint or an abort has undone, and the
+request that changed each entity next.
 
 \b
 Examples:
@@ -39,99 +33,83 @@ Examples:
   penstock trace web~checkout-17 examples/shop
 
 \b
-The last one was made with the API key `web`; SQL shows ids as they are named here.
+The last request was sent with the API key `web`; SQL shows ids in the same form.
 """
 
 _UNITS: Final = ((1_000_000, "s"), (1_000, "ms"))
 
 
-def trace_request(
+def command(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request.")],
-    app: AppArgument,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    options: AppOptions,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a request again and show what it did; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config)
-    # What handlers print is no part of the answer.
+    application, settings = options.load()
+    # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
-        found = trace_json(trace(past, application, settings.data, request_id, settings.limits))
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(found, enc_hook=str).decode()}\n")
-    else:
-        show(found, Console(soft_wrap=True, highlight=False))
+        found = trace(past, application, settings.data, request_id, settings.limits)
+        plain = trace_json(found)
+    print_result(plain, lambda console: _show(plain, console), as_json=as_json)
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    """Print a trace for a person."""
-    console.print(f"[bold]{escape(found['request_id'])}[/]  {escape(found['call'])}")
+def show_outside_calls(calls: list[dict[str, str]], console: Console) -> None:
+    """Print the requests whose calls to the outside were refused."""
+    for call in calls:
+        where = f" ({call['where']})" if call["where"] else ""
+        console.print(
+            f"request {call['request_id']}: the handler {call['what']}{where}; commands that look "
+            "back refuse this, because it makes the request non-deterministic",
+            style="bold red",
+        )
+
+
+def _show(trace_: dict[str, Any], console: Console) -> None:
+    console.print(Text.assemble((trace_["request_id"], "bold"), f"  {trace_['call']}"))
     console.print(
-        f"epoch {found['epoch']}, request {found['position'] + 1:,} of "
-        f"{found['requests_in_epoch']:,} in it, position {found['lsn']:,} of the log"
+        f"epoch {trace_['epoch']}, request {trace_['position'] + 1:,} of "
+        f"{trace_['requests_in_epoch']:,} in it, position {trace_['lsn']:,} of the log"
     )
-    console.print(
-        f"appended {moment(found['appended_us'])}, committed {moment(found['committed_us'])}"
-    )
-    console.print(_rounds(found))
-    _show_reply(found["reply"], console)
-    show_outside(found["outside"], console)
-    if not found["as_recorded"]:
+    appended = utc_text(trace_["appended_us"], exact=True)
+    committed = utc_text(trace_["committed_us"], exact=True)
+    console.print(f"appended {appended}, committed {committed}")
+    console.print(_rounds(trace_))
+    _show_reply(trace_["reply"], console)
+    show_outside_calls(trace_["outside"], console)
+    if not trace_["as_recorded"]:
         why = (
             ", since calls to the outside were refused."
-            if found["outside"]
-            else ": its code has changed or is not deterministic. penstock replay finds out which."
+            if trace_["outside"]
+            else ": the code has changed or is not deterministic. penstock replay finds the cause."
         )
-        console.print(f"It came out otherwise this time{why}", style="bold red")
-    if found["taken_as_recorded"]:
+        console.print(f"The outcome differs from the recorded one{why}", style="bold red")
+    if trace_["taken_as_recorded"]:
         console.print("It had exceeded a limit, and was not run again.", style="yellow")
-    if found["root"] is not None:
-        console.print(_tree(found["root"]))
-    if found["entities"]:
-        console.print(_entities(found["entities"]))
+    if trace_["root"] is not None:
+        console.print(_tree(trace_["root"]))
+    if trace_["entities"]:
+        console.print(_entities(trace_["entities"]))
 
 
-def show_outside(calls: list[dict[str, str]], console: Console) -> None:
-    """Print which requests were refused a call to the outside."""
-    for one in calls:
-        where = f" ({one['where']})" if one["where"] else ""
-        console.print(
-            f"request {one['request_id']}: the handler {one['what']}{where}; looking back refuses "
-            "that, and it is what makes the request non-deterministic",
-            style="bold red",
-            markup=False,
-        )
-
-
-def moment(time_us: int) -> str:
-    """Return a time for a person, in UTC."""
-    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
-
-
-def text_of(value: Any) -> str:
-    """Return a value as JSON."""
-    return msgspec.json.encode(value, enc_hook=str).decode()
-
-
-def _rounds(found: dict[str, Any]) -> str:
-    if found["rounds"] is None:
-        return "how many rounds its epoch took is not known any more"
+def _rounds(trace_: dict[str, Any]) -> str:
+    if trace_["rounds"] is None:
+        return "the number of rounds of its epoch is not known any more"
     return (
-        f"its epoch took {found['rounds']} round(s) of {found['tasks']} task(s); "
-        f"{found['reran']} transaction(s) ran more than once"
+        f"its epoch took {trace_['rounds']} round(s) of {trace_['tasks']} task(s); "
+        f"{trace_['reran']} transaction(s) ran more than once"
     )
 
 
 def _show_reply(reply: dict[str, Any], console: Console) -> None:
     if "value" in reply:
-        console.print(f"reply: {text_of(reply['value'])}", style="green", markup=False)
+        console.print(f"reply: {json_text(reply['value'])}", style="green")
         return
     error = reply["error"]
     text = f"undone: {error['kind']}: {error['message']} ({error['code']})"
-    console.print(text, style="red", markup=False)
+    console.print(text, style="red")
 
 
-def _took(microseconds: float) -> str:
+def _duration(microseconds: float) -> str:
     for size, unit in _UNITS:
         if microseconds >= size:
             return f"{microseconds / size:.1f} {unit}"
@@ -140,60 +118,57 @@ def _took(microseconds: float) -> str:
 
 def _tree(call: dict[str, Any]) -> Tree:
     tree = Tree(_label(call))
-    for one in call["calls"]:
-        tree.children.append(_tree(one))
+    tree.children += [_tree(inner) for inner in call["calls"]]
     return tree
 
 
-def _label(call: dict[str, Any]) -> str:
-    label = f"{escape(call['call'])} [dim]{_took(call['took_us'])}[/]"
+def _label(call: dict[str, Any]) -> Text:
+    label = Text.assemble(call["call"], " ", (_duration(call["took_us"]), "dim"))
     if call["error"] is not None:
-        label += f" [red]raised {escape(call['error'])}[/]"
+        label.append(f" raised {call['error']}", "red")
     elif call["value"] not in (None, "None"):
-        label += f" → {escape(call['value'])}"
+        label.append(f" → {call['value']}")
     if call["undone"]:
-        label += " [yellow](undone)[/]"
+        label.append(" (undone)", "yellow")
     if call["where"]:
-        label += f" [dim]{escape(call['where'])}[/]"
+        label.append(f" {call['where']}", "dim")
     return label
 
 
 def _entities(entities: list[dict[str, Any]]) -> Table:
     table = Table("entity", "", "attribute", "before", "after", "changed next by")
-    for one in entities:
-        name = f"{one['entity']}/{one['key']}"
-        what = "written" if one["written"] else "undone" if one["undone"] else "read"
-        rows = _rows(one["before"], one["after"])
-        if not rows:
-            rows = [("", "", "")]
+    for entity in entities:
+        name = f"{entity['entity']}/{entity['key']}"
+        access = "written" if entity["written"] else "undone" if entity["undone"] else "read"
+        rows = _attribute_rows(entity["before"], entity["after"]) or [("", "", "")]
         for number, row in enumerate(rows):
-            first = (name, what) if number == 0 else ("", "")
-            table.add_row(*map(escape, (*first, *row, _next(one["next"]) if number == 0 else "")))
+            first = number == 0
+            head = (name, access) if first else ("", "")
+            table.add_row(*head, *row, _next(entity["next"]) if first else "")
     return table
 
 
-def _rows(
+def _attribute_rows(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> list[tuple[str, str, str]]:
-    """Return the attributes that differ; where the entity came or went, it says so."""
+    """Return the attributes that differ, or all if the entity was created or deleted."""
     if before is None and after is None:
         return [("(does not exist)", "", "")]
     old, new = before or {}, after or {}
-    names = list(dict.fromkeys([*old, *new]))
     return [
         (
             name,
-            text_of(old[name]) if before is not None else "-",
-            text_of(new[name]) if after is not None else "-",
+            json_text(old[name]) if before is not None else "-",
+            json_text(new[name]) if after is not None else "-",
         )
-        for name in names
+        for name in dict.fromkeys([*old, *new])
         if before is None or after is None or old.get(name) != new.get(name)
     ]
 
 
-def _next(following: dict[str, Any] | None) -> str:
-    if following is None:
+def _next(request: dict[str, Any] | None) -> str:
+    if request is None:
         return ""
-    if following["request_id"] is None:
-        return f"epoch {following['epoch']}"
-    return f"{following['request_id']} (epoch {following['epoch']}): {following['call']}"
+    if request["request_id"] is None:
+        return f"epoch {request['epoch']}"
+    return f"{request['request_id']} (epoch {request['epoch']}): {request['call']}"

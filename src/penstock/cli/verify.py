@@ -1,36 +1,28 @@
-"""`penstock verify`: every checksum and invariant of a data directory."""
+"""`penstock verify`: check every checksum and invariant of a data directory."""
 
-import sys
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
 from rich.console import Console
 
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-    config_of,
-    default_data,
-)
-from penstock.cli.progress import Bar
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import print_result
+from penstock.cli.progress import ProgressBar
 from penstock.history.verification.finding import Remedy
 from penstock.history.verification.verify import VerificationReport, repair, verify
-from penstock.process.loading import load_app
 from penstock.sql.verification import check_view
 
 HELP: Final = """Check every checksum and invariant of a data directory.
 
-It reads the whole journal and log, and compares them with each other and with all that is derived
-from them: local state, snapshots, checkpoints, the SQL view. For everything that is wrong it says
-where, and whether it can be rebuilt or must come from a backup. It may run beside the application,
-and says what it could not check then.
+The command reads the whole journal and log, and compares them with each other and with everything
+that is derived from them: local state, snapshots, checkpoints, the SQL view. For each fault it says
+where it is, and whether the file can be rebuilt or must be restored from a backup. The application
+may run meanwhile; the command then says what it could not check.
 
-With --repair, which wants the application to be stopped, what is derived and broken is removed: it
-is built anew when it is needed.
+With --repair, for which the application must be stopped, damaged derived files are removed; they are
+rebuilt when they are needed.
 
 Exit codes: 0 nothing has to be done, 1 something has.
 
@@ -44,48 +36,37 @@ Examples:
 _STYLES: Final = {Remedy.NONE: "dim", Remedy.REBUILD: "yellow", Remedy.BACKUP: "bold red"}
 
 
-def verify_command(
-    app: AppArgument,
-    repaired: Annotated[  # noqa: FBT002 -- a flag
-        bool, typer.Option("--repair", help="Remove what is derived and broken.")
+def command(
+    options: AppOptions,
+    repaired: Annotated[
+        bool, typer.Option("--repair", help="Remove damaged files that can be rebuilt.")
     ] = False,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
     """Verify a data directory; see `HELP`."""
-    application = load_app(app)
-    folder = config_of(default_data(application.name), data=data, file=config).data
-    with Bar("verify") as bar:
+    application, settings = options.load_unchecked()
+    with ProgressBar("verify") as bar:
 
-        def told(what: str, done: int, total: int) -> None:
-            bar.now(f"verify: {what}") if not done else bar.at(done, total)
+        def show_progress(part: str, done: int, total: int) -> None:
+            bar.begin(f"verify: {part}") if not done else bar.at(done, total)
 
-        found = verify(folder, application, told, [check_view])
-    removed = repair(folder, application, found) if repaired else []
-    if as_json:
-        sys.stdout.write(f"{msgspec.json.encode(_json_of(found, removed)).decode()}\n")
-    else:
-        _show(found, removed)
-    if len(found.problems) > len(removed):
+        verified = verify(settings.data, application, show_progress, [check_view])
+    removed = repair(settings.data, application, verified) if repaired else []
+    plain = msgspec.to_builtins(verified)
+    plain |= {"problems": len(verified.problems), "removed": removed}
+    print_result(plain, lambda console: _show(verified, removed, console), as_json=as_json)
+    if len(verified.problems) > len(removed):
         raise typer.Exit(OTHER_ERROR)
 
 
-def _json_of(found: VerificationReport, removed: list[str]) -> dict[str, Any]:
-    """Return what was found as plain data; keys are stable."""
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    return plain | {"problems": len(found.problems), "removed": removed}
-
-
-def _show(found: VerificationReport, removed: list[str]) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{found.data}: epochs {found.first} to {found.epoch}")
-    for one in found.findings:
-        console.print(f"{one.where}: {one.what}", style=_STYLES[one.remedy])
-        console.print(f"  {one.how}")
-    for text in found.skipped:
+def _show(verified: VerificationReport, removed: list[str], console: Console) -> None:
+    console.print(f"{verified.data}: epochs {verified.first} to {verified.epoch}")
+    for finding in verified.findings:
+        console.print(f"{finding.where}: {finding.what}", style=_STYLES[finding.remedy])
+        console.print(f"  {finding.how}")
+    for text in verified.skipped:
         console.print(f"not checked: {text}", style="dim")
-    for where in removed:
-        console.print(f"removed {where}")
-    if not found.problems:
+    for path in removed:
+        console.print(f"removed {path}")
+    if not verified.problems:
         console.print("nothing has to be done", style="green")

@@ -1,24 +1,17 @@
-"""`penstock view`: an application's SQL view, in the foreground, until a signal stops it."""
+"""`penstock view`: run an application's SQL view in the foreground, until a signal."""
 
 from typing import Final
 
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    SetOption,
-    SupervisedOption,
-)
+from penstock.cli.options import AppOptions, SupervisedOption
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 from penstock.sql.server import ROLE, serve_view
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 
-The gateways of the same data directory pass POST /sql on to it, and penstock sql asks it. It is a
-cache: what is lost or damaged of it is made anew from the journal, which its log says. penstock run
-starts it together with a driver and gateways.
+The gateways of the same data directory pass POST /sql on to the view, and penstock sql queries it.
+The view is a cache: if its file is lost or damaged, the view rebuilds it from the journal and logs
+this. penstock run starts the view together with a driver and gateways.
 
 \b
 Examples:
@@ -27,15 +20,9 @@ Examples:
 """
 
 
-def view(
-    app: AppArgument,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    supervised: SupervisedOption = False,  # noqa: FBT002 -- a flag
-) -> None:
+def command(options: AppOptions, supervised: SupervisedOption = False) -> None:
     """Run a view in the foreground; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config, assignments=assignments)
+    application, settings = options.load()
     logs.configure(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
-    serve_view(application, app, settings, supervised=supervised)
+    serve_view(application, options.app, settings, supervised=supervised)

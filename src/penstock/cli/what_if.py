@@ -1,4 +1,4 @@
-"""`penstock what-if`: history once more with other requests or other code, and what would differ."""
+"""`penstock what-if`: run history again with other requests or other code, and compare."""
 
 import sys
 import tempfile
@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from penstock.base.ids import Epoch
-from penstock.cli.application import application_of
-from penstock.cli.options import (
-    AppArgument,
-    ConfigOption,
-    DataOption,
-    JsonOption,
-)
-from penstock.cli.replay import FromOption, Rate, ToOption
-from penstock.cli.what_if_report import Asked, Told, json_of, show
+from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
+from penstock.cli.output import print_result
+from penstock.cli.progress import epoch_progress
+from penstock.cli.what_if_report import QueryDifference, WhatIfReport, json_of, show
 from penstock.errors import ConfigError
 from penstock.history.alternate_app import alternate_app
 from penstock.history.branch import new_directory
@@ -37,10 +31,10 @@ from penstock.sql.as_of_query import as_of_queries
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_diff import diff_results, entity_query
 
-HELP: Final = """Run the journal's requests again as they might have been, and show what would differ.
+HELP: Final = """Run the journal's requests again with changes, and show how the outcome differs.
 
-With --app other code runs them; --without leaves requests out; --edit replaces, inserts or drops
-requests as a file says, one JSON object to a line:
+With --app, other code runs them; --without leaves requests out; --edit replaces, inserts or drops
+requests as a file says, one JSON object in each line:
 
 \b
   {"request_id": "r17", "arguments": [2]}
@@ -48,11 +42,11 @@ requests as a file says, one JSON object to a line:
    "arguments": [5]}        (on one line, or all in one array)
   {"request_id": "r18", "drop": true}
 
-Shown are the replies and entities that differ from what the journal has, and with --sql the rows of a
-query about entities. Epochs, times and ids stay what they were. Nothing of the application changes; it
-may run meanwhile. What came out can be kept in a new data directory for sql, replay and trace.
+The command shows the replies and entities that differ from the journal and, with --sql, the rows of a
+query about entities. Epochs, times and ids stay the same. The application does not change, and may run
+meanwhile. The outcome can be kept in a new data directory for sql, replay and trace.
 
-Exit codes: 0 whether something differs or not, 2 what is asked for cannot be done.
+Exit codes: 0 whether something differs or not, 2 the request for changes is wrong.
 
 \b
 Examples:
@@ -64,8 +58,8 @@ Examples:
 STANDARD_INPUT: Final = "-"
 
 
-def what_if_command(  # noqa: PLR0913 -- one parameter for each flag
-    app: AppArgument,
+def command(
+    options: AppOptions,
     first: FromOption = None,
     last: ToOption = None,
     new_app: Annotated[
@@ -80,44 +74,41 @@ def what_if_command(  # noqa: PLR0913 -- one parameter for each flag
     ] = None,
     queries: Annotated[
         list[str] | None,
-        typer.Option("--sql", metavar="QUERY", help="Compare its answers; may be repeated."),
+        typer.Option("--sql", metavar="QUERY", help="Compare its results; may be repeated."),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep what came out; DIR must not exist."),
+        typer.Option("--keep", metavar="DIR", help="Keep the outcome; DIR must not exist."),
     ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,  # noqa: FBT002 -- a flag
+    as_json: JsonOption = False,
 ) -> None:
-    """Ask what if; see `HELP`."""
-    application, settings = application_of(app, data=data, file=config)
+    """Run a scenario and compare; see `HELP`."""
+    application, settings = options.load()
     edits = _edits(without or [], edit)
     with ExitStack() as stack:
-        other = application if new_app is None else stack.enter_context(alternate_app(new_app, app))
+        other = application
+        if new_app is not None:
+            other = stack.enter_context(alternate_app(new_app, options.app))
         past = stack.enter_context(HistoryReader(settings.data, application, "what-if"))
         span = past.span(first, last)
         alternative = Scenario(application, other, resolve_edits(edits, past, other, span))
-        statements = [entity_query(one, application) for one in queries or []]
+        statements = [entity_query(query, application) for query in queries or []]
         before = _answers(statements, application, settings.data, settings, span[1])
         scratch = _scratch(stack, keep, settings.data, wanted=bool(statements))
-        with Rate(span) as rate:
-            found = what_if(past, alternative, settings.limits, span, rate.at, scratch)
+        with epoch_progress(span) as progress:
+            found = what_if(past, alternative, settings.limits, span, progress, scratch)
         here = Epoch(span[1] - epoch_shift(span[0]))
         after = [] if scratch is None else _answers(statements, other, scratch, settings, here)
         answers = [
-            Asked(one.query, diff_results(*both))
-            for one, *both in zip(statements, before, after, strict=True)
+            QueryDifference(statement.query, diff_results(*both))
+            for statement, *both in zip(statements, before, after, strict=True)
         ]
-    told = Told(found, answers, keep, epoch_shift(span[0]))
-    if as_json:
-        sys.stdout.write(f"{json_of(told)}\n")
-    else:
-        show(told, Console(soft_wrap=True, highlight=False))
+    report = WhatIfReport(found, answers, keep, epoch_shift(span[0]))
+    print_result(json_of(report), lambda console: show(report, console), as_json=as_json)
 
 
 def _edits(without: list[str], file: str | None) -> ParsedEdits:
-    """Return what is to be otherwise.
+    """Return the changes to the requests.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -134,14 +125,16 @@ def _edits(without: list[str], file: str | None) -> ParsedEdits:
 
 
 def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:
-    """Return where the epochs shall be written, where somebody will look at them.
+    """Return the directory for the new epochs, or None if neither `keep` nor a query needs one.
 
     Raises:
-        ConfigError: That is not empty, or lies in the application's own directory.
+        ConfigError: The directory is not empty, or lies in the application's own directory.
     """
     if keep is not None:
         if keep.resolve().is_relative_to(data.resolve()):
-            raise ConfigError(f"{keep} is the application's own; keep what comes out elsewhere")
+            raise ConfigError(
+                f"--keep {keep} lies in the application's data directory; name another directory"
+            )
         return stack.enter_context(new_directory(keep, ignore_step, "what-if-before-rename"))
     if wanted:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-what-if-")))
@@ -151,16 +144,16 @@ def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -
 def _answers(
     statements: list[AsOfStatement], app: App, data: Path, settings: Config, epoch: Epoch
 ) -> list[QueryResult]:
-    """Ask all queries of a data directory, as of an epoch."""
+    """Return the results of all queries over a data directory as of an epoch."""
     if not statements:
         return []
     with closing(DataDirectory(data).open_journal(app)) as journal:
         history = as_of_queries(data, app, journal, settings.view)
         return [
             history.ask(
-                replace(one, moment=epoch),
-                Query(one.query),
+                replace(statement, moment=epoch),
+                Query(statement.query),
                 time.monotonic() + settings.view.time_ms / 1_000,
             )
-            for one in statements
+            for statement in statements
         ]

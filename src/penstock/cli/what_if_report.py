@@ -1,15 +1,15 @@
-"""What `penstock what-if` prints: what would differ, for people and for programs."""
+"""The report of `penstock what-if`: the differences, for people and for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.trace import show_outside
+from penstock.cli.trace import show_outside_calls
 from penstock.engine.what_if import (
     SHOWN_MAX,
     DifferenceList,
@@ -23,57 +23,63 @@ from penstock.sql.result_diff import ResultDiff, Row, pair_rows
 
 _NOTHING: Final = "-"
 _TEXT_MAX: Final = 400
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A query, and how its answers differ."""
+class QueryDifference:
+    """A query, and the difference of its results."""
 
     query: str
     difference: ResultDiff
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """All that is printed.
+class WhatIfReport:
+    """The content of the report.
 
     Attributes:
-        found: What would differ.
-        answers: The queries' answers.
-        keep: Where what came out is kept.
-        shift: What the numbers of its epochs lack of those of the journal.
+        found: The differences of replies and entities.
+        queries: The differences of the queries' results.
+        keep: The directory in which the outcome is kept.
+        shift: The number to subtract from an epoch of the journal for its epoch in `keep`.
     """
 
     found: WhatIf
-    answers: Sequence[Asked]
+    queries: Sequence[QueryDifference]
     keep: Path | None
     shift: int
 
 
-def summary_of(told: Told) -> str:
-    """Return the first line: how much differs, and how much does not."""
-    found = told.found
-    replies = found.replies
-    kinds = {"replies": replies.differing.count, "entities": found.entities.count}
-    if told.answers:
-        kinds["rows of answers"] = sum(one.difference.count for one in told.answers)
-    one = {"replies": "reply", "entities": "entity", "rows of answers": "row of answers"}
-    counted = [f"{n:,} {one[kind] if n == 1 else kind}" for kind, n in kinds.items() if n]
-    same = _requests(found.requests - replies.inserted.count - replies.differing.count)
-    if not counted:
+def summary_of(report: WhatIfReport) -> str:
+    """Return the first line: how many replies, entities and rows differ, and how many do not."""
+    replies = report.found.replies
+    rows = sum(query.difference.count for query in report.queries)
+    counts = [
+        _counted(replies.differing.count, "reply", "replies"),
+        _counted(report.found.entities.count, "entity", "entities"),
+        _counted(rows, "row of answers", "rows of answers"),
+    ]
+    differing = [count for count in counts if not count.startswith("0 ")]
+    same = _requests(report.found.requests - replies.inserted.count - replies.differing.count)
+    if not differing:
         return f"nothing differs: {same}, and every entity is the same"
-    verb = "differs" if sum(kinds.values()) == 1 else "differ"
-    return f"{', '.join(counted)} {verb}; the rest, {same}, is the same"
+    verb = "differs" if len(differing) == 1 and differing[0].startswith("1 ") else "differ"
+    return f"{', '.join(differing)} {verb}; the rest, {same}, is the same"
+
+
+def _counted(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"
+    return _counted(count, "request", "requests")
 
 
-def show(told: Told, console: Console) -> None:
-    """Print what would differ, for a person."""
-    found = told.found
-    console.print(summary_of(told), style="bold")
+def show(report: WhatIfReport, console: Console) -> None:
+    """Print the report for people."""
+    found = report.found
+    console.print(summary_of(report), style="bold")
     rate = found.requests / found.spent_s if found.spent_s else 0.0
     console.print(
         f"epochs {found.first} to {found.last}: {_requests(found.requests)} in "
@@ -81,9 +87,10 @@ def show(told: Told, console: Console) -> None:
     )
     if found.skipped:
         console.print(
-            f"{_requests(found.skipped)} had exceeded a limit; taken as recorded", style="yellow"
+            f"{_requests(found.skipped)} had exceeded a limit; the recorded outcome was used",
+            style="yellow",
         )
-    show_outside(outside_calls_json(found.refused), console)
+    show_outside_calls(outside_calls_json(found.refused), console)
     replies = found.replies
     _show_replies("replies that differ", replies.differing, console)
     _show_replies("requests left out", replies.left_out, console)
@@ -92,45 +99,45 @@ def show(told: Told, console: Console) -> None:
     _show_entities("entities that differ", entities.changed, console)
     _show_entities("entities that are new", entities.created, console)
     _show_entities("entities that are gone", entities.deleted, console)
-    for one in told.answers:
-        _show_answers(one, console)
-    if told.keep is not None:
-        numbers = f"; epoch N is epoch N - {told.shift} there" if told.shift else ""
-        console.print(f"kept in {told.keep}{numbers}", markup=False)
+    for query in report.queries:
+        _show_query(query, console)
+    if report.keep is not None:
+        numbers = f"; epoch N is epoch N - {report.shift} there" if report.shift else ""
+        console.print(f"kept in {report.keep}{numbers}")
 
 
 def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: Console) -> None:
     if found.count:
         table = Table("epoch", "request", "call", "recorded", "what-if", title=title)
-        for one in found.shown:
-            replies = [_text(*reply) if reply else _NOTHING for reply in one[3:]]
-            table.add_row(str(one.epoch), one.request_id, one.call, *replies)
+        for row in found.shown:
+            replies = [_text(*reply) if reply else _NOTHING for reply in row[3:]]
+            table.add_row(str(row.epoch), row.request_id, row.call, *replies)
         _print(table, found.count, console)
 
 
 def _show_entities(title: str, found: DifferenceList[EntityDifference], console: Console) -> None:
     if found.count:
         table = Table("entity", "attribute", "recorded", "what-if", title=title)
-        for one in found.shown:
-            for _, attribute, *values in one.findings:
+        for entity in found.shown:
+            for _, attribute, *values in entity.findings:
                 texts = [
                     _NOTHING if value is None and not attribute else _text(value)
                     for value in values
                 ]
-                table.add_row(one.key, attribute, *texts)
+                table.add_row(entity.key, attribute, *texts)
         _print(table, found.count, console)
 
 
-def _show_answers(asked: Asked, console: Console) -> None:
-    found = asked.difference
-    console.print(f"{asked.query}", style="bold", markup=False)
+def _show_query(query: QueryDifference, console: Console) -> None:
+    found = query.difference
+    console.print(query.query, style="bold")
     if not found.count:
-        console.print(f"  the same {found.same:,} rows", markup=False)
+        console.print(f"  the same {found.same:,} rows")
         return
     former, latter = found.columns
     if former != latter:
-        console.print(f"  columns were {', '.join(former)}", markup=False)
-        console.print(f"  columns are  {', '.join(latter)}", markup=False)
+        console.print(f"  columns were {', '.join(former)}")
+        console.print(f"  columns are  {', '.join(latter)}")
     table = Table("recorded", "what-if", title=f"rows that differ; {found.same:,} are the same")
     for left, right in pair_rows(found)[:SHOWN_MAX]:
         table.add_row(_row_text(former, left), _row_text(latter, right))
@@ -151,74 +158,70 @@ def _text(value: Any) -> str:
 def _print(table: Table, count: int, console: Console) -> None:
     if count > SHOWN_MAX:
         table.caption = f"the first {SHOWN_MAX} of {count:,}"
-    console.print(table, markup=False)
+    console.print(table)
 
 
-def json_of(told: Told) -> str:
-    """Return what would differ as JSON."""
-    found, replies, entities = told.found, told.found.replies, told.found.entities
-    plain = {
+def json_of(report: WhatIfReport) -> dict[str, Any]:
+    """Return the report as plain data. Keys are stable."""
+    found, replies, entities = report.found, report.found.replies, report.found.entities
+    keep = None if report.keep is None else {"data": str(report.keep), "shift": report.shift}
+    return {
         "first": found.first,
         "last": found.last,
         "requests": found.requests,
         "skipped": found.skipped,
         "spent_s": found.spent_s,
         "outside": outside_calls_json(found.refused),
-        "replies": _plain_replies(replies.differing),
-        "left_out": _plain_replies(replies.left_out),
-        "inserted": _plain_replies(replies.inserted),
+        "replies": _shown(replies.differing, _plain_reply),
+        "left_out": _shown(replies.left_out, _plain_reply),
+        "inserted": _shown(replies.inserted, _plain_reply),
         "entities": {
-            "changed": _plain_entities(entities.changed),
-            "created": _plain_entities(entities.created),
-            "deleted": _plain_entities(entities.deleted),
+            "changed": _shown(entities.changed, _plain_entity),
+            "created": _shown(entities.created, _plain_entity),
+            "deleted": _shown(entities.deleted, _plain_entity),
         },
-        "sql": [_plain_answers(one) for one in told.answers],
-        "keep": None if told.keep is None else {"data": str(told.keep), "shift": told.shift},
+        "sql": [_plain_query(query) for query in report.queries],
+        "keep": keep,
     }
-    return json_text(plain)
 
 
-def _plain_replies(found: DifferenceList[ReplyDifference]) -> dict[str, Any]:
-    shown = []
-    for one in found.shown:
-        plain: dict[str, Any] = {
-            "epoch": one.epoch,
-            "request_id": one.request_id,
-            "call": one.call,
-        }
-        plain |= {"recorded": _value(one.recorded[0])} if one.recorded else {}
-        plain |= {"what_if": _value(one.replayed[0])} if one.replayed else {}
-        shown.append(plain)
-    return {"count": found.count, "truncated": found.truncated, "shown": shown}
+def _shown(found: DifferenceList[_T], plain: Callable[[_T], dict[str, Any]]) -> dict[str, Any]:
+    rows = [plain(row) for row in found.shown]
+    return {"count": found.count, "truncated": found.truncated, "shown": rows}
 
 
-def _plain_entities(found: DifferenceList[EntityDifference]) -> dict[str, Any]:
-    shown = [
-        {
-            "entity": one.key,
-            "findings": [
-                {"attribute": attribute, "recorded": _value(recorded), "what_if": _value(replayed)}
-                for _, attribute, recorded, replayed in one.findings
-            ],
-        }
-        for one in found.shown
+def _plain_reply(reply: ReplyDifference) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "epoch": reply.epoch,
+        "request_id": reply.request_id,
+        "call": reply.call,
+    }
+    plain |= {"recorded": _value(reply.recorded[0])} if reply.recorded else {}
+    plain |= {"what_if": _value(reply.replayed[0])} if reply.replayed else {}
+    return plain
+
+
+def _plain_entity(entity: EntityDifference) -> dict[str, Any]:
+    findings = [
+        {"attribute": attribute, "recorded": _value(recorded), "what_if": _value(replayed)}
+        for _, attribute, recorded, replayed in entity.findings
     ]
-    return {"count": found.count, "truncated": found.truncated, "shown": shown}
+    return {"entity": entity.key, "findings": findings}
 
 
 def _value(value: Any) -> msgspec.Raw:
-    """Return a value as JSON; one that JSON does not know shall not spoil all others."""
+    """Return a value as JSON, so that a value that JSON does not have cannot spoil the rest."""
     return msgspec.Raw(json_text(value).encode())
 
 
-def _plain_answers(asked: Asked) -> dict[str, Any]:
-    found = asked.difference
+def _plain_query(query: QueryDifference) -> dict[str, Any]:
+    found = query.difference
     return {
-        "query": asked.query,
+        "query": query.query,
         "columns": {"recorded": found.columns[0], "what_if": found.columns[1]},
         "same": found.same,
         "count": found.count,
         "truncated": found.count > SHOWN_MAX,
-        "recorded": found.only_first[:SHOWN_MAX],
-        "what_if": found.only_second[:SHOWN_MAX],
+        "recorded": [[_value(value) for value in row] for row in found.only_first[:SHOWN_MAX]],
+        "what_if": [[_value(value) for value in row] for row in found.only_second[:SHOWN_MAX]],
     }

@@ -6,7 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.explain import Format, explain
+from penstock.cli.explain import Format
+from penstock.cli.explain import command as explain
 from tests.checkout import SHOP
 
 
