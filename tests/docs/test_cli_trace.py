@@ -13,7 +13,7 @@ from tests.docs.test_pages import snippets
 from tests.history import Call, journal_of
 
 PAGE = (TOP / "docs" / "HISTORY.md").read_text()
-SECTIONS = ("Trace", "Snapshots", "What is kept")
+SECTIONS = ("Trace", "Snapshots", "Retention")
 MEANT = {"REQUEST_ID": "r2", "ENTITY": "Item", "KEY": "i1", "APP": SHOP, "100": "0", "200": "1"}
 EPOCHS: list[list[Call]] = [
     [("Item", "i1", "create", {"price": 3, "stock": 5}), ("User", "u1", "create", {"credit": 9})],
