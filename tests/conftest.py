@@ -1,4 +1,4 @@
-"""The suite's own options, and what every test finds in its process, however the suite was started.
+"""The suite's own options, and the same process settings for every test, however the suite starts.
 
 Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again.
 """

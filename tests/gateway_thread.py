@@ -1,7 +1,7 @@
 """A gateway on a port of its own, in this process: the real one, over the real log and journal.
 
 `RunningGateway` serves an application that a `SerialDriver` processes. `Meddler` stands before it as
-a network that fails: it passes on one HTTP message at a time, and does to each what it is told.
+a network that fails: it passes on one HTTP message at a time, and treats each as told.
 """
 
 import asyncio
@@ -89,16 +89,16 @@ class RunningGateway:
 
 
 class Meddling(Enum):
-    """What happens to one request on its way."""
+    """The fate of one request on its way."""
 
     CUT_BEFORE = "the connection ends before the gateway hears of it"
     CUT_AFTER = "the gateway answers, and the connection ends before the client hears of it"
-    BUSY = "somebody else answers 503"
+    BUSY = "another server answers 503"
     SILENCE = "the gateway answers, and the client hears nothing"
 
 
 class Meddler:
-    """Passes HTTP messages on; `then` says what happens to the next ones.
+    """Passes HTTP messages on; `then` sets the fate of the next messages.
 
     New connections go to the port `target`.
     """

@@ -26,7 +26,7 @@ def journal_of(
 ) -> None:
     """Process calls with the ids `r0`, `r1` …, each sequence as one epoch.
 
-    `damage` replaces what is journalled of an entity, by name or as it is stored.
+    `damage` replaces the journal's state of an entity, by name or as it is stored.
     """
     wrong = damage or {}
 

@@ -1,6 +1,6 @@
 """A runtime without Spark: one thread, real log, real journal, the executor of the local runtime.
 
-It is what the command line needs of a runtime (`start`, `stop`, `wait_until`, `on_epoch`, reports),
+It has the methods that the command line needs (`start`, `stop`, `wait_until`, `on_epoch`, reports),
 so that commands are tested with everything real but the JVM.
 """
 
@@ -74,12 +74,12 @@ class SerialDriver:
             return self._changed.wait_for(lambda: self._position >= lsn, timeout_ms / 1_000)
 
     def check(self) -> None:
-        """Raise what stopped the pump: nothing else makes it give up."""
+        """Raise the error that stopped the pump: nothing else makes it give up."""
         if self._damage:
             raise self._damage[0]
 
     def _fold(self, commit: Commit) -> None:
-        """Take over what an earlier driver has committed."""
+        """Take over the epochs that an earlier driver has committed."""
         for part in commit.parts_of(PartKind.CHANGES):
             for row in self.journal.read(part).to_pylist():
                 key = entity_key(row["entity"], row["key"])

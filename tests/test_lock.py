@@ -1,7 +1,7 @@
-"""The locks hold what the project asks for, since nothing else is ever installed.
+"""The locks hold the requirements of the project, since nothing else is ever installed.
 
-`scripts/setup` installs requirements.lock; benchmarks/requirements.lock is what benchmarks/ needs
-besides, and tests/readers/requirements.lock what `scripts/readers` keeps apart.
+`scripts/setup` installs requirements.lock; benchmarks/requirements.lock is for benchmarks/
+besides, and tests/readers/requirements.lock for the separate folder of `scripts/readers`.
 """
 
 import re
@@ -68,7 +68,7 @@ def test_every_locked_package_has_hashes(lock: str) -> None:
 
 
 def test_locks_agree() -> None:
-    """What is installed beside each other has the same versions wherever both name it."""
+    """Packages of two locks that are installed together have the same versions."""
     whole, more = (locked(lock) for lock in LOCKS[:2])
     assert {name: more[name] for name in whole.keys() & more.keys()} == {
         name: whole[name] for name in whole.keys() & more.keys()

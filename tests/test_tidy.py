@@ -17,7 +17,7 @@ THREADS = {
     "journal/tail.py",
     "log/pump.py",
 }  # a failure ends their thread alone
-USER_CODE_ENDS = {  # where a handler's errors are recorded, and what it left is put back
+USER_CODE_ENDS = {  # where a handler's errors are recorded, and its changes are put back
     "engine/execute.py",
     "engine/failure.py",
     "engine/isolation.py",
@@ -199,7 +199,7 @@ def test_file_keeps_the_limits(path: Path) -> None:
     ids=name_of,
 )
 def test_only_boundaries_catch_everything(path: Path) -> None:
-    """An inner module names what it catches; the rest passes through it."""
+    """An inner module names the exceptions that it catches; others pass through it."""
     nodes = ast.walk(ast.parse(path.read_text()))
     handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     assert [node.lineno for node in handlers if catches_everything(node)] == []
@@ -232,7 +232,7 @@ def test_inner_init_file_is_empty(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((TOP / "tests").rglob("test_*.py")), ids=name_of)
 def test_every_test_states_its_property(path: Path) -> None:
-    """Each test says in a sentence what holds."""
+    """The docstring of each test states its property."""
     functions = [
         node
         for node in ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline: the one way in which tests wait."""
+"""Waiting for a condition, with a deadline: the only way in which tests wait."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ def wait_for(
 
     Args:
         condition: Is called again and again until its value is true.
-        what: What is waited for; the message of a failure names it.
+        what: The event; the message of a failure names it.
         deadline_s: Seconds until the test fails.
         look_s: Seconds between two calls.
     """

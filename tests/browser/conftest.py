@@ -22,7 +22,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Start a browser; skip the tests that need it where there is none, but not where CI is set."""
+    """Start a browser; without one, skip the tests that need it, but fail if CI is set."""
     if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
         message = f"no {' and no '.join(missing)}: apt install chromium chromium-driver"
         (pytest.fail if "CI" in os.environ else pytest.skip)(message)

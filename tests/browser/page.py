@@ -47,7 +47,7 @@ class Page:
         self.url = url
 
     def open(self, place: str) -> None:
-        """Load the console anew at a place, such as `/sql`."""
+        """Load the console at a place, such as `/sql`, with a fresh page."""
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/console/#{place}")
 
@@ -60,7 +60,7 @@ class Page:
         return found
 
     def text(self, selector: str) -> str:
-        """Return an element's text; empty where there is none now."""
+        """Return an element's text; empty if it is missing."""
         try:
             return self.browser.find_element(By.CSS_SELECTOR, selector).text
         except _GONE:
@@ -129,7 +129,7 @@ class Page:
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def complaints(self) -> list[str]:
-        """Return what the browser has complained of since the last question."""
+        """Return the browser's complaints since the last question."""
         return [entry["message"] for entry in self._log("browser")]
 
     def addresses(self) -> set[str]:

@@ -60,7 +60,7 @@ class RunningConsole:
         self.http.close()
 
     def call(self, path: str, **arguments: object) -> Any:
-        """Make a call that succeeds; return what it returned."""
+        """Make a call that succeeds; return its result."""
         answer = self.http.post(f"/call/{path}", json=arguments)
         assert answer.status_code == 200, answer.text
         return answer.json()

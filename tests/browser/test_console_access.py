@@ -1,4 +1,4 @@
-"""The console for everybody: without a mouse, without eyes, in the dark, without a network."""
+"""The console for every user: without a mouse, without eyes, in the dark, without a network."""
 
 import itertools
 from urllib.parse import urlsplit

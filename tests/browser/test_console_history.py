@@ -1,4 +1,4 @@
-"""The past in the console: what a request did, and what happened to an entity."""
+"""The past in the console: the trace of a request, and the history of an entity."""
 
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole

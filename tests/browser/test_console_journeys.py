@@ -1,4 +1,4 @@
-"""What people do with the console, from the first click to what they wanted to see."""
+"""Journeys through the console, from the first click to the wanted result."""
 
 import threading
 import time
@@ -69,7 +69,7 @@ def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningC
 
 
 def test_incidents_are_shown_with_their_cause(page: Page, shop: RunningConsole) -> None:
-    """A request that was set aside is on the overview, with the last line of what it did."""
+    """A request that was set aside is on the overview, with the last line that it ran."""
     page.open("/overview")
     page.one('[data-node="Item"]')
     assert page.text("#incidents") == ""
@@ -82,7 +82,7 @@ def test_incidents_are_shown_with_their_cause(page: Page, shop: RunningConsole) 
 
 
 def test_entity_that_was_created_by_trying_is_found(page: Page) -> None:
-    """What the form creates is in the table, and on a page of its own."""
+    """An entity that the form creates is in the table, and on its own page."""
     page.open("/try")
     page.choose("Of", "Item")
     page.choose("Operation", "create")
@@ -101,7 +101,7 @@ def test_entity_that_was_created_by_trying_is_found(page: Page) -> None:
 
 
 def test_query_is_charted_and_its_link_reproduces_it(page: Page, shop: RunningConsole) -> None:
-    """The address holds the query and how it is shown: whoever opens it sees the same."""
+    """The address holds the query and its display: every visitor sees the same."""
     for number, price in enumerate((3, 3, 5)):
         shop.call(f"Item/chart-{number}/create", price=price)
     page.open("/sql")
@@ -121,14 +121,14 @@ def test_query_is_charted_and_its_link_reproduces_it(page: Page, shop: RunningCo
 
 
 def test_wrong_query_is_explained(page: Page) -> None:
-    """A query that cannot be answered says what is wrong with it, and the editor keeps it."""
+    """The error of a query is shown, and the editor keeps the query."""
     page.open("/sql?q=SELECT+nothing_of_the_kind")
     assert "nothing_of_the_kind" in page.until("#result .problem", "nothing_of_the_kind")
     assert page.labelled("Query").get_attribute("value") == "SELECT nothing_of_the_kind"
 
 
 def test_request_is_found_by_its_id(page: Page, shop: RunningConsole) -> None:
-    """What became of a call can be looked up by the id that it was sent under."""
+    """The outcome of a call can be looked up by the id of its request."""
     shop.http.post(
         "/call/Item/wanted/create", json={"price": 1}, headers={"Idempotency-Key": "find-me"}
     )
@@ -149,7 +149,7 @@ def test_request_is_found_by_its_id(page: Page, shop: RunningConsole) -> None:
 
 
 def test_killed_driver_comes_back_with_nothing_lost(page: Page, shop: RunningConsole) -> None:
-    """Requests that are sent all the while are all answered, and the page tells what happened."""
+    """Requests that are sent during a kill are all answered, and the page reports the kill."""
     shop.call("Item/kill/create", price=1)
     page.open("/overview")
     with adding(shop, "kill") as answers:

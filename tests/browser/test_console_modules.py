@@ -1,4 +1,4 @@
-"""What the console's scripts compute, asked of them where they run: in the browser."""
+"""The functions of the console's scripts, called where they run: in the browser."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ import(new URL(file, document.baseURI).href)
 
 @pytest.fixture
 def ask(page: Page) -> Any:
-    """Return what evaluates an expression over a module; outside of the page's content policy."""
+    """Return a function that evaluates an expression over a module, outside of the page's policy."""
     page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
     page.open("/requests")
     page.one("#now-driver")
@@ -29,7 +29,7 @@ def ask(page: Page) -> Any:
 
 
 def test_whole_numbers_of_any_size_survive(ask: Any) -> None:
-    """What JSON holds exactly is neither rounded when it is read nor when it is written."""
+    """Numbers that JSON holds exactly are not rounded, neither in reading nor in writing."""
     text = '{"big":90071992547409931234,"small":-7,"fraction":0.5,"text":"12345678901234567890"}'
     assert ask("api.js", "module.encode(module.decode(given))", text) == text
 
@@ -75,7 +75,7 @@ def test_types_are_read_as_python_writes_them(ask: Any, text: str, shape: str) -
 
 
 def test_graph_runs_from_left_to_right_and_nothing_overlaps(ask: Any) -> None:
-    """Callers lie left of what they call, but for one edge of each circle; nodes keep apart."""
+    """Callers lie left of their callees, but for one edge of each circle; nodes keep apart."""
     names = "abcdefgh"
     edges = ["a>b", "a>c", "b>d", "c>d", "d>e", "a>e", "e>f", "f>g", "g>d", "a>h"]
     given = {
@@ -97,7 +97,7 @@ def test_graph_runs_from_left_to_right_and_nothing_overlaps(ask: Any) -> None:
 
 
 def test_phases_are_in_the_order_of_the_epoch(ask: Any) -> None:
-    """All later rounds are one phase, and what lies between two epochs is none."""
+    """All later rounds are one phase, and the time between two epochs belongs to no phase."""
     phases = {"rest": 9, "read": 1, "round1": 1, "validate": 1, "round2": 1, "round10": 1}
     epoch = {"phases_ms": {**phases, "write": 1, "commit": 1}}
     names = ask("series.js", "module.phasesOf([given]).map(([name]) => name)", epoch)

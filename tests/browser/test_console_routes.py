@@ -1,4 +1,4 @@
-"""The console's routes over HTTP: who gets what, and how."""
+"""The console's routes over HTTP: permissions and answers."""
 
 import re
 
@@ -23,7 +23,7 @@ def test_page_lets_nothing_in_from_elsewhere(shop: RunningConsole) -> None:
 
 
 def test_file_that_a_browser_has_is_not_sent_again(shop: RunningConsole) -> None:
-    """A file is answered with its tag, and with 304 to who knows that tag."""
+    """A file is answered with its tag, and with 304 if the request has that tag."""
     first = shop.http.get("/console/main.js")
     again = shop.http.get("/console/main.js", headers={"If-None-Match": first.headers["etag"]})
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
@@ -34,7 +34,7 @@ def test_file_that_a_browser_has_is_not_sent_again(shop: RunningConsole) -> None
     "path", ["no-such.js", "..%2froutes.py", "%2e%2e/routes.py", "api/no-such"]
 )
 def test_only_the_console_s_files_are_served(shop: RunningConsole, path: str) -> None:
-    """Whatever is asked for, nothing but the listed files is answered."""
+    """For any path, only the listed files are answered."""
     assert shop.http.get(f"/console/{path}").status_code == 404
 
 
@@ -56,14 +56,14 @@ def test_scripts_keep_the_limit_of_length() -> None:
 
 
 def test_plan_is_what_the_compiler_found(shop: RunningConsole) -> None:
-    """The graph that is drawn is the one that `penstock explain` prints."""
+    """The drawn graph is the graph that `penstock explain` prints."""
     plan = shop.http.get("/console/api/plan").json()
     assert plan["app"] == "shop"
     assert [one["name"] for one in plan["operators"]][:3] == ["Item", "User", "Order"]
 
 
 def test_status_adds_up(shop: RunningConsole) -> None:
-    """What was taken is what was processed and what waits; every process is named."""
+    """Accepted requests are the processed and the waiting ones; every process is named."""
     shop.call("Item/status/create", price=1)
     status = shop.http.get("/console/api/status").json()
     assert status["accepted"] == status["answered"] + status["lag"]
@@ -74,7 +74,7 @@ def test_status_adds_up(shop: RunningConsole) -> None:
 
 
 def test_epochs_come_once(shop: RunningConsole) -> None:
-    """Who asks after the newest epoch gets only what is newer."""
+    """A question after an epoch gets only newer epochs."""
     shop.call("Item/epochs/create", price=1)
     epochs = [one["epoch"] for one in shop.http.get("/console/api/epochs").json()]
     assert epochs == sorted(set(epochs))

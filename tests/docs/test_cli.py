@@ -1,4 +1,4 @@
-"""The command line: its help, its errors, and what each command does with everything real but Spark."""
+"""The command line: its help, its errors, and the effect of each command with everything real but Spark."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ Run = Callable[..., tuple[int, str, str]]
 def penstock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """Run a command in an empty directory and return its exit code and what it printed."""
+    """Run a command in an empty directory and return its exit code and its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "dumb")
@@ -80,7 +80,7 @@ def stock_of(amount: int) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_examples_of_the_command(penstock: Run, command: str) -> None:
-    """Whoever asks for help finds a line to copy."""
+    """The help of each command has an example to copy."""
     code, out, _ = penstock(*command.split(), "--help")
     assert code == 0
     assert re.search(rf"^ +(\w+=\w+ )?penstock {command} ?", out, re.MULTILINE)
@@ -108,7 +108,7 @@ def test_user_error_exits_with_2_and_one_message(penstock: Run) -> None:
 
 
 def test_debug_shows_the_traceback(penstock: Run) -> None:
-    """`--debug` raises what the message is made of, wherever it stands."""
+    """`--debug` raises the error itself, at any place on the line."""
     with pytest.raises(ConfigError):
         penstock("explain", "nowhere/app.py", "--debug")
 
@@ -162,7 +162,7 @@ def test_call_passes_negative_numbers(penstock: Run, shop: Path) -> None:
 
 
 def test_refused_request_exits_with_3(penstock: Run, shop: Path) -> None:
-    """What the application refuses is told from what failed."""
+    """The application's refusals differ from failures."""
     code, out, err = penstock("call", SHOP, "Item", "absent", "add", "1")
     assert (code, out) == (3, "")
     assert "[no-such-entity]" in err
@@ -180,7 +180,7 @@ def test_same_request_id_takes_effect_once(penstock: Run, shop: Path) -> None:
 
 
 def test_request_id_with_another_body_is_refused(penstock: Run, shop: Path) -> None:
-    """An id means one request for ever."""
+    """An id always means one request."""
     penstock("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a")
     code, _, err = penstock("call", SHOP, "Item", "i1", "create", "price=4", "--request-id", "a")
     assert code == 2

@@ -1,4 +1,4 @@
-"""The benchmark: what it measures is what happened, and it notices when something is off."""
+"""The benchmark measures real work, and fails when its results are wrong."""
 
 import json
 from dataclasses import replace
@@ -81,7 +81,7 @@ def test_transfers_at_a_rate_are_counted_from_when_they_were_due(
 def test_damaged_history_is_not_conserved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A change that the replies do not explain fails the command, whatever the engine says."""
+    """A change that the replies do not explain fails the command, with any report of the engine."""
 
     def damage(key: EntityKey, data: bytes | None) -> bytes | None:
         if not key.startswith("User/") or data is None:
@@ -104,7 +104,7 @@ def test_damaged_history_is_not_conserved(
 
 
 class Mumbling(SerialDriver):
-    """Changes what it shall, and answers something else."""
+    """Changes the right entities, and gives a wrong answer."""
 
     def _commit(
         self,
@@ -141,7 +141,7 @@ def test_answer_over_http_is_read_before_it_counts(status: int, body: bytes) -> 
 
 
 def test_bench_begins_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory that holds something is refused, not measured with what it holds."""
+    """A directory that is not empty is refused, and not measured with its content."""
     (tmp_path / "something").touch()
     assert execute(["bench", "checkout", "--data", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
@@ -173,7 +173,7 @@ def test_zipf_draws_as_its_exponent_says() -> None:
 
 
 def test_small_runs_warm_up_less() -> None:
-    """Warm-up follows the rate or the number of requests, and is part of what a seed fixes."""
+    """Warm-up follows the rate or the number of requests, and its requests are fixed by the seed too."""
     config = Config(Path("d"), epoch_records_max=100)
     assert paced(replace(SMALL, requests=50), config).warm_up == 50
     assert paced(Options(rate=1_000), config).warm_up == 4_000
@@ -213,7 +213,7 @@ def test_shop_ledger_agrees_with_honest_checkouts() -> None:
 
 
 def test_shop_ledger_notices_a_lost_reply() -> None:
-    """An effect that nobody was told of is found."""
+    """An effect without a reply is found."""
     runtime, ledger = shop_ledger()
     runtime.call.Order("0").reorder()
     assert ledger.changed(changes_of(runtime)) is None

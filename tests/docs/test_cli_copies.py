@@ -44,7 +44,7 @@ def commands_of(page: str, sections: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("data")
 def test_commands_of_the_page_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the sections show works as it stands there, one after the other."""
+    """The commands in the sections work in their order."""
     commands = commands_of(page, PAGES[page])
     assert len(commands) == {"HISTORY.md": 16, "OPERATIONS.md": 3}[page]
     # A savepoint is removed at the end of its own section, and used in those that follow.
@@ -85,7 +85,7 @@ def test_restored_application_is_told_with_what_is_missing(
 
 @pytest.mark.usefixtures("data")
 def test_programs_get_backups_and_savepoints_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys are stable, and say what a script wants to know."""
+    """Keys are stable, and hold the facts that a script needs."""
     assert execute(["savepoint", "now", SHOP, "--note", "a note", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert execute(["savepoint", SHOP, "--list", "--json"]) == 0
@@ -119,7 +119,7 @@ def test_programs_get_backups_and_savepoints_as_json(capsys: pytest.CaptureFixtu
 def test_mistakes_are_named_and_leave_nothing(
     words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever must change something is told what, and no directory appears."""
+    """Each error names the next step, and no directory appears."""
     assert execute(words) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [".penstock"]

@@ -1,4 +1,4 @@
-"""`penstock driver` with everything real but Spark: how it stops, and what it says meanwhile."""
+"""`penstock driver` with everything real but Spark: how it stops, and its output meanwhile."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def driver_with_a_request(data: Path) -> SerialDriver:
 
 
 def test_serving_stops_when_asked(tmp_path: Path) -> None:
-    """What was appended before the stop is committed, and the display says how far it is."""
+    """Requests that were appended before the stop are committed, and the display shows the progress."""
     driver, output = driver_with_a_request(tmp_path), StringIO()
     driver.on_epoch.append(lambda report: signal.raise_signal(signal.SIGTERM))
     with Stop() as stop:
@@ -96,7 +96,7 @@ def test_second_driver_is_refused_before_spark_starts(
 
 
 def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
-    """What waits in the log counts as lag, until its epoch is committed and counts as rate."""
+    """Requests that wait in the log count as lag, until their epoch is committed and counts as rate."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.on_epoch.append(ReportWriter(tmp_path).take)
     empty = standing_of(tmp_path, driver.log, driver.journal)
@@ -124,7 +124,7 @@ def test_signal_asks_to_stop(one: signal.Signals) -> None:
 
 
 def test_second_signal_ends_at_once() -> None:
-    """Whoever asks twice does not wait, and what must be done even so is done."""
+    """A second signal ends the process at once, after the steps that must not be left out."""
     process = started("stuck")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None

@@ -63,7 +63,7 @@ def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def test_commands_of_the_page_run(data: Path, tmp_path: Path) -> None:
-    """What the page's section on time travel shows works as it stands there, and has answers."""
+    """The page's section on time travel works as written, and its queries have answers."""
     (tmp_path / ".penstock").mkdir()
     (tmp_path / ".penstock" / "shop").symlink_to(data)
     section = PAGE.read_text().partition("## Time travel\n")[2].partition("\n## ")[0]
@@ -94,7 +94,7 @@ def test_past_is_asked_where_nothing_runs(data: Path) -> None:
 
 
 def test_changes_are_shown(data: Path) -> None:
-    """A person sees what differs; a program gets each change as a line, with before and after."""
+    """A person sees the differences; a program gets each change as a line, with before and after."""
     shown = penstock("changes", "Item", SHOP, "--data", str(data)).stdout.decode()
     assert "stock 5 → 7" in shown
     assert "4 changes" in shown

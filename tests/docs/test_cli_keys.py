@@ -1,4 +1,4 @@
-"""`penstock keys`: what it prints, what it keeps to itself, and what it refuses."""
+"""`penstock keys`: its output, the secrets that it hides, and its refusals."""
 
 import json
 import re
@@ -23,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 def keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """Run a `keys` command in an empty directory; return its exit code and what it printed."""
+    """Run a `keys` command in an empty directory; return its exit code and its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "dumb")
@@ -38,7 +38,7 @@ def keys(
 
 @pytest.mark.parametrize("command", ["", "add", "list", "revoke"])
 def test_help_shows_examples(keys: Run, command: str) -> None:
-    """Whoever asks for help finds a line to copy."""
+    """The help of each command has an example to copy."""
     code, out, _ = keys(*command.split(), "--help")
     assert code == 0
     assert re.search(rf"^ +penstock keys {command}", out, re.MULTILINE)
@@ -57,7 +57,7 @@ def test_add_prints_the_key_alone_and_once(keys: Run) -> None:
 
 
 def test_key_made_opens_a_gateway(keys: Run) -> None:
-    """What was printed is let in as what was named."""
+    """A printed secret is admitted as the named principal."""
     _, out, _ = keys("add", "web", "--scope", "read:Item", "--data", "data", SHOP)
     door = Authenticator.of(Config(Path("data")), load_app(SHOP))
     headers = [(b"authorization", f"Bearer {out.strip()}".encode())]
@@ -120,7 +120,7 @@ def test_all_wrong_scopes_are_named_with_near_misses(keys: Run) -> None:
     ],
 )
 def test_wrong_use_exits_with_2(keys: Run, arguments: tuple[str, ...], message: str) -> None:
-    """What the caller must change is said, and nothing is made."""
+    """Errors of the caller are named, and no key is made."""
     code, out, err = keys(*arguments)
     assert (code, out) == (2, "")
     assert message in err

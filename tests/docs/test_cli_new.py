@@ -1,4 +1,4 @@
-"""`penstock new`: what it writes works as it is."""
+"""`penstock new` writes an application that works as it is."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_new_application_passes_its_own_test(tmp_path: Path) -> None:
-    """What is written is an application of at most 20 lines whose test passes at once."""
+    """The new application has at most 20 lines, and its test passes at once."""
     assert execute(["new", "kiosk"]) == 0
     folder = tmp_path / "kiosk"
     assert sorted(path.name for path in folder.iterdir()) == sorted(new.FILES)

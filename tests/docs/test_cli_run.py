@@ -101,7 +101,7 @@ def then_stop(act: Callable[[Supervisor], bool]) -> Callable[[Supervisor], None]
 
 
 def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
-    """URLs and a request to try are printed when all are there; after the stop nobody is."""
+    """URLs and a request to try are printed when all processes are ready; after the stop none is left."""
     output, found = StringIO(), list[presence.Presence]()
 
     def look(supervisor: Supervisor) -> bool:
@@ -161,7 +161,7 @@ def test_children_are_told_what_the_supervisor_was_told(tmp_path: Path) -> None:
 
 
 def test_port_in_use_is_refused(tmp_path: Path) -> None:
-    """Nothing is started where somebody else has the port."""
+    """No process is started if another application has the port."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -178,7 +178,7 @@ def test_strangers_are_not_let_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["supervisor", "driver"])
 def test_second_run_on_the_same_data_is_refused(tmp_path: Path, role: str) -> None:
-    """What runs already is named by its process id."""
+    """A running application is named by its process id."""
     with (
         presence.present(tmp_path, role, "first"),
         pytest.raises(ConfigError, match=f"process {os.getpid()} runs first"),
@@ -224,7 +224,7 @@ def test_status_of_what_does_not_run_exits_with_1(
 def test_status_without_a_name_takes_the_only_application(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody needs to name the one application that is there; with two, both are named."""
+    """A single application need not be named; with two, the error names both."""
     monkeypatch.chdir(tmp_path)
     assert execute(["status"]) == 2
     (tmp_path / ".penstock" / "one").mkdir(parents=True)
@@ -287,7 +287,7 @@ def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: P
 
 
 def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
-    """A class that changes after it was stored is shown with its difference; what runs keeps running."""
+    """A class that changes after it was stored is shown with its difference; running processes go on."""
     path, output, data = tmp_path / "stored.py", StringIO(), tmp_path / "data"
     write_app(path, "0")
     app = load_app(str(path))
@@ -341,7 +341,7 @@ def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) ->
 
 
 def test_run_gives_up_where_a_process_refuses(tmp_path: Path) -> None:
-    """Outside of development, what cannot run as it is ends the whole, which then is an error."""
+    """Outside of development, a process that cannot run ends the whole command with an error."""
     (tmp_path / "refused").touch()
     with pytest.raises(ConfigError, match="cannot run as it is"):
         foreground(SHOP, tmp_path / "data", StringIO()).run()
@@ -349,7 +349,7 @@ def test_run_gives_up_where_a_process_refuses(tmp_path: Path) -> None:
 
 
 def test_first_request_fits_the_application() -> None:
-    """What is proposed to try creates something, at a path of the application's own or by name."""
+    """The proposed request creates an entity, at a path of the application's own or by name."""
     bank = str(Path(SHOP).with_name("bank"))
     assert curl_of(load_app(SHOP), "U") == "curl -X POST U/stock/item/create/3"
     assert curl_of(load_app(bank), "U") == "curl -X POST U/call/Account/account-1/create"

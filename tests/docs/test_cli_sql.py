@@ -59,7 +59,7 @@ def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def test_socket_is_its_owners_alone(running: Path) -> None:
-    """Nobody else on the machine can ask."""
+    """No other user of the machine can ask."""
     [found] = presence.find(running, "view")
     assert Path(str(found.details["socket"])).stat().st_mode & 0o777 == 0o600
 
@@ -75,7 +75,7 @@ def test_table_names_its_epoch(running: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["csv", "json", "arrow"])
 def test_programs_get_the_answer_alone(running: Path, shape: str) -> None:
-    """Standard output holds the answer and nothing else; the epoch is told beside it."""
+    """Standard output holds only the answer; the epoch is on standard error."""
     query = "SELECT item_id, stock FROM Item WHERE price = $price ORDER BY item_id"
     found = penstock("sql", query, "--data", str(running), "--format", shape, "--param", "price=3")
     assert found.stderr.decode().startswith("epoch ")
@@ -98,7 +98,7 @@ def test_mistake_is_explained(running: Path) -> None:
 
 
 def test_query_cannot_take_the_memory_of_all(running: Path) -> None:
-    """What DuckDB does not count is bounded by the process: the query fails, the view goes on."""
+    """Memory that DuckDB does not count is bounded by the process: the query fails, the view goes on."""
     greedy = penstock("sql", "SELECT range(1000000000)", "--data", str(running))
     assert greedy.returncode == 2
     assert "view.memory_mb" in greedy.stderr.decode()
@@ -106,7 +106,7 @@ def test_query_cannot_take_the_memory_of_all(running: Path) -> None:
 
 
 def test_second_view_is_refused(running: Path) -> None:
-    """One view at a time serves a directory; who comes second is told which."""
+    """One view at a time serves a directory; a second one gets the first one's process id."""
     second = penstock("view", SHOP, "--data", str(running))
     assert second.returncode == 2
     assert "open already" in second.stderr.decode()
@@ -126,7 +126,7 @@ def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
 
 
 def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """A view that cannot come up to date says why, instead of trying for ever."""
+    """A view that cannot come up to date says why, instead of retrying without end."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.start()
     body, touches = driver.app.request("Item", "i9", "create", (), {"price": 3})

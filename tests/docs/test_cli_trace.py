@@ -1,4 +1,4 @@
-"""The pages' commands on traces, histories of entities, snapshots and what is kept."""
+"""The pages' commands on traces, histories of entities, snapshots and retention."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_sections_have_commands() -> None:
 def test_command_of_the_page_works(
     data: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each command does what it says, and --json is JSON."""
+    """Each command has the effect that the page describes, and --json is JSON."""
     words = [MEANT.get(word, word) for word in shlex.split(command)[1:]]
     if "--last" in words:
         words[words.index("--last") + 1] = "100"
@@ -75,7 +75,7 @@ KIOSK: list[list[Call]] = [
 def test_commands_of_the_readme_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the README shows of the past does it, in the directory where its application ran."""
+    """The README's commands on the past work, in the directory where its application ran."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kiosk.py").write_text(snippets("README.md")[0])
     journal_of("kiosk.py", Path(".penstock/kiosk"), KIOSK)
@@ -95,7 +95,7 @@ def test_commands_of_the_readme_work(
 
 
 def test_snapshot_settings_of_the_page_exist() -> None:
-    """What the page says of retention names settings that are there."""
+    """The page's section on retention names settings that exist."""
     operations = (TOP / "docs" / "OPERATIONS.md").read_text()
     named = set(re.findall(r"`(history\.[a-z_]+)`", PAGE))
     assert named

@@ -1,4 +1,4 @@
-"""What the page says of `penstock what-if`, as a reader would type it."""
+"""The page's examples of `penstock what-if` work as a reader would type them."""
 
 import os
 import re

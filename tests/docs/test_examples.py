@@ -1,4 +1,4 @@
-"""Every example runs, and does what its text says."""
+"""Every example runs, and does the steps of its text."""
 
 import ast
 from pathlib import Path
@@ -25,7 +25,7 @@ def reference(app: App, name: str, key: str) -> Any:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_example_loads_and_tells_its_story(folder: str) -> None:
-    """Each example's folder is an application of that name, and opens with what it shows."""
+    """Each example's folder is an application of that name, and opens with its subject."""
     assert load_app(str(EXAMPLES / folder)).name == folder
     text = (EXAMPLES / folder / "__init__.py").read_text()
     assert text.startswith('"""')
@@ -33,7 +33,7 @@ def test_example_loads_and_tells_its_story(folder: str) -> None:
 
 @pytest.mark.parametrize("style", [annotated, initialised])
 def test_talk_buys_an_item(style: ModuleType) -> None:
-    """In both styles, a user who can pay gets what is in stock, and nothing else changes."""
+    """In both styles, a user with credit gets items in stock, and nothing else changes."""
     kit = Kit(style.app)
     kit.call.Item.create("i1", price=1)
     kit.call.User.create("ann")
@@ -85,7 +85,7 @@ def test_shop_checks_out_once(kit: Kit) -> None:
 
 
 def test_shop_refuses_whole(kit: Kit) -> None:
-    """Without stock or credit nothing at all changes, whatever had been done before."""
+    """Without stock or credit nothing changes, also after earlier steps of the checkout."""
     kit.call.Order("o1").addItem(reference(shop.app, "Item", "1"), 1)
     before = kit.digest()
     with pytest.raises(Aborted, match="1: 5 credit, 6 wanted"):
@@ -130,7 +130,7 @@ def test_shop_is_filled_in_bulk() -> None:
 
 
 def test_shop_is_filled_anew() -> None:
-    """Filling the shop a second time replaces what was there."""
+    """Filling the shop a second time replaces its content."""
     kit = Kit(shop.app)
     for stock in (1, 7):
         kit.call.init_items(2, stock, 3)

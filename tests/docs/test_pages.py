@@ -1,4 +1,4 @@
-"""What the pages say is true: snippets run as a reader would type them, tables are complete."""
+"""The pages are true: snippets run as a reader would type them, tables are complete."""
 
 import re
 import subprocess

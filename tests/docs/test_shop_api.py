@@ -60,7 +60,7 @@ def test_payment_answers_as_agreed(shop: httpx.Client) -> None:
 
 
 def test_order_is_filled_and_checked_out_once(shop: httpx.Client) -> None:
-    """An order adds up what is put into it; a second checkout answers 200 and charges nothing."""
+    """An order adds up its items; a second checkout answers 200 and charges nothing."""
     item = made(shop, "/stock/item/create/5", "item_id")
     post(shop, f"/stock/add/{item}/10")
     user = made(shop, "/payment/create_user", "user_id")
@@ -116,7 +116,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("verb", "path"), UNKNOWN)
 def test_unknown_is_400(shop: httpx.Client, verb: str, path: str) -> None:
-    """What does not exist is 400, whatever is asked of it."""
+    """Every request for a missing entity is answered with 400."""
     assert shop.request(verb, path).status_code == 400
 
 
@@ -128,7 +128,7 @@ def test_unknown_item_is_not_added(shop: httpx.Client) -> None:
 
 
 def test_bulk_loading_can_be_done_again(shop: httpx.Client) -> None:
-    """The three bulk paths make 0 to n-1, in one request each, and replace what was there."""
+    """The three bulk paths create 0 to n-1, in one request each, and replace earlier entities."""
     for stock in (50, 60):
         loaded = [
             post(shop, f"/stock/batch_init/200/{stock}/3").json(),

@@ -1,6 +1,6 @@
 """A Spark runtime in a process of its own, which tests may kill, stop and damage.
 
-Run as a program it is the driver: it says what happens in JSON lines on standard output, stops when
+Run as a program it is the driver: it writes its events in JSON lines on standard output, stops when
 it is told to on standard input or when that ends, and leaves with 3 when the runtime refuses to
 start and with 4 when it gives up.
 """
@@ -82,7 +82,7 @@ class DriverProcess:
         return any(one["event"] == event for one in list(self.events))
 
     def last(self, event: str) -> dict[str, Any]:
-        """Return what it said last of a kind; shows its errors when it said nothing."""
+        """Return its last event of a type; show its errors if there is none."""
         found = [one for one in self.events if one["event"] == event]
         assert found, f"no {event}:\n{self.errors()[-3_000:]}"
         return found[-1]
@@ -92,7 +92,7 @@ class DriverProcess:
         return [one for one in list(self.events) if one["event"] == "epoch"]
 
     def logs(self) -> list[dict[str, Any]]:
-        """Return the structured warnings of the runtime: `message`, and the facts beside it."""
+        """Return the structured warnings of the runtime: `message`, and its facts."""
         return [one for one in list(self.events) if one["event"] == "log"]
 
     def logged(self, message: str) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class DriverProcess:
         return [one for one in self.logs() if one["message"] == message]
 
     def errors(self) -> str:
-        """Return what every driver of the data directory has written to standard error."""
+        """Return the standard error of every driver of the data directory."""
         return self._output.read_text()
 
     def stop(self) -> None:

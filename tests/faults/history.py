@@ -1,6 +1,6 @@
 """The independent check of a history: reads the log and the journal, and nothing of the engine.
 
-`Watch.check` may be called after every fault. It says what is wrong as an argument; what it has
+`Watch.check` may be called after every fault. It explains an error as an argument; what it has
 seen once it expects to see again, byte for byte.
 """
 
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class EpochRows:
-    """What the journal holds of one epoch."""
+    """The rows of the journal for one epoch."""
 
     epoch: Epoch
     reached: Lsn
@@ -46,7 +46,7 @@ class EpochRows:
 
 
 Conserved = Callable[[State, dict[str, list[str]], list[Row]], None]
-"""Asserts what must hold in a state, given each class's attributes and all requests until then."""
+"""Asserts the invariant of a state, given each class's attributes and all requests until then."""
 
 
 class Watch:
@@ -117,7 +117,7 @@ class Watch:
         assert len(set(ids)) == len(ids), "a request took effect twice"
 
     def _check_log(self, acknowledged: dict[RequestId, Lsn], *, all_answered: bool) -> None:
-        """What was acknowledged is in the log, and what was processed is what the log holds."""
+        """Acknowledged requests are in the log, and processed requests are those of the log."""
         log = DataDirectory(self._data).open_log()
         try:
             records = log.read(log.start(), log.end())
@@ -162,7 +162,7 @@ class Watch:
 
 
 def read_epochs(journal: DeltaJournal, after: Epoch) -> Iterator[EpochRows]:
-    """Yield what a journal holds of every epoch after one."""
+    """Yield the journal's rows of every epoch after the given epoch."""
     for commit in journal.commits(after):
         yield EpochRows(
             commit.epoch,

@@ -1,7 +1,7 @@
 """Load: requests appended to the log of a running application, some of them twice.
 
-A workload gives the requests and says what they conserve. `Load` appends them in a thread, keeps
-the backlog small, and remembers what was acknowledged at which position.
+A workload gives the requests and their invariant. `Load` appends them in a thread, keeps
+the backlog small, and remembers the position of each acknowledged request.
 """
 
 import random
@@ -33,7 +33,7 @@ class Workload(Protocol):
     app: App
 
     def setup(self) -> Iterator[Call]:
-        """Yield what must be there first."""
+        """Yield the requests that must come first."""
 
     def traffic(self, draw: random.Random) -> Iterator[Call]:
         """Yield requests without end."""
@@ -137,7 +137,9 @@ class Shop:
             shelved += named.get("stock", 0)
             brought += positional[0] if method == "add_funds" else 0
             shelved += positional[0] if method == "add" else 0
-        assert (money, stock) == (brought, shelved), "money and stock, and what was brought"
+        assert (money, stock) == (brought, shelved), (
+            "money and stock, and the amounts that were added"
+        )
 
 
 class Load:

@@ -1,4 +1,4 @@
-"""HTTP by hand, over a socket: requests that no library would send, and what comes back."""
+"""HTTP by hand, over a socket: requests that no library would send, and their answers."""
 
 import contextlib
 import re

@@ -24,7 +24,7 @@ OK, REFUSED = 200, 400
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the clients were told, and what is stored afterwards."""
+    """The answers to the clients, and the stored values afterwards."""
 
     statuses: Counter[int]
     bought: set[str]  # orders whose checkout was answered with 200
@@ -34,7 +34,7 @@ class Outcome:
     retried: int  # answers that took more than one try
 
     def check(self) -> None:
-        """Compare the four numbers, and what was told with what is stored."""
+        """Compare the four numbers, and the answers with the stored values."""
         assert self.statuses == {OK: STOCK, REFUSED: BUYERS - STOCK}
         assert self.stock == 0
         assert self.credit == BUYERS - STOCK
@@ -46,7 +46,7 @@ def consistency(
     seed: int,
     during: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Outcome:
-    """Run it against a shop; `during` is what happens to the shop while it is checked out."""
+    """Run it against a shop; `during` is active while the checkouts run."""
     draw = random.Random(seed)
     crowd = Load(HOST, port, CONNECTIONS)
 

@@ -1,4 +1,4 @@
-"""What the fault tests of state share: a journal, its fold, and reading in a child."""
+"""Shared by the fault tests of state: a journal, its fold, and reading in a child."""
 
 import faulthandler
 import os
@@ -52,7 +52,7 @@ def journal_of(epochs: int) -> MemoryJournal:
 
 
 def started(work: Callable[[], int]) -> int:
-    """Run in a forked child, which ends with what `work` returns; return its process id."""
+    """Run in a forked child, which ends with the result of `work`; return its process id."""
     child = os.fork()
     if child == 0:
         status = NOTICED
@@ -77,7 +77,7 @@ def in_child(work: Callable[[], int]) -> int:
 
 
 def content(directory: Path, journal: MemoryJournal) -> str:
-    """Do what the runtime does after a worker died: examine, then use the stores."""
+    """Do the same as the runtime after a worker died: examine, then use the stores."""
     stores = Stores(directory, journal, 1, boot_id=BOOT)
     stores.examine()
     with stores.at(LAST) as reader:

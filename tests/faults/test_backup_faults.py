@@ -1,4 +1,4 @@
-"""Backups and copies beside a writer, while files move, and on a full disk (F6, F20)."""
+"""Backups and copies during writes, while files move, and on a full disk (F6, F20)."""
 
 import threading
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_files_that_move_while_they_are_copied_are_followed(place: Place) -> Non
 
 
 def test_log_that_is_truncated_meanwhile_makes_the_backup_newer(place: Place) -> None:
-    """When the log has lost what the listed epoch had not processed, a newer epoch is taken."""
+    """If the log has lost requests that the listed epoch had not processed, a newer epoch is taken."""
 
     def go_on() -> None:
         place.add("meanwhile")
@@ -85,7 +85,7 @@ def test_second_backup_into_a_directory_is_refused(place: Place) -> None:
 
 
 def test_backups_of_a_running_application_are_what_it_was(place: Place) -> None:
-    """Each of several backups beside a writer and its upkeep is the state at its epoch."""
+    """Each of several backups during writes and maintenance is the state at its epoch."""
     driver = SerialDriver(SHOP, Config(place.data))
     driver.start()
     body, touches = driver.app.request("Item", "i1", "add", (1,), {})

@@ -1,4 +1,4 @@
-"""The gateway against its own OpenAPI document: what is generated from it, good and bad.
+"""The gateway against requests that are generated from its own OpenAPI document, good and bad.
 
 Requests are made from the document by schemathesis, some that fit it and some that do not; each
 goes over a real connection to a real gateway. The bodies of answers are checked by jsonschema,
@@ -35,8 +35,8 @@ LEFT_OUT = (
     "/history",
     "init",
 )  # the view is tested by itself; `n` of a batch is as long as it says
-SEEN = ("upsert", "/send/Item", "/send/User", "/send/Coat")  # what is read as another path is
-WAITING = ("Penstock-Min-Epoch", "timeout", "wait")  # who waits in vain is told so, with 504
+SEEN = ("upsert", "/send/Item", "/send/User", "/send/Coat")  # read as another path
+WAITING = ("Penstock-Min-Epoch", "timeout", "wait")  # a caller that waits in vain gets 504
 KEYS = {"key", "item_id", "user_id", "order_id", "item"}
 KNOWN = "1"
 SECRETS = (b"Traceback", b'File "', str(TOP).encode(), b"/tmp/")
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.faults
 
 
 class Fuzzed(NamedTuple):
-    """A gateway, and what it says of itself."""
+    """A gateway, and its document."""
 
     gateway: RunningGateway
     document: dict[str, Any]
@@ -100,7 +100,7 @@ def fuzz(
 
 
 def complaints_of(document: dict[str, Any], case: Case[Any], response: Response) -> list[str]:
-    """Compare an answer with what the document says of it."""
+    """Compare an answer with its description in the document."""
     told = document["paths"][case.operation.path][case.method.lower()]["responses"]
     described = told[str(response.status_code)]
     if "$ref" in described:
@@ -117,7 +117,7 @@ def complaints_of(document: dict[str, Any], case: Case[Any], response: Response)
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_gateway_keeps_to_its_document(fuzzed: Fuzzed, mode: GenerationMode) -> None:
-    """Whatever is asked, the answer has a status, a type and a body that the document names."""
+    """Every answer has a status, a type and a body that the document names."""
     gateway, document = fuzzed
 
     def check(case: Case[Any]) -> None:

@@ -56,7 +56,7 @@ def gateway(data: Path, port: int, *settings: str) -> Iterator[subprocess.Popen[
 
 @contextmanager
 def driver(data: Path) -> Iterator[None]:
-    """Process what is in the log."""
+    """Process the requests of the log."""
     running = SerialDriver(SHOP, Config(data=data, cores=1))
     running.start()
     try:
@@ -102,7 +102,7 @@ def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
 
 
 def test_first_signal_answers_who_waits(tmp_path: Path, port: int) -> None:
-    """After SIGTERM who waits is answered, who comes is sent away, and the process ends with 0."""
+    """After SIGTERM waiting requests are answered, new ones are refused, and the process ends with 0."""
     with gateway(tmp_path, port) as process, ThreadPoolExecutor(1) as thread:
         crowd = thread.submit(Load(HOST, port, 50).run, iter([create(one) for one in range(50)]))
         wait_for(lambda: waiting(port) == 50, "everybody waiting")
@@ -119,7 +119,7 @@ def test_first_signal_answers_who_waits(tmp_path: Path, port: int) -> None:
 
 
 def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
-    """Nobody has to wait for who waits: a second SIGTERM ends the process."""
+    """A second SIGTERM ends the process, also if requests still wait."""
     with gateway(tmp_path, port) as process, ThreadPoolExecutor(1) as thread:
         load = Load(HOST, port, 1, timeout_s=5)
         thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))

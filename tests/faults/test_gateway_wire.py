@@ -1,4 +1,4 @@
-"""The gateway against raw sockets: whatever bytes arrive, it refuses them and goes on.
+"""The gateway against raw sockets: it refuses arbitrary bytes and goes on.
 
 Every exchange must end before its deadline, in answers below 500 or in a closed connection, and say
 nothing of the machine; afterwards the gateway still serves who behaves.
@@ -95,7 +95,7 @@ WRONG_JSON = [
 
 @pytest.mark.parametrize("body", WRONG_JSON, ids=lambda one: repr(one[:20]))
 def test_wrong_json_is_refused(gateway: RunningGateway, body: bytes) -> None:
-    """A body that is no JSON, or none that the call takes, gets 4xx."""
+    """A body that is not JSON, or does not fit the call, gets 4xx."""
     answer = exchange(gateway, request(body))
     assert refused(answer)
     assert statuses(answer) != []
@@ -116,7 +116,7 @@ def test_integers_beyond_doubles_stay_whole(gateway: RunningGateway, number: int
 )
 @hurried
 def test_arguments_of_any_type_end_well(gateway: RunningGateway, body: object) -> None:
-    """Whatever JSON (and what Python takes for it) is sent to typed methods, nothing breaks."""
+    """Any JSON (and the values that Python takes for it) may be sent to typed methods; nothing breaks."""
     text = json.dumps(body).encode()
     for path in (CALL, "/call/Coat/1/create", "/call/Coat/1/line", "/call/hang_up", "/call/echo"):
         assert statuses(exchange(gateway, request(text, path=path))) != []
@@ -242,7 +242,7 @@ def test_wrong_headers_end_well(gateway: RunningGateway, headers: list[str]) -> 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 4, 5, 1_000, 60_000, 70_000])
 def test_wrong_length_ends_well(gateway: RunningGateway, length: int) -> None:
-    """A body that is shorter or longer than told is not taken for what it is not."""
+    """A body that is shorter or longer than announced is not taken for a whole one."""
     found = statuses(exchange(gateway, request(b"[1]", f"Content-Length: {length}")))
     assert 200 not in found or length == 0  # nothing is an absent argument
 
@@ -264,7 +264,7 @@ def test_wrong_length_ends_well(gateway: RunningGateway, length: int) -> None:
     ids=lambda one: repr(one[:16]),
 )
 def test_wrong_chunks_end_well(gateway: RunningGateway, body: bytes) -> None:
-    """Chunks whose lengths are none, or that never end, end in 4xx or a closed connection."""
+    """Chunks without a valid length, or without an end, end in 4xx or a closed connection."""
     answer = exchange(gateway, request(body, "Transfer-Encoding: chunked"))
     assert statuses(answer) in ([], [200]) or refused(answer)
 
@@ -288,7 +288,7 @@ def test_pipelined_requests_are_answered_in_order(gateway: RunningGateway) -> No
 
 
 def test_good_request_after_a_bad_body_is_not_confused(gateway: RunningGateway) -> None:
-    """What follows a refused request on its connection is a request of its own, or never read."""
+    """Bytes after a refused request are the next request of its connection, or never read."""
     bad = request(b"[" * 100).replace(b"Connection: close\r\n", b"")
     found = statuses(exchange(gateway, bad + request(b'["after"]')))
     assert found in ([400], [400, 200])
@@ -299,26 +299,26 @@ def dripping(data: bytes, size: int = 1) -> Sequence[bytes]:
 
 
 def test_slow_head_ends(gateway: RunningGateway) -> None:
-    """Who sends a head byte by byte, without end, is cut off."""
+    """A client that sends a head byte by byte, without end, is cut off."""
     pieces = dripping(b"POST /call/anything HTTP/1.1\r\nHost: localhost\r\nX-Slow: aaaaaaa")[:30]
     assert refused(exchange(gateway, *pieces, pause_s=SLOW_S))
 
 
 def test_slow_body_ends(gateway: RunningGateway) -> None:
-    """Who sends a body byte by byte gets 408, or is cut off."""
+    """A client that sends a body byte by byte gets 408, or is cut off."""
     head = request(b"", "Content-Length: 1000")
     answer = exchange(gateway, head, *dripping(b"[" + b" " * 12), pause_s=SLOW_S)
     assert statuses(answer) in ([408], [])
 
 
 def test_silence_ends(gateway: RunningGateway) -> None:
-    """Who connects and says nothing, or half of something, is cut off."""
+    """A client that connects and sends nothing, or half a request, is cut off."""
     assert refused(exchange(gateway, b"POST /call/anything HT"))
     assert statuses(exchange(gateway, request(b"", "Content-Length: 9"))) in ([408], [])
 
 
 def test_half_closed_connection_ends_well(gateway: RunningGateway) -> None:
-    """Who closes the sending side is answered, or cut off: HTTP lets a server take it for the end."""
+    """A client that closes its sending side is answered, or cut off: HTTP allows a server both."""
     for data in (request(b'["half"]'), request(b"[", "Content-Length: 9"), b"POST", b""):
         assert statuses(exchange(gateway, data, half=True)) in ([], [200], [400], [408])
 
@@ -352,7 +352,7 @@ def test_truncated_messagepack_is_refused(gateway: RunningGateway, size: int) ->
 @example(b"\x92\x91" + b"\x91" * 450 + b"\x01\x80")
 @example(b"\x92\x91" + b"\x91" * 490 + b"\x01\x80")
 @example(b"\x92\x91" + b"\x91" * 900 + b"\x01\x80")
-@example(b"\x92\x91\xc7\xff\x05" + b"\x00" * 255 + b"\x80")  # an extension nobody knows
+@example(b"\x92\x91\xc7\xff\x05" + b"\x00" * 255 + b"\x80")  # an unknown extension
 @example(b"\x92\x91\xc7\x02\x05ab\x80")
 @example(b"\x92\x91\x81\xc4\x01\xff\x01\x80")  # bytes as a key
 @example(b"\x92\x91\x82\x01\x01\xa11\x02\x80")  # 1 and "1" as keys
@@ -375,7 +375,7 @@ def test_messagepack_noise_ends_well(gateway: RunningGateway, data: bytes) -> No
 @given(value=st.text() | st.binary(max_size=50), text=st.text(max_size=60))
 @hurried
 def test_own_ids_of_any_text_end_well(gateway: RunningGateway, value: object, text: str) -> None:
-    """Whatever stands in the head's values, the answer is below 500."""
+    """With any values in the head, the answer is below 500."""
     shown = text.encode("utf-8", "surrogatepass").decode("latin-1")
     clean = re.sub(r"[\r\n\x00]", "", shown)
     body = msgspec.json.encode([value])

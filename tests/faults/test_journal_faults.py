@@ -1,4 +1,4 @@
-"""What a Delta journal does when its files are damaged and when fsync fails (F4 to F6)."""
+"""A Delta journal with damaged files, and with an fsync that fails (F4 to F6)."""
 
 import logging
 import os
@@ -119,7 +119,7 @@ def test_torn_newest_commit_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_commit_without_its_last_newline_is_whole(tmp_path: Path) -> None:
-    """What lost nothing but the end of its last line is not set aside."""
+    """A file that lost only the end of its last line is not set aside."""
     made = grow(tmp_path, 2)
     newest = file_of(tmp_path, 1)
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -178,7 +178,7 @@ def test_commit_in_the_place_of_another_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_commit_of_another_engine_is_corrupt(tmp_path: Path) -> None:
-    """A version that somebody else wrote into the table is not taken for an epoch."""
+    """A version that another program wrote into the table is not taken for an epoch."""
     grow(tmp_path, 1)
     DeltaTable(tmp_path).alter.set_table_properties({"delta.checkpointInterval": "7"})
     with pytest.raises(Corrupt, match="epoch 1 is damaged, or was not written by Penstock"):
@@ -186,7 +186,7 @@ def test_commit_of_another_engine_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_no_bit_flip_changes_a_commit(tmp_path: Path) -> None:
-    """Whatever bit of a commit flips, it is found, or it did not matter."""
+    """Any flipped bit of a commit is found, or has no effect."""
     made = grow(tmp_path, 2)
     file = file_of(tmp_path, 0)
     whole = file.read_bytes()
@@ -264,7 +264,7 @@ def test_damaged_checkpoint_is_built_again(tmp_path: Path, damage: str) -> None:
 
 
 def test_unfinished_files_are_ignored_and_swept(tmp_path: Path) -> None:
-    """What a crash left before the name appeared disturbs no reader, and goes with a sweep."""
+    """Drafts that a crash left behind disturb no reader, and are removed by a sweep."""
     made = grow(tmp_path, 2)
     log = tmp_path / "_delta_log"
     (log / f".{2:020}.json.0badcafe.tmp").write_bytes(b"{")

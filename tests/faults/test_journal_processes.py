@@ -1,4 +1,4 @@
-"""What a Delta journal does when processes die or race and disks are full (F1, F6, F14)."""
+"""A Delta journal when processes die or race and disks are full (F1, F6, F14)."""
 
 import random
 import signal
@@ -143,7 +143,9 @@ def test_killed_driver_loses_no_acknowledged_epoch(tmp_path: Path, seed: int) ->
             acknowledged = int(child.stdout.readline())
         delay = threading.Timer(dice.random() * 0.01, child.send_signal, [signal.SIGKILL])
         delay.start()
-        with child:  # reads what `readline` has read ahead too, which `communicate` would lose
+        with (
+            child
+        ):  # also reads the lines that `readline` has buffered, which `communicate` would lose
             acknowledged = max([acknowledged, *(int(line) for line in child.stdout)])
             assert child.stderr is not None
             assert child.stderr.read() == ""

@@ -1,4 +1,4 @@
-"""Damage to the embedded log's files: whatever is changed by hand is found and named."""
+"""Damage to the embedded log's files: every change by hand is found and named."""
 
 import os
 import random
@@ -76,7 +76,7 @@ def test_flipped_bit_in_a_record_is_found(written: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("column", ["first", "records", "digest", "shape", "data"])
 def test_flipped_bit_in_a_frame_is_found(written: Path, column: str) -> None:
-    """Whatever of a block's row is damaged, its records are not returned as if sound."""
+    """If any part of a block's row is damaged, its records are not returned as if sound."""
     flip(written, "block", column, 3, 0)
     with pytest.raises(Corrupt, match=str(written)):
         SqliteLog(written).read(Lsn(3), Lsn(6))
@@ -145,14 +145,14 @@ def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
 
 
 def test_vanished_file_is_refused(written: Path) -> None:
-    """A log whose file is gone is not silently started anew."""
+    """A log whose file is gone is not silently created empty."""
     written.unlink()
     with pytest.raises(Corrupt, match="gone"):
         SqliteLog(written)
 
 
 def test_other_file_is_refused(tmp_path: Path) -> None:
-    """A file that is no log is left alone."""
+    """A file that is not a log is left alone."""
     text, database = tmp_path / "text", tmp_path / "database"
     text.write_text("no log " * 1000)
     connection = sqlite3.connect(database)
@@ -166,7 +166,7 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_torn_write_ahead_log_keeps_what_lies_before(tmp_path: Path) -> None:
-    """A write-ahead log cut at any byte is refused; who accepts the loss gets what lies before."""
+    """A write-ahead log cut at any byte is refused; an accepted loss leaves the records before it."""
     path = tmp_path / "log"
     log = SqliteLog(path)
     names = [str(n) for n in range(40)]

@@ -1,6 +1,6 @@
 """Faults around the embedded log: processes die, space runs out, locks are held.
 
-What was acknowledged stays, and the log goes on when the fault is over.
+Acknowledged entries stay, and the log goes on when the fault is over.
 """
 
 import json
@@ -56,8 +56,8 @@ def child(path: Path, program: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[list[object]]:
-    """Return what a child told until its end, but for a line that its death cut short."""
-    # Not `communicate`, which forgets what `readline` has read ahead.
+    """Return the events of a child until its end, without a line that its death cut short."""
+    # Not `communicate`, which forgets the lines that `readline` has buffered.
     assert process.stdout is not None
     with process.stdout:
         output = process.stdout.read()

@@ -1,6 +1,6 @@
 """Faults around requests that are due later: processes die, space runs out, files are old or damaged.
 
-What was acknowledged fires exactly once, or its loss is named.
+An acknowledged entry fires exactly once, or its loss is named.
 """
 
 import json
@@ -56,7 +56,7 @@ log.close()
 
 @pytest.mark.parametrize("acknowledgements", [1, 40, 120])
 def test_killed_processes_fire_each_request_once(tmp_path: Path, acknowledgements: int) -> None:
-    """After kill -9 of who schedules and two who promote, each acknowledged request fires once."""
+    """After kill -9 of the scheduler and of two promoters, each acknowledged request fires once."""
     path = tmp_path / "log"
     workers = [child(path, program) for program in (SCHEDULE_FOR_EVER, *[PROMOTE_FOR_EVER] * 2)]
     first = workers[0]
@@ -129,7 +129,7 @@ def test_lost_schedule_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["due_us", "mark", "digest", "data"])
 def test_damaged_schedule_is_found(tmp_path: Path, column: str) -> None:
-    """Damage to a request that waits is named when promotion begins, also where it would silence it."""
+    """Damage to a waiting request is named when promotion begins, also if it would hide the request."""
     path = tmp_path / "log"
     log = SqliteLog(path)
     log.schedule(entry("later"), 5)

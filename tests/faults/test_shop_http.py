@@ -1,4 +1,4 @@
-"""The shop over HTTP: nothing is lost or sold twice, whoever is killed meanwhile."""
+"""The shop over HTTP: nothing is lost or sold twice, with any process killed meanwhile."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 
 
 def test_hot_item_is_sold_exactly_as_often_as_it_is_there(tmp_path: Path) -> None:
-    """A thousand buyers of a hundred pieces: a hundred get one, and everybody is told so."""
+    """A thousand buyers of a hundred pieces: a hundred get one, and every buyer is told."""
     with RunningGateway(SHOP, tmp_path) as gateway:
         port = urlsplit(gateway.url).port
         assert port is not None
@@ -79,7 +79,7 @@ class Kills:
 
 
 def checkouts_of(data: Path) -> dict[str, int]:
-    """Count the checkouts by what became of them, from the journal's replies alone."""
+    """Count the checkouts by their outcome, from the journal's replies alone."""
     journal = DeltaJournal(data / "journal", "shop")
     found = {"paid": 0, "refused": 0}
     for commit in journal.commits(BEFORE_FIRST):

@@ -1,4 +1,4 @@
-"""What is damaged while nothing runs is found when it is next used, and said or repaired."""
+"""Damage while nothing runs is found at the next use, and reported or repaired."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ SENT = 300
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a history and requests that wait; beside it an older log."""
+    """Return a data directory with a history and requests that wait, next to an older log."""
     data, bank = tmp_path_factory.mktemp("damage") / "data", Bank()
     with Load(bank, data, seed=1, most=0) as load:
         load.finish()
@@ -115,7 +115,7 @@ def test_second_driver_is_fenced(data: Path) -> None:
         assert str(driver.pid) in message
         assert driver.alive
         journal = DataDirectory(data).open_journal_of(bank.app.name)
-        wait_for(lambda: reached(journal) == 2 * SENT, "an answer to what waited")
+        wait_for(lambda: reached(journal) == 2 * SENT, "an answer to the waiting requests")
         watch.check({}, all_answered=True)
         last = journal.last()
         assert last is not None

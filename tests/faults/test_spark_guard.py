@@ -1,4 +1,4 @@
-"""What keeps a worker honest, tried without Spark: the guard, the notes, the lock, the watchdog."""
+"""The protection of a worker, tried without Spark: the guard, the notes, the lock, the watchdog."""
 
 import logging
 import signal
@@ -83,7 +83,7 @@ def test_handler_that_can_be_interrupted_costs_itself_only(how: str) -> None:
 
 
 def test_note_outlives_its_process_and_two_deaths_accuse(tmp_path: Path) -> None:
-    """What ran at one death runs again; what ran at two is poisonous."""
+    """A request that ran at one death runs again; a request that ran at two is poisonous."""
     path = tmp_path / "e1-r1-t0.running"
     for deaths in (1, 2):
         with noted(path) as process:
@@ -99,7 +99,7 @@ def test_note_outlives_its_process_and_two_deaths_accuse(tmp_path: Path) -> None
 def test_a_death_for_want_of_memory_accuses_what_grew(
     tmp_path: Path, kills_a_death: int, accused: int
 ) -> None:
-    """The system kills a large process while something small runs in it; that one is innocent."""
+    """The system kills a large process while a small request runs in it; that request is innocent."""
     path = tmp_path / "e1-r1-t0.running"
     kills, held = [0], []
     for _ in range(2 + kills_a_death):

@@ -49,7 +49,7 @@ def flip_metadata(data: Path) -> None:
 
 @dataclass(frozen=True)
 class Life:
-    """One start of a driver, its end, and what happens to its files after that."""
+    """One start of a driver, its end, and the damage to its files after that."""
 
     step: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
 
 
 def test_kills_and_a_damaged_checkpoint_change_no_outcome(tmp_path: Path, seed: int) -> None:
-    """However drivers and workers die, and at whatever number of partitions, checkouts happen once."""
+    """With drivers and workers killed, at any number of partitions, checkouts happen once."""
     lives = [
         Life("offsets-planned", MULTI, delete_checkpoint),
         Life("in-round", SMALL, cut_checkpoint),

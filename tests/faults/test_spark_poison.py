@@ -83,7 +83,7 @@ def mixed(poisoned: Poisoned, bad: Sequence[str]) -> tuple[list[Call], list[str]
 
 
 def errors_of(poisoned: Poisoned) -> dict[str, str]:
-    """Return the error of each bad request, by what it did."""
+    """Return the error of each bad request, by its name."""
     return {
         name.partition("-")[0]: error
         for name, (error, _) in poisoned.watch.answers.items()
@@ -104,7 +104,7 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         poisoned.watch.check(poisoned.acknowledged, all_answered=True)
         assert len(poisoned.watch.epochs_of(names)) == 1
         stuck = [one for one in driver.logged("a task makes no progress") if "epoch" in one]
-        assert stuck, "the watchdog names what hangs"
+        assert stuck, "the watchdog names the worker that hangs"
         assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
         driver.stop()
     with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=0) as driver:

@@ -20,7 +20,7 @@ BACKLOG = 100_000
 PYTHON_BYTES_MAX = 600 << 20
 JAVA_BYTES_MAX = 2 << 30
 RESTARTED = "the query failed and is restarted"
-FAILURES = 6  # one more than a failure that is nobody's fault may repeat
+FAILURES = 6  # one more than a failure may repeat if a request could be its cause
 
 
 def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:

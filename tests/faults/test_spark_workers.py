@@ -1,4 +1,4 @@
-"""Workers die or sleep in the middle of what they do; nothing is lost, and nothing happens twice."""
+"""Workers die or sleep in the middle of their work; nothing is lost, and nothing happens twice."""
 
 import random
 import signal
@@ -37,7 +37,10 @@ def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> N
             watch.check(dict(load.acknowledged))
             sleeper = signal_one(driver, draw, signal.SIGSTOP)
             driver.kill()
-            wait_for(lambda: not sleeper.is_running(), "the end of what a dead driver left stopped")
+            wait_for(
+                lambda: not sleeper.is_running(),
+                "the end of the process that a dead driver left stopped",
+            )
         with DriverProcess(workload.spec, data, **SEVERAL_TASKS) as driver:
             load.wait_for_more(driver, 100)
             driver.stop()

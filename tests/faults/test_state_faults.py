@@ -1,7 +1,7 @@
-"""Damage to local state: it is a cache, so whatever is found, the journal restores it.
+"""Damage to local state: it is a cache, so the journal restores it after any damage.
 
 A damaged file may kill the process that reads it. So all reading of damaged files happens in
-children; the parent does what a runtime does: it examines, rebuilds, and reads again.
+children; the parent acts as a runtime: it examines, rebuilds, and reads again.
 """
 
 import os
@@ -44,7 +44,7 @@ def journal() -> MemoryJournal:
 
 @pytest.fixture
 def directory(journal: MemoryJournal, tmp_path: Path) -> Path:
-    """Return a directory with one sound store that nobody has open."""
+    """Return a directory with one sound store that is not open."""
     stores = Stores(tmp_path, journal, 1, boot_id=BOOT)
     for epoch in range(LAST + 1):
         stores.catch_up_one(0, Epoch(epoch))
@@ -158,7 +158,7 @@ def test_file_of_garbage_pages_is_rebuilt(directory: Path, journal: MemoryJourna
 def test_file_that_is_no_store_is_rebuilt(
     directory: Path, journal: MemoryJournal, garbage: bytes
 ) -> None:
-    """What cannot be opened is replaced."""
+    """A store that cannot be opened is replaced."""
     (directory / "partition-0" / "data.mdb").write_bytes(garbage)
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
 
@@ -189,7 +189,7 @@ def test_store_of_another_journal_is_rebuilt(
 
 
 def test_store_ahead_of_the_journal_is_rebuilt(directory: Path, journal: MemoryJournal) -> None:
-    """A store at an epoch that the journal does not have goes back to what the journal has."""
+    """A store at an epoch that the journal does not have goes back to the journal's epoch."""
     ahead = LmdbState(directory / "partition-0", journal.identity, boot_id=BOOT)
     ahead.apply(Epoch(9), [(entity_key("Item", "never"), b"was")], LAST)
     ahead.close()

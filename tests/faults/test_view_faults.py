@@ -1,4 +1,4 @@
-"""What happens to the SQL view when its file, its process or its journal goes wrong."""
+"""The SQL view when its file, its process or its journal fails."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def view_file(data: Path) -> Path:
 
 
 def test_view_goes_on_where_it_was(tmp_path: Path) -> None:
-    """A view that is opened again applies what came meanwhile, and nothing twice."""
+    """A view that is opened again applies the missing epochs, and none twice."""
     journal = MemoryJournal()
     written = Written(journal)
     written.painters({1: "Ada"})
@@ -64,7 +64,7 @@ def test_view_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "noise", "empty", "log"])
 def test_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
-    """Whatever becomes of the file, the next view has everything again, and says so meanwhile."""
+    """With any damage to the file, the next view has everything again, and says so meanwhile."""
     journal = MemoryJournal()
     Written(journal).painters(dict.fromkeys(range(2000), "Ada"))
     with following(tmp_path, journal) as view:
@@ -109,7 +109,7 @@ def test_damage_under_a_running_view_is_noticed(tmp_path: Path) -> None:
 
 
 def test_other_journal_makes_it_anew(tmp_path: Path) -> None:
-    """What was fed from one journal shows nothing of it beside another one."""
+    """A view that was filled from one journal shows nothing of it with another journal."""
     for name in ("Ada", "Bob"):
         journal = MemoryJournal()
         Written(journal).painters({1: name})
@@ -135,7 +135,7 @@ def test_other_classes_make_it_anew(tmp_path: Path) -> None:
 
 
 def test_second_view_is_refused(tmp_path: Path) -> None:
-    """One process has the view open; who comes second is told which."""
+    """One process has the view open; a second process gets its id."""
     journal = MemoryJournal()
     with (
         following(tmp_path, journal),
@@ -161,7 +161,7 @@ def test_lagging_view_folds_in_bounded_steps(
 
 
 def test_killed_view_loses_nothing(tmp_path: Path) -> None:
-    """A view that is killed at any moment goes on, and ends with what the journal says."""
+    """A view that is killed at any moment goes on, and ends with the state of the journal."""
     with closing(DataDirectory(tmp_path).open_journal_of(app.name)) as journal:
         written = Written(journal)
         for kills in range(4):
@@ -202,7 +202,7 @@ def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
 
 
 def test_file_holds_an_epoch_or_not(tmp_path: Path) -> None:
-    """What cannot be applied changes nothing: state and epoch stay as they were."""
+    """An epoch that cannot be applied changes nothing: state and epoch stay as they were."""
     journal = MemoryJournal()
     written = Written(journal)
     written.painters({1: "Ada"})

@@ -85,7 +85,7 @@ def _count(rig: Rig, acts: list[Call], ended: Counter[str]) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 -- this is what it is for
+    print(text, flush=True)  # noqa: T201 -- its output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exceptions that a handler may raise: those that nobody catches, and those that lie.
+"""Exceptions that a handler may raise: those that are rarely caught, and those that lie.
 
 Each entry of `ERRORS` makes one exception. Looking at it may raise: its text, its name, its code,
 its class and its traceback are user code.
@@ -16,7 +16,7 @@ LONG: Final = 1_000_000
 
 
 class Refused(Exception):
-    """What user code raises when somebody looks at its objects."""
+    """The exception that user code raises when its objects are inspected."""
 
 
 def refuse(*_: Any, **__: Any) -> Any:
@@ -193,7 +193,7 @@ ERRORS: Final[dict[str, Callable[[], BaseException]]] = {
     "trace refused": lying(__traceback__=property(refuse), __cause__=property(refuse)),
     "context refused": lying(__context__=property(refuse), with_traceback=refuse),
     "trace long": raised_deep_inside,
-    # What cannot even be raised.
+    # A class that cannot even be raised.
     "made by refusal": lambda: lying(__init__=refuse)(),
     "made of nothing": lambda: lying(__new__=lambda *_: 7)(),
     "no exception": lambda: 7,  # type: ignore[dict-item,return-value]

@@ -1,8 +1,8 @@
-"""An application whose handlers do whatever their argument says, beside honest accounts.
+"""An application whose handlers perform the acts of their argument, and honest accounts.
 
 An act is plain data: `act(["in_savepoint", "list __iter__ returned"], "raise cancelled", friend)`
 moves money to the friend, and then does the deed at the place. So one file serves every runtime,
-and acts can be made at random, shortened, and written on one line. Whatever an act does, money is
+and acts can be made at random, shortened, and written on one line. With any act, money is
 conserved: either it took effect and the move stands, or nothing of it remains.
 """
 
@@ -25,7 +25,7 @@ from tests.hostile.values import VALUES
 
 BEGINNING: Final = 100
 MOVED: Final = 7
-"""What an act moves from its account to the friend's."""
+"""The amount that an act moves from its account to the friend's."""
 
 
 class Poor(Exception):
@@ -64,7 +64,7 @@ class Account(Entity):
 
 
 class Toy(Entity):
-    """What acts may spoil: it holds no money."""
+    """An entity that acts may spoil: it holds no money."""
 
     name: str = key()
     number: int = 0
@@ -82,7 +82,7 @@ class Toy(Entity):
 
 @transactional
 def survey() -> dict[str, Any]:
-    """Say what of the process a handler can notice that another may have changed."""
+    """Describe the process as far as a handler can notice changes by other handlers."""
     facts: dict[str, Callable[[], Any]] = {
         "length": lambda: len([1, 2, 3]),
         "order": lambda: sorted([3, 1, 2]),
@@ -136,6 +136,6 @@ DEEDS: Final[dict[str, Callable[[Scene, str], Any]]] = {
     "kill": lambda _, name: KILLERS[name](),
     "hog": lambda _, name: HOGS[name](),
 }
-"""What acts can do, by their first word."""
+"""The kinds of acts, by their first word."""
 
 app = App("hostile", Account, Toy, survey)

@@ -1,4 +1,4 @@
-"""What a handler can do to its process: `MESSES` return, `KILLERS` end or hang it.
+"""Changes that a handler can make to its process: `MESSES` return, `KILLERS` end or hang it.
 
 A mess may outlive its handler, so other requests of the process would find it. Left out is code that
 replaces the engine's own methods by others that work and mean something else: in one process with
@@ -34,7 +34,7 @@ Mess = Callable[[], Any]
 
 
 def patch(module: Any, name: str, value: Any = refuse) -> Mess:
-    """Return a mess that replaces a name of a module by what always raises."""
+    """Return a mess that replaces a name of a module by a function that always raises."""
     return lambda: setattr(module, name, value)
 
 
@@ -58,7 +58,7 @@ def forget_modules() -> None:
 
 
 def forget_globals() -> None:
-    """Remove what the modules of the application and the engine have defined."""
+    """Remove the names that the modules of the application and the engine have defined."""
     for name in ("penstock.engine.failure", "penstock.model.context"):
         module = vars(sys.modules[name])
         for one in [*module]:
@@ -179,7 +179,7 @@ def block_signals() -> None:
 
 
 def shout() -> None:
-    """Write into what might be somebody's protocol."""
+    """Write into descriptors that might carry a protocol."""
     for one in (0, 1, 2):
         try:
             os.write(one, b"\x00\xffno protocol\n" * 3)
@@ -341,9 +341,9 @@ KILLERS: Final[dict[str, Mess]] = {
     "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "execute": lambda: os.execv("/bin/true", ["true"]),
 }  # fmt: skip
-"""What ends its process, or leaves it no other end."""
+"""Acts that end their process, or leave it no other end."""
 
 HOGS: Final[dict[str, Mess]] = {
     one.__name__: one for one in (loop, hoard, recurse, wait_for_child)
 } | {"sleep": lambda: time.sleep(1e6), "allocate": lambda: bytearray(10 << 30)}
-"""What uses more than it may, and is undone in place."""
+"""Acts that use more than they may, and are undone in place."""

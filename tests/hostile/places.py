@@ -19,7 +19,7 @@ from penstock import savepoint
 
 Deed = Callable[[], Any]
 LATER: Final[list[Any]] = []
-"""What is kept beyond its transaction."""
+"""Objects that are kept beyond their transaction."""
 
 
 @dataclass
@@ -245,7 +245,7 @@ PLACES: Final[dict[str, Place]] = {
 LATE_PLACES: Final[dict[str, Place]] = {
     one.__name__: one for one in (in_left_generator, in_thread, in_left_thread, later)
 }
-"""Places outside the handler's thread or time: what is done there may not show in any outcome."""
+"""Places outside the handler's thread or time: acts there must not show in any outcome."""
 
 BASES: Final[dict[str, type]] = {
     one.__name__: one for one in (object, list, dict, set, str, int, float, bytes, Exception)
@@ -332,7 +332,7 @@ USES: Final[dict[str, Callable[[Scene, Any], Any]]] = {
     "existing": lambda scene, made: type(scene.me).exists(made),
     "deleted": lambda scene, made: type(scene.toy).delete(made),
 }
-"""What is done with a trap."""
+"""The use of a trap."""
 
 
 def do(scene: Scene, places: list[str], deed: Deed) -> Any:

@@ -3,7 +3,7 @@
     a3.transfer 5 a1
     a2.act raise cancelled, in_savepoint, list __iter__ returned a0
 
-`Bank` is the dumb twin: it knows what every honest request answers, given which acts took effect.
+`Bank` is the dumb twin: it knows the answer to every honest request, given the acts with effect.
 """
 
 import random
@@ -31,7 +31,7 @@ NEVER: Final = "-never-"
 
 
 class Danger(IntEnum):
-    """What an act may do to its process."""
+    """The effect that an act may have on its process."""
 
     NONE = 0  # its outcome is the same in every process
     LASTING = 1  # the process may be another one afterwards
@@ -76,7 +76,7 @@ QUIET: Final = (
 money alone."""
 
 LATE: Final = (*LATE_PLACES, *LATE_TRAPS)
-"""Places where no deed may touch an entity: nobody knows in which transaction it is done."""
+"""Places where no deed may touch an entity: the transaction of the deed is not known."""
 
 LATE_DEEDS: Final = tuple(f"raise {name}" for name in ERRORS)
 
@@ -109,7 +109,7 @@ class Call:
 
     @property
     def danger(self) -> Danger:
-        """Say what it may do to its process."""
+        """Return the effect that it may have on its process."""
         verb = self.deed.partition(" ")[0]
         level = VERBS[verb][0] if verb else Danger.NONE
         return max(level, Danger.LASTING) if set(LATE) & {*self.places} else level
@@ -143,13 +143,13 @@ Sent = list[tuple[RequestId, Call]]
 
 @dataclass
 class Bank:
-    """Balances, and what each request must answer."""
+    """Balances, and the right answer to each request."""
 
     surveyed: Any = None
     balances: dict[int, int] = field(default_factory=dict)
 
     def complaint(self, call: Call, answer: Answer) -> str | None:
-        """Take over a request in log order; say what is wrong with its answer."""
+        """Take over a request in log order; return a complaint about its answer."""
         error, data = answer
         if call.method == "act":
             if error is None:
@@ -231,11 +231,11 @@ def between(chance: random.Random, acts: Sequence[Call], each: int) -> list[Call
 
 
 def numbered(prefix: str) -> Callable[[Sequence[Call]], Sent]:
-    """Return what gives each call a request id of its own."""
+    """Return a function that gives each call its own request id."""
     numbers = count()
     return lambda calls: [(RequestId(f"{prefix}{next(numbers)}"), one) for one in calls]
 
 
 def entries(app: App, sent: Sent, time_us: int = 0) -> list[Entry]:
-    """Return what is appended to a log."""
+    """Return the entries for a log."""
     return [Entry(name, *call.encode(app), time_us) for name, call in sent]

@@ -1,7 +1,7 @@
 """A real driver, hostile requests among honest ones, and the check of every answer.
 
-The check reads the journal and knows nothing of the engine: `Bank` says what honest requests answer,
-and a thread of its own runs what leaves its process as it is, so that the bytes can be compared.
+The check reads the journal and knows nothing of the engine: `Bank` gives the answers to honest
+requests, and a thread of its own runs the harmless acts, so that the bytes can be compared.
 """
 
 import time
@@ -31,14 +31,14 @@ DECIDED: Final = frozenset({LimitExceeded.code, "internal"})
 
 
 class Defect(Exception):
-    """What the runtime did wrong; says which requests were being processed."""
+    """An error of the runtime; names the requests that were being processed."""
 
 
 class Rig:
-    """A data directory, its driver, and what each request must answer.
+    """A data directory, its driver, and the right answer to each request.
 
     Attributes:
-        outcomes: How each request ended: its code, None where it took effect.
+        outcomes: The code of each request, None if it took effect.
     """
 
     def __init__(self, data: Path, driver: DriverProcess) -> None:
@@ -74,7 +74,7 @@ class Rig:
         return time.monotonic() - began
 
     def outcome(self, call: Call) -> str | None:
-        """Return how the newest of some equal calls ended: its code, None where it took effect."""
+        """Return the outcome of the newest of some equal calls: its code, None if it took effect."""
         name = next(name for name, one in reversed(self._sent.items()) if one is call)
         return self.outcomes[name]
 

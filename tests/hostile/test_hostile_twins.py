@@ -51,7 +51,7 @@ def calmly(function: Callable[[], T], what: object) -> T:
     done: list[T] = []
     try:
         done.append(function())
-    except BaseException:  # noqa: BLE001 -- whatever it is
+    except BaseException:  # noqa: BLE001 -- any exception of an act
         done.clear()
     assert done, f"{what} raised into the runtime"
     return done[0]
@@ -96,7 +96,7 @@ layouts = st.builds(Layout, st.integers(1, 3))
 @settings(max_examples=60, phases=PHASES)
 @given(strategies.histories(Danger.NONE), layouts)
 def test_engine_answers_hostile_handlers_like_one_thread(calls: list[Call], layout: Layout) -> None:
-    """Whatever handlers do, replies and state are those of one thread, and others are served."""
+    """For any acts of handlers, replies and state are those of one thread, and others are served."""
     check_alike(calls, layout)
 
 
@@ -121,12 +121,12 @@ def test_every_result_is_the_outcome_of_its_request() -> None:
     "verb", ["store", "store-inside", "save", "give", "refer", "number", "misuse"]
 )
 def test_every_deed_is_the_outcome_of_its_request(verb: str) -> None:
-    """Each value that is stored, passed on or taken for a key is answered, and nobody else notices."""
+    """Each value that is stored, passed on or used as a key is answered, and others do not notice."""
     check_deeds(verb)
 
 
 def test_every_place_ends_at_its_request() -> None:
-    """What is raised at any place, or by a method of any value, is the outcome of its request."""
+    """An exception at any place, or of a method of any value, is the outcome of its request."""
     chance = random.Random(1)
     acts = [
         act(chance, deed, [place])

@@ -55,7 +55,7 @@ def codes(rig: Rig, calls: list[Call]) -> dict[str, str | None]:
 
 
 def test_what_handlers_raise_ends_their_request_alone(rig: Rig, chance: random.Random) -> None:
-    """Every exception of the catalogue, in one epoch, is an error of that one request."""
+    """Every exception of the catalogue, in one epoch, is an error of its own request."""
     deeds = [one for one in DEEDS[Danger.NONE] if one.startswith("raise ")]
     calls = between(chance, [act(chance, deed) for deed in deeds], 1)
     rig.run(calls)
@@ -83,7 +83,7 @@ def test_deeds_after_the_handler_touch_nobody(rig: Rig, chance: random.Random) -
 
 
 def test_a_changed_process_serves_the_others(rig: Rig, chance: random.Random) -> None:
-    """Whatever a handler does to its process, in turn, others are answered in bounded time."""
+    """After any change by a handler to its process, others are answered in bounded time."""
     deeds = [one for one in DEEDS[Danger.LASTING] if not one.startswith("hog ")]
     left = [one for one in deeds if one.partition(" ")[2] not in COSTLY]
     for start in range(0, len(left), 8):
@@ -107,6 +107,6 @@ def test_dead_and_greedy_processes_cost_their_request(rig: Rig, chance: random.R
 
 
 def test_every_mess_of_the_catalogue_is_made() -> None:
-    """What is left out here is made at random by the endless run."""
+    """Acts that are left out here are made at random by the endless run."""
     assert set(MESSES) > COSTLY
     assert set(KILLERS) > SLOW

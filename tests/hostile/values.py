@@ -1,4 +1,4 @@
-"""Values that a handler may return, store or pass on: what has no encoding, and what lies about it.
+"""Values that a handler may return, store or pass on: some have no encoding, some lie about it.
 
 Each entry of `VALUES` makes one value.
 """

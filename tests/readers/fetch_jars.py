@@ -1,4 +1,4 @@
-"""Fetch the Java archives that a lock names, with Spark's own means, and check what came.
+"""Fetch the Java archives that a lock names, with Spark's own means, and check their digests.
 
     python fetch_jars.py LOCK FOLDER
 
@@ -24,7 +24,9 @@ def main(lock: Path, folder: Path) -> None:
         fetch(list(wanted), Path(scratch))
         fetched = {hashlib.sha256(one.read_bytes()).hexdigest(): one for one in found(scratch)}
         if missing := [name for name, digest in wanted.items() if digest not in fetched]:
-            sys.exit(f"fetch_jars: what came is not what {lock} names: {', '.join(missing)}")
+            sys.exit(
+                f"fetch_jars: the fetched files are not those that {lock} names: {', '.join(missing)}"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         for digest in wanted.values():
             shutil.copy(fetched[digest], folder)

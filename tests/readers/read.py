@@ -1,4 +1,4 @@
-"""What another engine finds in Delta tables, as one JSON array of rows to a line for each table.
+"""The rows that another engine finds in Delta tables: one JSON array to a line for each table.
 
     python read.py ENGINE PACKAGES TABLE ...
 
@@ -54,7 +54,7 @@ def spark(packages: Path) -> Read:
 
     def read(table: str) -> list[str]:
         # Delta Lake is built for the Spark release before. Its cache of a table's list of files
-        # alone calls what this Spark has no more; everything else of it runs.
+        # alone calls a method that this Spark lacks; everything else of it runs.
         logs.forTable(session._jsparkSession, table).unsafeVolatileSnapshot().uncache()
         rows = session.read.format("delta").load(table)
         return [row[0] for row in rows.selectExpr("to_json(struct(*))").collect()]

@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 class Found(NamedTuple):
-    """What an engine finds in three tables."""
+    """The rows that an engine finds in three tables."""
 
     painters: Rows
     paintings: Rows
@@ -59,10 +59,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(
     data: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Found:
-    """Read the tables as somebody would who has that engine, and not Penstock."""
+    """Read the tables with that engine, without Penstock."""
     tables = (data / "snapshots" / "Painter", data / "snapshots" / "Painting", data / "journal")
     program = [str(Path(__file__).with_name("read.py")), request.param, PACKAGES, *tables]
-    if request.param == "spark":  # the one that Penstock runs on, too
+    if request.param == "spark":  # the engine that Penstock runs on
         java = java_home(tmp_path_factory.mktemp("java"))
         python, environment = [sys.executable], {**os.environ, "JAVA_HOME": str(java)}
     else:

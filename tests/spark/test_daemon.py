@@ -1,4 +1,4 @@
-"""The process that forks Python workers: what it has loaded, and how Spark starts it."""
+"""The process that forks Python workers: the modules that it has loaded, and how Spark starts it."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def test_it_forks_from_one_thread_with_all_that_workers_need() -> None:
 def test_python_gets_the_path_of_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
 ) -> None:
-    """What Spark puts into `PYTHONPATH` is gone, what was there before stays; so do arguments."""
+    """Spark's additions to `PYTHONPATH` are gone, earlier entries and arguments stay."""
     if own is None:
         monkeypatch.delenv("PYTHONPATH", raising=False)
     else:

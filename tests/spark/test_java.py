@@ -67,7 +67,7 @@ def fake_java(directory: Path, version: str) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Hide every Java of the machine; what `PATH` leads to is the directory returned."""
+    """Hide every Java of the machine; return the only directory of `PATH`."""
     directory = tmp_path / "path"
     directory.mkdir()
     monkeypatch.setenv("PATH", str(directory))
@@ -79,7 +79,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_java_home_comes_first(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    """A supported JAVA_HOME is used even where PATH leads to another supported Java."""
+    """A supported JAVA_HOME is used even if PATH leads to another supported Java."""
     (bare / "java").symlink_to(fake_java(tmp_path / "other", "17") / "bin" / "java")
     home = fake_java(tmp_path / "home", version)
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -124,7 +124,7 @@ def test_launcher_keeps_every_other_argument(tmp_path: Path) -> None:
 def test_no_java_is_a_config_error_that_says_what_to_do(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing works the error names what was found and both ways out."""
+    """If no Java works, the error names each that was found and both remedies."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "11")))
     broken = bare / "java"
     broken.write_text("#!/bin/sh\nexit 1\n")

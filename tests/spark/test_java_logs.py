@@ -1,4 +1,4 @@
-"""What Java writes to standard error while Spark runs."""
+"""Java's standard error while Spark runs."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def written(folder: Path, form: str) -> list[str]:
 
 
 def test_java_writes_json_for_programs(tmp_path: Path) -> None:
-    """Errors are one object each, with what every line of the log output has; all else is quiet."""
+    """Errors are one object each, with the usual fields of the log output; all else is quiet."""
     first, second = (json.loads(line) for line in written(tmp_path, "json"))
     assert EVENT.items() <= first.items()
     assert first.keys() == {"time", "level", "logger", "role", "pid", "event"}

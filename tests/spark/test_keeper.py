@@ -1,4 +1,4 @@
-"""The keeper: snapshots and merging beside epochs, by Spark jobs that no epoch waits for."""
+"""The maintenance of history during epochs, by Spark jobs that no epoch waits for."""
 
 import logging
 import shutil
@@ -35,14 +35,14 @@ def config_of(data: Path, fault: str = "") -> Config:
 def test_snapshots_are_taken_beside_epochs_and_recovered_from(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Snapshots appear while epochs go on; the death of who takes one stops nothing; and a run that
+    """Snapshots appear while epochs go on; the death of their process stops nothing; and a run that
     has lost its local state begins with the newest one."""
     data = tmp_path / "data"
     runtime = SparkRuntime(BANK.spec, config_of(data, fault="snapshot-published@1"))
     runtime.start()
     end = Lsn(runtime.log.append(BANK.entries(seed=5, count=1_500))[-1] + 1)
     assert runtime.wait_until(end, DEADLINE_MS)
-    wait_for(lambda: "upkeep died" in caplog.text, "a death of who takes a snapshot")
+    wait_for(lambda: "upkeep died" in caplog.text, "a death of the process that takes a snapshot")
     end = Lsn(runtime.log.append(BANK.entries(seed=6, count=600))[-1] + 1)
     assert runtime.wait_until(end, DEADLINE_MS)
     runtime.stop()
@@ -68,7 +68,7 @@ def test_snapshots_are_taken_beside_epochs_and_recovered_from(
 
 
 def test_a_stop_waits_for_no_upkeep(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Whoever takes a snapshot when the driver stops is gone soon, and nobody sees a traceback."""
+    """A process that takes a snapshot when the driver stops is ended, without a traceback."""
     runtime = SparkRuntime(BANK.spec, config_of(tmp_path / "data"))
     runtime.start()
     end = Lsn(runtime.log.append(BANK.entries(seed=5, count=900))[-1] + 1)
@@ -83,7 +83,7 @@ def test_a_stop_waits_for_no_upkeep(tmp_path: Path, capfd: pytest.CaptureFixture
 
 
 def upkeep() -> list[psutil.Process]:
-    """Return the processes below this one that look after history."""
+    """Return the processes below this process that maintain history."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

@@ -39,7 +39,7 @@ def run(data: Path, partitions: int, some: list[Entry]) -> None:
 def test_partitions_change_no_outcome(tmp_path: Path) -> None:
     """One, two and four partitions, and a change between two runs, give the same answers and state.
 
-    What was sent in the first run is sent again in the second, and gets no second effect.
+    Requests of the first run are sent again in the second, and get no second effect.
     """
     every = BANK.entries(seed=5, count=COUNT)
     half = len(every) // 2

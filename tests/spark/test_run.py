@@ -1,4 +1,4 @@
-"""`penstock run` as a whole, with Spark: it survives kills, and leaves nobody behind."""
+"""`penstock run` as a whole, with Spark: it survives kills, and leaves no process behind."""
 
 import json
 import os
@@ -113,9 +113,9 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
-    """What was asked before and while the driver is dead is answered; SIGTERM ends all with 0.
+    """Requests before and during the driver's death are answered; SIGTERM ends all with 0.
 
-    Whatever was written meanwhile, by Java too, is for its owner only.
+    All files, Java's too, are readable for their owner only.
     """
     item = json.loads(running.ask("/stock/item/create/3", "a"))["item_id"]
     before = running.status()

@@ -1,4 +1,4 @@
-"""The Spark runtime in good days: requests in, replies out, and rest when there are none."""
+"""The Spark runtime without faults: requests in, replies out, and rest when there are none."""
 
 import threading
 import time
@@ -71,7 +71,7 @@ def test_table_is_of_one_epoch(bank: SparkRuntime) -> None:
 
 
 def test_errors_come_back_typed(bank: SparkRuntime) -> None:
-    """A failure raises what its code says, names the user's exception, and leaves no effect."""
+    """A failure raises the class of its code, names the user's exception, and leaves no effect."""
     bank.call.Account.create("strict", balance=3)
     with pytest.raises(AlreadyExists):
         bank.call.Account.create("strict")
@@ -127,7 +127,7 @@ def test_epochs_keep_the_admission_limit(bank: SparkRuntime) -> None:
     wait_for(lambda: sum(report.records for report in told()) == total, "the last report")
     bank.on_epoch.remove(seen.append)
     assert max(report.records for report in told()) <= EPOCH
-    for report in told():  # whatever ran twice, each request counts once
+    for report in told():  # each request counts once, also if it ran twice
         roots = [count for edge, count in report.calls.items() if edge.startswith(">")]
         assert sum(roots) == report.records
 

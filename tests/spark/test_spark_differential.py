@@ -2,7 +2,7 @@
 
 One runtime for each number of partitions takes one history after the other; the serial runtime
 takes the same log. `tests/differential` does the same a hundred times faster without Spark, so a
-difference that only shows here lies in what only Spark does.
+difference that only shows here lies in Spark's own part.
 """
 
 from collections.abc import Iterator
@@ -95,19 +95,19 @@ def drawn(number: int) -> list[list[tuple[str, Call]]]:
 
 
 def test_spark_answers_like_one_thread(pair: Pair) -> None:
-    """Every reply in the journal, in its order, is the one that one thread gives."""
+    """Every reply in the journal, in its order, is the reply of one thread."""
     for sent in drawn(6):
         pair.take(sent)
         assert answers_of(pair.spark.journal) == pair.expected, sent
 
 
 def test_spark_leaves_the_state_of_one_thread(pair: Pair) -> None:
-    """After all histories the journal's fold and the stores hold what one thread holds."""
+    """After all histories the journal's fold and the stores hold the state of one thread."""
     assert state_of(pair.spark.journal) == pair.serial.state
     assert digest_of_stores(pair.config, pair.spark.journal) == digest_of_mapping(pair.serial.state)
 
 
 def test_spark_ran_several_tasks_and_rounds(pair: Pair) -> None:
-    """What was compared did run in several tasks, and again where it was in conflict."""
+    """The compared histories did run in several tasks, and again after conflicts."""
     assert max(report.tasks for report in pair.reports) == pair.config.partitions
     assert max(report.rounds for report in pair.reports) > 1

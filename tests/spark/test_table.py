@@ -82,7 +82,7 @@ def comparable(value: Any) -> Any:
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_table_has_the_rows_of_sql(data: Path, session: SparkSession, epoch: int) -> None:
-    """A DataFrame at an epoch holds what SQL answers there, of every type, nested ones too."""
+    """A DataFrame at an epoch holds the same as SQL there, of every type, nested ones too."""
     frame = read_table(app, "Painting", as_of=epoch, data=data, session=session)
     found = sorted(in_spark(frame), key=lambda row: str(row["title"]))
     assert comparable(found) == comparable(in_sql(data, epoch).to_pylist())
