@@ -139,7 +139,7 @@ def test_killed_child_comes_back(tmp_path: Path) -> None:
         if not killed:
             killed.extend(supervisor.pids("driver"))
             os.kill(killed[0], signal.SIGKILL)
-        return "driver is there again" in output.getvalue()
+        return "driver runs again" in output.getvalue()
 
     foreground(SHOP, tmp_path, output).run(then_stop(kill_once))
     assert "driver ended with SIGKILL; it is started again at once" in output.getvalue()
@@ -343,7 +343,7 @@ def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) ->
 def test_run_gives_up_where_a_process_refuses(tmp_path: Path) -> None:
     """Outside of development, a process that cannot run ends the whole command with an error."""
     (tmp_path / "refused").touch()
-    with pytest.raises(ConfigError, match="cannot run as it is"):
+    with pytest.raises(ConfigError, match="cannot run: correct the error"):
         foreground(SHOP, tmp_path / "data", StringIO()).run()
     assert presence.find(tmp_path / "data", "supervisor") == []
 

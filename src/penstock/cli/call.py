@@ -49,7 +49,7 @@ Examples:
 
 def command(
     options: AppOptions,
-    words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="What to call; see above.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="The call; see above.")],
     request_id: Annotated[
         str | None,
         typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),

@@ -2,7 +2,7 @@
 
 A child process checks each change first. If the new source has an error, the error is shown and the
 old processes keep running. The same happens if a class has changed whose entities are stored: the
-difference is shown, with what the developer can do.
+difference is shown, with the choices of the developer.
 """
 
 from typing import Final

@@ -17,11 +17,11 @@ from penstock.dataflow.text import plan_text
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 
-HELP: Final = """Show the dataflow graph of an application: its entities, and who calls whom.
+HELP: Final = """Show the dataflow graph of an application: its entities, and the calls between them.
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
 target is known only when they run. Warnings name lines that would make replay differ, such as calls
-to other services, and say what to do instead.
+to other services, and give the remedy.
 
 With --data, the command also checks that the stored entities in DIR fit the declared classes. If they
 do not, the exit code is 2, and every command refuses the application there.

@@ -41,7 +41,7 @@ Scopes:
   sql                                       SQL over the whole state
   call, call:Item, call:Item.add, call:f    everything, a class, a method, a function
   read, read:Item                           attributes of all entities, of a class
-A scope is required for the method that a request calls, not for the methods that this one calls.
+The scope applies to the method that a request calls, not to the calls inside of that method.
 
 \b
 Examples:

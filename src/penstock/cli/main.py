@@ -19,9 +19,9 @@ Examples:
   penstock new kiosk                                 write a first application
   penstock dev kiosk/app.py                          run it while you change it
   penstock run examples/shop --port 8000             run an application
-  penstock status examples/shop                      see what runs, and how
+  penstock status examples/shop                      see its processes and figures
   penstock call examples/shop Item i1 create price=3 send it a request
-  penstock sql "FROM Item" examples/shop             ask what is stored
+  penstock sql "FROM Item" examples/shop             query its entities
   penstock explain examples/shop                     see its dataflow graph
   penstock bench checkout --max --seconds 20 --json  measure
 """

@@ -27,7 +27,7 @@ class ChildOptions:
         app: The application, as the command line names it.
         config: The value of `--config`.
         assignments: `name=value` of each setting that an option gave.
-        development: Whether gateways offer what only a developer may see and do.
+        development: Whether gateways offer a developer's pages and actions.
     """
 
     app: str

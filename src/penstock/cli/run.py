@@ -64,7 +64,7 @@ def foreground_of(
     Args:
         options: The application and its settings.
         flags: Other options by the name of their setting; None if not given.
-        development: Whether gateways offer what only a developer may see and do.
+        development: Whether gateways offer a developer's pages and actions.
 
     Raises:
         ConfigError: Settings are invalid; the message names all of them.

@@ -16,8 +16,8 @@ from penstock.retention.savepoints import Savepoint
 
 HELP: Final = """Give the newest epoch a name, and keep this epoch and all later ones.
 
-Epochs from a savepoint on are not removed until the savepoint is removed, whatever the retention
-settings are. The name stands for the epoch in penstock restore --to and penstock fork --at.
+Epochs from a savepoint on are not removed until the savepoint is removed, independently of the
+retention settings. The name stands for the epoch in penstock restore --to and penstock fork --at.
 
 \b
 Examples:

@@ -1,10 +1,10 @@
-"""`Supervisor`: child processes that are started, watched, restarted, and stopped in order.
+"""`Supervisor`: it starts, watches and restarts child processes, and stops them in order.
 
-It promises that whatever ends without being asked to is started again at once, and ever more slowly
-where that does not help; that a child which cannot run as it was told to is not tried twice; that one which nobody needs
-(queries, but no request, wait for the SQL view) is never given up; and
-that no child outlives it: each holds the reading end of a pipe as its standard input, which ends
-when the supervisor does, however it does. What the children do is left to them.
+A child that ends unexpectedly is restarted at once, and after longer and longer pauses if it ends
+again. A child whose exit code says that its options are wrong is not restarted. The supervisor gives
+up after too many failures of a needed child; the SQL view is not needed, since only queries wait for
+it, so its restarts go on. No child outlives the supervisor: the standard input of each is a pipe that
+closes when the supervisor ends, even if it is killed.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from penstock.cli.error_output import USER_ERROR
 from penstock.errors import ConfigError, OperationalError
 
 FAILURES_MAX: Final = 8
-"""Ends in a row without progress between them, after which a child is given up."""
+"""The number of failures without progress between them after which the supervisor gives up."""
 
 PAUSE_S: Final = 0.25
 PAUSE_MAX_S: Final = 10.0
 STEADY_S: Final = 30.0
-"""Having been ready for so long counts as progress, whatever came of it."""
+"""A child that was ready for so long has made progress."""
 
 Say = Callable[[str, str], None]
-"""Takes a role and a line: what a child wrote, or what became of it."""
+"""Takes a role and a line: of a child's output, or an event of the child."""
 
 
 def _nothing() -> object:
@@ -41,12 +41,12 @@ class Child:
     """A process to keep running.
 
     Attributes:
-        role: What it is, for people; children of one role are stopped together.
-        command: What to start.
-        ready: Says of a process id whether that process does its work already.
-        progress: Returns what changes when it gets on with its work.
-        stop_s: How long it may take to end when it is asked to; then it is killed.
-        needed: Whether nothing goes on without it; otherwise it is never given up.
+        role: The name of its kind; children of the same role are stopped together.
+        command: The command line.
+        ready: Takes a process id; says whether the process is doing its work.
+        progress: Returns a value that changes when the child makes progress.
+        stop_s: The time to end after SIGTERM, in seconds; then the child is killed.
+        needed: Whether too many failures of it end the supervisor.
     """
 
     role: str
@@ -59,7 +59,7 @@ class Child:
 
 @dataclass(slots=True)
 class _Run:
-    """One child and its present process."""
+    """A child and its present process."""
 
     child: Child
     process: subprocess.Popen[bytes] | None = None
@@ -75,15 +75,15 @@ class _Run:
 
 
 class Supervisor:
-    """Keeps children running; for one thread, which calls `look` again and again."""
+    """Keeps children running; one thread calls `look` repeatedly."""
 
     def __init__(self, children: Sequence[Child], say: Say, tell: Say) -> None:
-        """Take the children in the order in which they start; they stop in the reverse one.
+        """Take the children in the order of their start; they stop in the reverse order.
 
         Args:
-            children: What to run.
-            say: Is given each line that a child writes.
-            tell: Is given what became of a child, in one line.
+            children: The processes to run.
+            say: Takes each line of a child's output.
+            tell: Takes each event of a child, as a line.
         """
         self._runs = [_Run(child) for child in children]
         self._say = say
@@ -96,11 +96,11 @@ class Supervisor:
 
     @property
     def waiting(self) -> list[str]:
-        """The roles of those that are not ready yet."""
+        """The roles of the children that are not ready yet."""
         return sorted({run.child.role for run in self._runs if run.ready_since is None})
 
     def pids(self, role: str) -> list[int]:
-        """Return the processes of a role that run now."""
+        """Return the ids of the running processes of a role."""
         return [
             run.process.pid
             for run in self._runs
@@ -108,10 +108,10 @@ class Supervisor:
         ]
 
     def look(self) -> None:
-        """Note who is ready, and start who is not there.
+        """Note which children are ready, and start those that do not run.
 
         Raises:
-            ConfigError: A child cannot run as it was told to.
+            ConfigError: The options of a child are wrong.
             OperationalError: A child has failed too often.
         """
         now = time.monotonic()
@@ -124,10 +124,10 @@ class Supervisor:
             elif run.ready_since is None and run.child.ready(run.process.pid):
                 run.ready_since = now
                 if run.failures:
-                    self._tell(run.child.role, "is there again")
+                    self._tell(run.child.role, "runs again")
 
     def stop(self) -> None:
-        """Ask the children to end, role after role, and wait; kills who does not end in time."""
+        """Ask the children to end, role after role, and wait; kill those that do not end in time."""
         for _, group in itertools.groupby(reversed(self._runs), lambda run: run.child.role):
             runs = list(group)
             for run in runs:
@@ -144,8 +144,8 @@ class Supervisor:
                 run.process.kill()
 
     def _start(self, run: _Run) -> None:
-        # A session of its own: Ctrl-C in a terminal reaches the supervisor alone, which stops the
-        # children in their order.
+        # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
+        # which stops the children in their order.
         run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
             run.child.command,
             stdin=subprocess.PIPE,
@@ -176,10 +176,10 @@ class Supervisor:
         hopeless = code == USER_ERROR or given_up
         self._drop(run, wait_s=1.0 if hopeless else 0.0)
         if code == USER_ERROR:
-            raise ConfigError(f"the {role} cannot run as it is; its message is above")
+            raise ConfigError(f"the {role} cannot run: correct the error in its message above")
         if hopeless:
             raise OperationalError(
-                f"the {role} has ended {run.failures} times in a row without getting anywhere "
+                f"the {role} has ended {run.failures} times in a row without progress "
                 f"(last with {_called(code)}); its messages are above"
             )
         pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
@@ -199,9 +199,9 @@ class Supervisor:
         self._drop(run, wait_s=1.0)
 
     def _drop(self, run: _Run, wait_s: float) -> None:
-        """Forget a process that has ended; wait a little until what it wrote was passed on.
+        """Forget a process that has ended, after a short wait for the rest of its output.
 
-        Processes of its own that it has left behind may hold the pipe open for longer.
+        Processes that it has started and left behind may keep the pipe open for longer.
         """
         assert run.process is not None
         assert run.relay is not None
@@ -213,7 +213,7 @@ class Supervisor:
 
 
 def _called(code: int) -> str:
-    """Return how a process ended, for people."""
+    """Return a text for the end of a process."""
     if code >= 0:
         return f"exit code {code}"
     try:

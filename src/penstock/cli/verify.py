@@ -19,7 +19,7 @@ HELP: Final = """Check every checksum and invariant of a data directory.
 The command reads the whole journal and log, and compares them with each other and with everything
 that is derived from them: local state, snapshots, checkpoints, the SQL view. For each fault it says
 where it is, and whether the file can be rebuilt or must be restored from a backup. The application
-may run meanwhile; the command then says what it could not check.
+may run meanwhile; the command then lists the checks that it skipped.
 
 With --repair, for which the application must be stopped, damaged derived files are removed; they are
 rebuilt when they are needed.

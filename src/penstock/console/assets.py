@@ -1,7 +1,7 @@
 """The console's own files: read once, served with an ETag and a strict content policy.
 
-Nothing is loaded from elsewhere: the policy tells the browser to refuse it. The files hold no data
-of the application, so anybody may have them.
+The policy makes the browser refuse files from other sites. The files hold no data of the application,
+so they are public.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Asset:
 
     def answer(self, request: Request) -> Response:
         """Return the file, or 304 to a browser that has it."""
-        known = {one.strip() for one in request.headers.get("if-none-match", "").split(",")}
+        known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
         if self.headers["ETag"] in known:
             return Response(status_code=304, headers=self.headers)
         return Response(self.content, headers=self.headers)
@@ -43,7 +43,7 @@ class Asset:
 def load_assets() -> dict[str, Asset]:
     """Return every file of the console by its name."""
     files = resources.files("penstock.console").joinpath("static").iterdir()
-    return {one.name: _asset(one.name, one.read_bytes()) for one in files if one.is_file()}
+    return {file.name: _asset(file.name, file.read_bytes()) for file in files if file.is_file()}
 
 
 def _asset(name: str, content: bytes) -> Asset:
@@ -51,7 +51,7 @@ def _asset(name: str, content: bytes) -> Asset:
         "Content-Type": _TYPES[name.rpartition(".")[2]],
         "Content-Security-Policy": _POLICY,
         "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-        "Cache-Control": "no-cache",  # kept, but asked for again: an upgrade is seen at once
+        "Cache-Control": "no-cache",  # the browser asks again each time, so that it sees an upgrade at once
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
     }

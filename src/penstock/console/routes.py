@@ -1,8 +1,8 @@
-"""The console's routes: a page with its files, and what it asks of the application beside the API.
+"""The console's routes: a page with its files, and the status that the page shows.
 
-Everybody may have the page; what it shows needs the scope `admin`. The gateway that serves these
-routes puts its authenticator into the ASGI scope. Killing the driver is there in `penstock dev`
-only, and only for the console's own page.
+The page is public; its data need the scope `admin`. The gateway that serves these routes puts its
+authenticator into the ASGI scope. Only `penstock dev` has the route that kills the driver, and only
+the console's own page can use it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,10 +26,10 @@ from penstock.model.application import App
 from penstock.process.config import Config
 
 AUTHENTICATOR: Final = "penstock.authenticator"
-"""Where the gateway leaves its authenticator in the ASGI scope."""
+"""The key of the gateway's authenticator in the ASGI scope."""
 
 INTENT: Final = "Penstock-Console"
-"""The header by which the page says what it wants; no page of another site can send it."""
+"""The header that names the page's action; a page of another site cannot send it."""
 
 _KILL: Final = "kill-driver"
 _DIGITS_MAX: Final = 18
@@ -39,12 +39,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def console_routes(app: App, config: Config, *, dev: bool) -> list[BaseRoute]:
-    """Return what serves the console below `/console/`.
+    """Return the routes of the console below `/console/`.
 
     Args:
-        app: The application that is shown.
-        config: Its settings; only the data directory matters here.
-        dev: Whether its driver may be killed from the page.
+        app: The application.
+        config: Its settings, of which the console uses the data directory.
+        dev: Whether the page may kill the driver.
     """
     observation = Observation(app.name, config.data, dev=dev)
     routes: list[BaseRoute] = [*_page_routes(), *_api_routes(app, observation)]
@@ -60,11 +60,11 @@ def _page_routes() -> list[Route]:
             return response_of(HttpError(404, "not-found", "the console has no such file"))
         return asset.answer(request)
 
-    async def beside(request: Request) -> Response:
+    async def redirect(request: Request) -> Response:
         return RedirectResponse("console/", 308)
 
     return [
-        Route("/console", beside),
+        Route("/console", redirect),
         Route("/console/", page),
         Route("/console/{name}", page),
     ]
@@ -93,14 +93,16 @@ def _api_routes(app: App, observation: Observation) -> list[Route]:
 def _killing(observation: Observation) -> Route:
     async def kill(request: Request) -> Response:
         if request.headers.get(INTENT) != _KILL or not _is_own(request):
-            raise Forbidden(f"only the console's own page may do this; it sends {INTENT}: {_KILL}")
+            raise Forbidden(
+                f"only the console's own page may do this, with the header {INTENT}: {_KILL}"
+            )
         return _json(_encode(await run_in_threadpool(observation.kill_driver)))
 
     return Route(f"/console/api/{_KILL}", _for_operators(kill), methods=["POST"])
 
 
 def _for_operators(handler: Handler) -> Handler:
-    """Let operators in, and answer errors as the rest of the gateway does."""
+    """Check the scope `admin`, and answer errors as the rest of the gateway does."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -114,7 +116,7 @@ def _for_operators(handler: Handler) -> Handler:
 
 
 def _is_own(request: Request) -> bool:
-    """Say whether a page of this gateway sent the request, or a program did."""
+    """Say whether the request comes from a page of this gateway or from a program."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     same = origin is None or origin.partition("://")[2] == request.headers.get("host")
@@ -123,7 +125,7 @@ def _is_own(request: Request) -> bool:
 
 def _epoch_of(text: str) -> Epoch:
     if not text.removeprefix("-").isdecimal() or len(text) > _DIGITS_MAX:
-        raise RequestError(f"after={text} is no epoch: a whole number")
+        raise RequestError(f"after={text} is not an epoch: it must be a whole number")
     return Epoch(int(text))
 
 

@@ -124,7 +124,7 @@ def test_child_that_ends_is_started_again(yard: Yard, how: signal.Signals) -> No
     (first, ended), second = yard.told
     assert first == "driver"
     assert ended.endswith("it is started again at once")
-    assert second == ("driver", "is there again")
+    assert second == ("driver", "runs again")
 
 
 def test_wrong_setting_is_not_tried_twice(yard: Yard) -> None:
