@@ -1,9 +1,9 @@
-"""The audit of a benchmark: reads the whole journal once, in order, after everything has stopped.
+"""The audit of a benchmark: it reads the whole journal once, in order, after all processes have stopped.
 
-It promises to find every acknowledged request exactly once, at the position that the log gave it,
-and to show the ledger all that was committed. It shares no code with the engine, the stores or the
-catch-up: it folds the changes itself. What it keeps for the serial oracle (the state where the
-sample begins, and the sample's records) is a by-product of the same pass.
+It checks that every acknowledged request has exactly one record, at the position that the log gave it,
+and shows all changes to the ledger. It shares no code with the engine, the stores or the catch-up: it
+applies the changes itself. The same pass collects the sample for the serial oracle: the state at its
+beginning, and its records.
 """
 
 import gc
@@ -43,17 +43,17 @@ _LEDGERS: Final[dict[str, Callable[[App], Ledger]]] = {
 
 @dataclass(slots=True)
 class Findings:
-    """What the journal says.
+    """The result of the audit.
 
     Attributes:
-        complaints: What is wrong; empty when money and stock are conserved, every acknowledged
+        complaints: The failed checks; empty if money and stock are conserved, every acknowledged
             request is there once, and replies and state agree.
         epochs: Committed epochs; `failures` the replies that are errors, by code.
         replies_hash, state_hash: The same for every partitioning of the same requests.
         sample: The first of the measured requests, up to 50,000, with their time.
-        sample_state: What every entity was before them.
-        state: What every entity is after the last epoch.
-        audit_s: How long the audit took.
+        sample_state: The state of every entity before the sample.
+        state: The state of every entity after the last epoch.
+        audit_s: The duration of the audit.
     """
 
     complaints: list[str] = field(default_factory=list)
@@ -67,21 +67,21 @@ class Findings:
     audit_s: float = 0.0
 
 
-Told = Callable[[Epoch], None]
-"""Is told each epoch that has been audited."""
+Progress = Callable[[Epoch], None]
+"""Takes each epoch that has been audited."""
 
 
 def audit(
-    options: Options, data: Path, *, acknowledged: Lsn, window_opens: Epoch, told: Told
+    options: Options, data: Path, *, acknowledged: Lsn, window_opens: Epoch, progress: Progress
 ) -> Findings:
     """Read the journal in a data directory.
 
     Args:
-        options: What ran.
-        data: Where it ran.
+        options: The options of the run.
+        data: Its data directory.
         acknowledged: Position after the last append that returned.
         window_opens: The last epoch before the measured ones: the sample begins after it.
-        told: For progress.
+        progress: Takes each audited epoch.
 
     Raises:
         Corrupt: A part or commit is damaged.
@@ -94,7 +94,7 @@ def audit(
     try:
         for commit in journal.commits(BEFORE_FIRST):
             auditor.take(commit)
-            told(commit.epoch)
+            progress(commit.epoch)
     finally:
         gc.enable()
         journal.close()
@@ -113,7 +113,7 @@ class _Auditor:
         self._hasher = xxhash.xxh3_128()
 
     def take(self, commit: Commit) -> None:
-        """Look at one epoch."""
+        """Check one epoch."""
         found = self._found
         found.epochs += 1
         self._take_transactions(commit)
@@ -128,12 +128,12 @@ class _Auditor:
         states = changes.column("state").to_pylist()
         found.state.update(zip(joined, states, strict=True))
         for key in [key for key, state in zip(joined, states, strict=True) if state is None]:
-            del found.state[key]  # no benchmark deletes; the ledger has complained
+            del found.state[key]  # no benchmark deletes entities; the ledger has complained
         if commit.epoch == self._window_opens:
             found.sample_state = dict(found.state)
 
     def finish(self, options: Options, acknowledged: Lsn) -> Findings:
-        """Say what holds for the whole history."""
+        """Check the whole history, and return the result."""
         found = self._found
         found.complaints += self._ledger.complaints()
         if len(self._ids) != acknowledged:

@@ -1,7 +1,7 @@
-"""The numbers that the processes of a benchmark show each other, in shared memory.
+"""The numbers that the processes of a benchmark share, in shared memory.
 
-Each number has one writer and only ever grows, so nobody locks: a reader sees an old value or a
-new one.
+Each number has a single writer and only grows, so no lock is needed: a reader sees the old value or
+the new value.
 """
 
 import os
@@ -38,5 +38,5 @@ class Board:
 
     @property
     def orphaned(self) -> bool:
-        """Whether the process that made the board is gone; true in a child only."""
+        """Whether the parent process is gone; False in the parent."""
         return os.getpid() != self._parent and os.getppid() != self._parent

@@ -1,4 +1,4 @@
-"""A server whose one Starlette route does nothing: what HTTP itself costs, for `bench http`.
+"""A server whose only Starlette route does nothing: it measures the cost of HTTP for `bench http`.
 
 Run as `python benchmarks/harness/empty_route.py PORT`.
 """

@@ -1,9 +1,9 @@
 """The feeding process: appends the workload to the log, as clients would.
 
-It fills the application, then sends as fast as replies come, with a bounded backlog, or on a fixed
-schedule whatever the replies do. Every append is durable when it returns. The time of a request is
-taken before its append; on a schedule it is the time at which it was due, so that a stalled system
-does not hide its own latency ("coordinated omission").
+It fills the application. Then it sends requests as fast as replies come, with a bounded backlog, or on
+a fixed schedule that does not depend on replies. Every append is durable when it returns. The time of
+a request is taken before its append; on a schedule it is the time at which the request was due, so that
+a stalled system does not hide its own latency ("coordinated omission").
 """
 
 import signal
@@ -31,7 +31,14 @@ POLL_S: Final = 0.001
 
 
 def feed(options: Options, data: Path, board: Board, outcome: Path) -> None:
-    """Run the whole process; leaves when each request was sent in `outcome` (an npz file)."""
+    """Run the whole process; the send times of all requests are left in `outcome`, an npz file.
+
+    Args:
+        options: The options of the run.
+        data: Its data directory.
+        board: The numbers that the processes share.
+        outcome: The file for `times_ns`: an int64 array with a time for each request, in log order.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     workload = workload_of(options)
     board["loading"] = len(workload.loading)
@@ -53,7 +60,7 @@ def feed(options: Options, data: Path, board: Board, outcome: Path) -> None:
 
 
 class _Feeder:
-    """Appends, and remembers when."""
+    """Appends requests, and remembers their times."""
 
     def __init__(self, options: Options, workload: Workload, log: SqliteLog, board: Board) -> None:
         self._options = options
@@ -80,7 +87,7 @@ class _Feeder:
             self._send(size)
 
     def on_schedule(self) -> None:
-        """Send what is due, every few milliseconds."""
+        """Send the requests that are due, every few milliseconds."""
         rate = self._options.rate
         began_ns = time.monotonic_ns()
         while self._left(1) and not self._stopped:
@@ -96,7 +103,7 @@ class _Feeder:
             time.sleep(TICK_S)
 
     def times_ns(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """Return the time of each request that is not loading, in order."""
+        """Return the time of each request after loading, in order: int64, in nanoseconds."""
         return np.fromiter(chain.from_iterable(repeat(*one) for one in self._times), np.int64)
 
     @property
@@ -136,7 +143,7 @@ class _Feeder:
 
 
 def _wait(board: Board, name: str, least: int) -> bool:
-    """Wait until a number is there; False when the parent is gone."""
+    """Wait until a number of the board is at least `least`; False if the parent is gone."""
     while board[name] < least:
         if board.orphaned:
             return False

@@ -1,9 +1,9 @@
 """`penstock bench http`: checkouts over HTTP, with everything on this machine.
 
-Starts what `penstock run` starts, fills the shop, and checks out orders through the gateway, each
-order once, as a crowd of clients would: every connection has one request under way. Afterwards the
-journal tells whether money and stock agree with what the clients were told. What the gateway costs
-for each request is put beside an empty Starlette route, served by the same server to the same load.
+It starts all processes of `penstock run`, fills the shop, and checks out each order once through the
+gateway. Many clients send at the same time: every connection has one request in progress. Afterwards
+the journal shows whether money and stock agree with the replies. The gateway's processor time for a
+request is compared with that of an empty Starlette route, under the same server and the same load.
 """
 
 import subprocess
@@ -37,9 +37,9 @@ from penstock.process.loading import load_app
 
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
-Every checkout is of another order, so that each one moves stock and money. The seconds end early
-where the orders do. The exit code is 1 when an answer is not 200 with `Checkout successful`, or
-money or stock is missing.
+Each order is checked out once, so that each checkout moves stock and money. The measurement ends
+early if the orders are used up. The exit code is 1 if an answer is not 200 with `Checkout successful`,
+or if money or stock is missing.
 
 \b
 Examples:
@@ -57,15 +57,15 @@ _OK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpFigures:
-    """What was measured.
+    """The result of a run.
 
     Attributes:
-        answers: Of the measured seconds.
-        seconds: From the first request to the last answer.
+        answers: The answers in the measured seconds.
+        seconds: The time from the first request to the last answer.
         gateway_us: Processor time of the gateways for each request, in microseconds.
-        empty_us: The same of a server whose route does nothing.
-        empty_per_s: How many of those a second the same load generator gets through.
-        complaints: What the journal does not agree with.
+        empty_us: The same for a server whose route does nothing.
+        empty_per_s: The requests a second to this route under the same load.
+        complaints: The contradictions between answers and journal.
     """
 
     answers: list[Answer]
@@ -76,16 +76,19 @@ class HttpFigures:
     complaints: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `--json` prints. Keys are stable."""
-        failed = [one for one in self.answers if not succeeded(one)]
-        took_ms = np.array([one.took_s for one in self.answers]) * 1_000
+        """Return the figures for `--json`. Keys are stable."""
+        failed = [answer for answer in self.answers if not succeeded(answer)]
+        took_ms = np.array([answer.took_s for answer in self.answers]) * 1_000
         return {
             "requests_per_s": round((len(self.answers) - len(failed)) / self.seconds, 1),
             "latency_ms": {
-                f"p{one}": round(float(np.percentile(took_ms, one)), 2) for one in _PERCENTILES
+                f"p{percent}": round(float(np.percentile(took_ms, percent)), 2)
+                for percent in _PERCENTILES
             },
             "errors": len(failed),
-            "error_examples": sorted({f"{one.status} {one.body[:200]!r}" for one in failed})[:3],
+            "error_examples": sorted(
+                {f"{answer.status} {answer.body[:200]!r}" for answer in failed}
+            )[:3],
             "requests": len(self.answers),
             "seconds": round(self.seconds, 2),
             "conserved": not self.complaints,
@@ -97,11 +100,11 @@ class HttpFigures:
 
 
 def http(
-    connections: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 1_000,
+    connections: Annotated[int, typer.Option(min=1, help="Requests in progress at once.")] = 1_000,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
     orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
     gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the order in which orders are checked out.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the sequence of orders.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure checkouts over HTTP; see `HTTP_HELP`."""
@@ -126,27 +129,28 @@ def http(
             empty_us, empty_per_s = empty_route(connections)
     figures = HttpFigures(
         measured,
-        max(one.sent_s + one.took_s for one in measured) - min(one.sent_s for one in measured),
+        max(answer.sent_s + answer.took_s for answer in measured)
+        - min(answer.sent_s for answer in measured),
         gateway_s / len(measured) * 1e6,
         empty_us,
         empty_per_s,
         complaints,
     )
-    told = figures.as_json()
+    plain = figures.as_json()
     if as_json:
-        print_json(told)
+        print_json(plain)
     else:
-        _show(told)
-    if told["errors"] or complaints:
+        _show(plain)
+    if plain["errors"] or complaints:
         raise typer.Exit(1)
 
 
 @contextmanager
 def running(data: Path, gateways: int = 1) -> Iterator[int]:
-    """Run the shop as `penstock run` does; give the port.
+    """Run the shop as `penstock run` does, and give the port.
 
     Raises:
-        OperationalError: It did not start in time, or ended; the message holds its last words.
+        OperationalError: It did not start in time, or ended; the message has its last output.
     """
     port = free_port(HOST)
     command = [sys.executable, "-P", "-m", "penstock", "run", EXAMPLE, "--port", str(port)]
@@ -201,12 +205,12 @@ def checkouts(
 
 def cpu_seconds(data: Path) -> float:
     """Return the processor time that the gateways have used so far."""
-    times = [psutil.Process(one.pid).cpu_times() for one in presence.find(data, "gateway")]
-    return float(sum(one.user + one.system for one in times))
+    times = [psutil.Process(found.pid).cpu_times() for found in presence.find(data, "gateway")]
+    return float(sum(time_.user + time_.system for time_ in times))
 
 
 def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
-    """Compare what clients were told with the fold of the journal's changes."""
+    """Compare the answers with the state that follows from the journal's changes."""
     app = load_app(EXAMPLE)
     state: dict[tuple[str, str], dict[str, Any]] = {}
     journal = DataDirectory(data).open_journal_of(app.name)
@@ -223,19 +227,21 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
         return sum(values[attribute] for (name, _), values in state.items() if name == entity)
 
     count = sum(entity == "Item" for entity, _ in state)
-    told = sum(map(succeeded, answers))
+    successes = sum(map(succeeded, answers))
     facts = {
         "orders are paid": total("Order", "paid"),
         "pairs of items are missing from stock": (count * AMOUNT - total("Item", "stock")) / 2,
         "orders' costs are missing from credit": (count * AMOUNT - total("User", "credit")) / 2,
     }
     return [
-        f"{found:g} {what}, {told} were told so" for what, found in facts.items() if found != told
+        f"{amount:g} {fact}, {successes} answers say so"
+        for fact, amount in facts.items()
+        if amount != successes
     ]
 
 
 def empty_route(connections: int, seconds: float = 4.0) -> tuple[float, float]:
-    """Return processor time and rate of a route that does nothing: microseconds, and a second."""
+    """Return the processor time in microseconds of a request to an empty route, and requests a second."""
     port = free_port(HOST)
     command = [sys.executable, "-P", str(Path(__file__).with_name("empty_route.py")), str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
@@ -253,19 +259,21 @@ def empty_route(connections: int, seconds: float = 4.0) -> tuple[float, float]:
     return spent_s / len(answers) * 1e6, len(answers) / seconds
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(plain: dict[str, Any]) -> None:
     table = Table(title="checkouts over HTTP", show_header=False)
-    latencies = told["latency_ms"]
-    table.add_row("requests per second", f"{told['requests_per_s']:,.0f}")
+    latencies = plain["latency_ms"]
+    table.add_row("requests per second", f"{plain['requests_per_s']:,.0f}")
     for name, value in latencies.items():
         table.add_row(f"latency {name}", f"{value:,.1f} ms")
-    table.add_row("errors", str(told["errors"]))
-    table.add_row("money and stock", "conserved" if told["conserved"] else "NOT conserved")
-    table.add_row("gateway, processor time", f"{told['gateway_us_per_request']:.0f} µs per request")
+    table.add_row("errors", str(plain["errors"]))
+    table.add_row("money and stock", "conserved" if plain["conserved"] else "NOT conserved")
     table.add_row(
-        "empty route, the same", f"{told['empty_route_us_per_request']:.0f} µs per request"
+        "gateway, processor time", f"{plain['gateway_us_per_request']:.0f} µs per request"
+    )
+    table.add_row(
+        "empty route, the same", f"{plain['empty_route_us_per_request']:.0f} µs per request"
     )
     console = Console()
     console.print(table)
-    for complaint in (*told["complaints"], *told["error_examples"]):
+    for complaint in (*plain["complaints"], *plain["error_examples"]):
         console.print(f"[red]{complaint}")

@@ -1,10 +1,10 @@
 """Ledgers: whether money and stock are conserved, computed from the journal's changes alone.
 
-A ledger is shown every change of every epoch and every request that was answered without an error.
-It decodes both by itself and never asks the engine; that each entity was loaded with the same amount
-it knows from the workload. At the end of each epoch what was spent and
-what was sold must equal what was earned and what is missing, in total; at the end of the history
-it must agree for every user, item, order and account, and with the replies.
+A ledger gets every change of every epoch, and every request whose reply is a success. It decodes both
+by itself, without the engine. From the workload it knows the amount that each entity was loaded with.
+At the end of each epoch, the totals must agree: the money that users have spent equals the cost of the
+orders, and the missing stock equals the sold items. At the end of the history, the amounts must agree
+for every user, item, order and account, and with the replies.
 """
 
 from collections import Counter
@@ -24,16 +24,16 @@ Row = tuple[str, str, bytes | None]
 
 
 class Ledger(Protocol):
-    """Adds up what a benchmark must conserve."""
+    """Adds up the amounts that a benchmark must conserve."""
 
     def changed(self, rows: Iterable[Row]) -> str | None:
-        """Take all changes of an epoch; return what is wrong after it."""
+        """Take all changes of an epoch; return the contradiction in the totals, if there is one."""
 
     def answered(self, key: str | None, method: str, arguments: Any) -> None:
-        """Take a request whose reply is no error."""
+        """Take a request whose reply is a success."""
 
     def complaints(self) -> list[str]:
-        """Return what is wrong after the whole history."""
+        """Return the contradictions after the whole history."""
 
 
 class ShopLedger:
@@ -49,11 +49,11 @@ class ShopLedger:
         self._stocks: dict[str, int] = {}
         self._orders: dict[str, tuple[str, int, list[tuple[str, int]], int]] = {}
         self._checkouts: Counter[str | None] = Counter()
-        self._missing_money = self._missing_stock = 0  # loaded, minus what there is
+        self._missing_money = self._missing_stock = 0  # the loaded amount minus the present amount
         self._earned = self._sold = 0
 
     def changed(self, rows: Iterable[Row]) -> str | None:
-        """Compare what is missing in total with what the orders account for."""
+        """Compare the missing totals with the totals of the orders."""
         for entity, key, state in rows:
             if state is None:
                 return f"{entity} {key} was deleted, which no request asks for"
@@ -84,9 +84,9 @@ class ShopLedger:
             spent[user] += cost * checkouts
             for item, quantity in basket:
                 sold[item] += quantity * checkouts
-            told = self._checkouts[number]
-            if told != checkouts:
-                found.append(f"order {number} was checked out {checkouts} times, {told} replies")
+            replies = self._checkouts[number]
+            if replies != checkouts:
+                found.append(f"order {number} was checked out {checkouts} times, {replies} replies")
         found += _differences("user has credit", shop.CREDIT, self._credits, spent)
         found += _differences("item has stock", shop.STOCK, self._stocks, sold)
         return _first(found)
@@ -134,7 +134,7 @@ class TransferLedger:
         return f"{self._missing} is missing in total" if self._missing else None
 
     def answered(self, key: str | None, method: str, arguments: Any) -> None:
-        """Note who gave what to whom."""
+        """Add the amount to both accounts of a transfer."""
         if method == "transfer":
             target, amount = arguments
             self._moved[str(key)] += amount

@@ -1,9 +1,9 @@
 """A load generator for HTTP: many connections, each with one request at a time.
 
-It shares cores with what it measures, so it does the least that is right: HTTP/1.1 with keep-alive,
-answers with a `Content-Length` only. (A full client library costs more for each request than the
-gateway does.) A connection that breaks is opened again, and its request sent again, which is what a
-client with an idempotency key may do; without a key the caller says so, and the answer is lost.
+It shares the processor cores with the server under test, so it does as little as possible: HTTP/1.1
+with keep-alive, and only answers with a `Content-Length`. (A full client library costs more for each
+request than the gateway.) If a connection breaks, it is opened again and its request is sent again, as
+a client with an idempotency key may do. Without a key, the answer is lost and has the status 0.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import uvloop
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length:"
 RECONNECT_S: Final = 0.05
-"""Between two tries to connect."""
+"""The pause between two tries to connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Request:
     request_id: str = ""
 
     def encoded(self, host: str) -> bytes:
-        """Return it as it travels."""
+        """Return the bytes of the request."""
         head = f"{self.verb} {self.path} HTTP/1.1\r\nHost: {host}\r\n"
         if self.request_id:
             head += f"Idempotency-Key: {self.request_id}\r\n"
@@ -42,15 +42,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """The answer to a request.
 
     Attributes:
-        request: What was asked.
-        status: HTTP's; 0 where the connection broke and the request could not be sent again.
-        body: As received.
-        sent_s: When it was first sent, on the generator's clock.
-        took_s: Until the answer was there, with all retries.
-        tries: How often it was sent.
+        request: The request.
+        status: The HTTP status; 0 if the connection broke and the request had no key.
+        body: The received bytes.
+        sent_s: The time of the first try, on the generator's clock.
+        took_s: The time from the first try to the answer, with all retries.
+        tries: The number of tries.
     """
 
     request: Request
@@ -68,8 +68,8 @@ class Load:
     Attributes:
         host: Address of the server.
         port: Its port.
-        connections: How many requests are under way at once.
-        timeout_s: How long one answer may take; then it counts as broken.
+        connections: How many requests are in progress at once.
+        timeout_s: The longest time for an answer; then the connection counts as broken.
         answers: All answers so far.
     """
 
@@ -82,7 +82,7 @@ class Load:
     def run(self, requests: Iterator[Request], seconds: float = float("inf")) -> list[Answer]:
         """Send requests until they or the seconds are used up; return the answers of this call.
 
-        What is under way at the end is waited for.
+        Requests in progress at the end are completed.
         """
         first = len(self.answers)
         uvloop.run(self._run(requests, seconds))
@@ -102,7 +102,7 @@ class Load:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator["Connection"]:
-        """Give one connection, which is opened when it is needed and closed at the end."""
+        """Give a connection that opens at its first use and closes at the end."""
         connection = Connection(self.host, self.port)
         try:
             yield connection
@@ -110,7 +110,7 @@ class Load:
             connection.close()
 
     async def ask(self, connection: "Connection", request: Request) -> Answer:
-        """Send one request, again where that is safe, and return its answer."""
+        """Send a request, again if that is safe, and return its answer."""
         began = time.perf_counter()
         data = request.encoded(f"{self.host}:{self.port}")
         tries, status, body = 0, 0, b""
@@ -130,7 +130,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection with one request under way; opened when it is needed."""
+    """A connection with one request at a time; it opens at its first use."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -142,8 +142,8 @@ class Connection(asyncio.Protocol):
         """Send a request; return status and body.
 
         Raises:
-            OSError: There is no connection, or it broke.
-            EOFError: The server ended it before the answer was whole.
+            OSError: The connection failed.
+            EOFError: The server closed it before the answer was complete.
         """
         loop = asyncio.get_running_loop()
         if self._transport is None:
@@ -153,13 +153,13 @@ class Connection(asyncio.Protocol):
         return await self._answer
 
     def close(self) -> None:
-        """End the connection, if there is one."""
+        """Close the connection, if it is open."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take a piece of the answer."""
+        """Take the next bytes of the answer."""
         self._buffer = self._buffer + data if self._buffer else data
         end = self._buffer.find(_HEAD_END)
         if end < 0 or self._answer is None or self._answer.done():
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
             self._answer.set_result((int(head[9:12]), body))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits."""
+        """Fail the request in progress."""
         self._transport = None
         if self._answer is not None and not self._answer.done():
             with contextlib.suppress(asyncio.InvalidStateError):

@@ -252,7 +252,7 @@ def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher)
         data,
         acknowledged=Lsn(loading + len(clocked.sent_ns)),
         window_opens=Epoch(int(rows[opens, 0])),
-        told=watcher.at,
+        progress=watcher.at,
     )
     if wrong := int(rows[:, 5].sum()):
         findings.complaints.append(

@@ -1,4 +1,4 @@
-"""What a benchmark shall do: one frozen value that its processes share."""
+"""The options of a run: a frozen value that its processes share."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +8,10 @@ Kind = Literal["checkout", "transfer"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The workload, its load, and how long.
+    """The workload, its rate and its duration.
 
     Attributes:
-        kind: What is measured.
+        kind: The kind of the measured requests.
         rate: Requests a second on a fixed schedule; 0 feeds as fast as they are processed.
         seconds: Length of the measured window.
         requests: Instead of `seconds`: exactly so many requests; 0 means by time.
@@ -45,5 +45,5 @@ class Options:
 
     @property
     def unit(self) -> str:
-        """What is counted, in the plural."""
+        """The noun for the measured requests, in the plural."""
         return f"{self.kind}s"

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from benchmarks.harness.measure import Watcher
 
 LINE_EVERY_S: Final = 3.0
-REFRESHES_PER_S: Final = 4  # a display must not take the cores from what it shows
+REFRESHES_PER_S: Final = 4  # the display must not take processor time from the benchmark
 
 
 @contextmanager

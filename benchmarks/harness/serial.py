@@ -1,7 +1,7 @@
-"""The serial oracle beside the measurement: one thread, dictionaries, the same requests.
+"""The serial oracle: the same requests in one thread, over dictionaries.
 
-`serial_rate` says what one core does without log, journal and Spark, for the ratio; `differences`
-feeds the whole journal to it and compares every reply and the state.
+`serial_rate` is the rate of a single core without log, journal and Spark; `differences` runs all requests of the
+journal and compares every reply and the state.
 """
 
 import gc
@@ -27,7 +27,7 @@ def serial_rate(options: Options, found: Findings) -> float:
     oracle = LocalRuntime(app)
     oracle.state.update(found.sample_state)
     gc.collect()
-    gc.freeze()  # what the audit left behind shall cost the oracle nothing
+    gc.freeze()  # the audit's values must not slow the oracle down
     began = time.perf_counter()
     replies = oracle.replay(found.sample)
     spent = time.perf_counter() - began

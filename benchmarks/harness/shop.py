@@ -1,8 +1,8 @@
 """The shop of `examples/shop`, made so that a benchmark can run it for as long as it likes.
 
-Items and users are the example's own; orders have its methods, unchanged, and count their
-checkouts beside. The functions only create, many entities in one transaction. Keys are decimals,
-as in the challenge's own bulk loading.
+Items and users are the example's own. Orders have the example's methods, unchanged, and also count
+their checkouts. The functions create many entities in each transaction. Keys are decimals, as in the
+bulk loading of the challenge.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _order: Any = _shop.entities["Order"].cls
 PRICES = 100
 STOCK = 1_000_000_000
 CREDIT = 1_000_000_000_000
-"""So much that a benchmark never runs out: an abort is always a finding."""
+"""Amounts that no benchmark uses up: every abort is a finding."""
 
 
 @entity
@@ -41,10 +41,10 @@ class Order:
     checkout = _order.checkout
 
     def reorder(self) -> str:
-        """Check the same basket out once more: what `checkout` of an unpaid order does.
+        """Check the same basket out again.
 
-        It reads and writes the same entities. A benchmark measures this, because a second
-        `checkout` of a paid order is free.
+        It reads and writes the same entities as `checkout` of an unpaid order. The benchmark measures
+        it, because a second `checkout` of a paid order is free.
         """
         self.paid = False
         self.checkouts += 1

@@ -1,8 +1,8 @@
 """The tailing process: follows the journal as any other process would, and takes the time.
 
-A reply counts from when this process has read and decoded it and found that it is the success of its
-request. The process shares the machine with Spark, so it reads only three columns of each epoch; the
-figures say how much processor time that took.
+A reply counts from the time at which this process has read and decoded it as a success. The process
+shares the machine with Spark, so it reads only three columns of each epoch; the figures include the
+processor time for this.
 """
 
 import signal

@@ -8,7 +8,7 @@ BALANCE = 1_000_000_000
 
 
 class Overdrawn(Exception):
-    """An account holds less than is to be moved."""
+    """The account holds less than the amount of the transfer."""
 
 
 @entity
@@ -19,7 +19,7 @@ class Account:
     balance: int = BALANCE
 
     def transfer(self, to: "Account", amount: int) -> int:
-        """Move money to another account and return what is left here."""
+        """Move money to another account and return the remaining balance."""
         if self.balance < amount:
             raise Overdrawn(self.number)
         self.balance -= amount

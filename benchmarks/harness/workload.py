@@ -1,8 +1,8 @@
 """The requests of a benchmark, encoded before anything is measured.
 
 Everything follows from the seed, so that two runs append the same requests in the same order. A
-workload knows how to fill the application and which requests may be measured; when they are sent
-is left to `feed`.
+workload has the requests that fill the application and those that are measured; `feed` decides when
+they are sent.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Encoded = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class Workload:
-    """What is sent.
+    """The requests of a benchmark.
 
     Attributes:
         app: The application; `spec` is where any process finds it.
