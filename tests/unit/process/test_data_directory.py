@@ -117,7 +117,7 @@ def test_file_in_the_way_is_named(tmp_path: Path) -> None:
     """A path that cannot be a directory is the caller's to change."""
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "data"):
-        with pytest.raises(ConfigError, match=r"file.*cannot be used: .*; name another one"):
+        with pytest.raises(ConfigError, match=r"file.*cannot be used: .*; name another directory"):
             private.create(path)
 
 
