@@ -16,10 +16,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
-from penstock.gateway import serving
 from penstock.gateway.assembly import assemble
+from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app
+from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver
 
 HOST = "127.0.0.1"
@@ -36,9 +37,9 @@ class RunningGateway:
         *,
         drives: bool = True,
     ) -> None:
-        chosen = replace(settings or GatewayConfig(), port=serving.free_port(HOST))
+        chosen = replace(settings or GatewayConfig(), port=free_port(HOST))
         self.config = Config(data=data, cores=1, gateway=chosen)
-        self.url = serving.url_of(chosen)
+        self.url = url_of(chosen)
         self.driver = SerialDriver(spec, self.config) if drives else None
         self._spec = spec
         self._app = load_app(spec)
@@ -76,15 +77,13 @@ class RunningGateway:
 
     async def _serve(self) -> None:
         assembly = await assemble(self._app, self._spec, self.config)
-        server = serving._server(assembly.served, self.config.gateway)
-        task = asyncio.create_task(server.serve())
+        settings = self.config.gateway
+        server = server_of(assembly.served, settings)
         try:
-            await serving._until_listening(self.config.gateway, task)
-            self._ready.set()
-            await self._stop.wait()
+            async with serving(server, lambda: asyncio.open_connection(HOST, settings.port)):
+                self._ready.set()
+                await self._stop.wait()
         finally:
-            server.stop()  # type: ignore[no-untyped-call]
-            await asyncio.wait({task}, timeout=5)
             await assembly.close()
 
 

@@ -20,8 +20,8 @@ from penstock.log.api import Record
 from penstock.log.pump import Pump
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
-from penstock.process.report import EpochReport
 
 ONLY = LogPartition(0)
 

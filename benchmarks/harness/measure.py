@@ -28,7 +28,7 @@ from benchmarks.harness.workload import application_of, loading_count
 from penstock.base.ids import Epoch, Lsn
 from penstock.errors import EpochFailed, TimedOut
 from penstock.process.config import Config
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
 
 LOOK_S: Final = 0.1
 SILENCE_MAX_S: Final = 120

@@ -10,7 +10,7 @@ from rich.table import Table
 from benchmarks.harness.measure import Measured
 from benchmarks.harness.options import Options
 from penstock.process.config import Config
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
 
 _PERCENTILES: Final = (50, 90, 99)
 _CALLS: Final = {"checkout": "checkouts (Order.reorder)", "transfer": "transfers"}

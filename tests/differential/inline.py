@@ -15,7 +15,7 @@ from penstock.engine.execute import Limits
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs

@@ -15,19 +15,19 @@ from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.cli.driver import command as driver_command
 from penstock.cli.driver import serve
 from penstock.cli.options import AppOptions
-from penstock.cli.stop import Stop
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.reports import ReportReader, ReportWriter
-from penstock.process.status import standing_of
+from penstock.process.status import status_of
+from penstock.process.stop import Stop
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
 STOPS = """
 import sys
-from penstock.cli.stop import Stop
+from penstock.process.stop import Stop
 with Stop(supervised=sys.argv[1] == "supervised", at_once=lambda: print("at once", flush=True)) as stop:
     print("ready", flush=True)
     stop.wanted.wait()
@@ -99,15 +99,15 @@ def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
     """Requests that wait in the log count as lag, until their epoch is committed and counts as rate."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.on_epoch.append(ReportWriter(tmp_path).take)
-    empty = standing_of(tmp_path, driver.log, driver.journal)
+    empty = status_of(tmp_path, driver.log, driver.journal)
     assert str(empty) == "epoch -  0 requests/s  lag 0  last epoch - ms"
     body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
 
     driver.log.append([Entry(RequestId("a"), body, touches, 0)])
-    assert standing_of(tmp_path, driver.log, driver.journal).lag == 1
+    assert status_of(tmp_path, driver.log, driver.journal).lag == 1
     driver.start()
     assert driver.wait_until(Lsn(1), 30_000)
-    standing = standing_of(tmp_path, driver.log, driver.journal, over_s=60)
+    standing = status_of(tmp_path, driver.log, driver.journal, over_s=60)
     assert (standing.epoch, standing.accepted, standing.lag) == (0, 1, 0)
     assert standing.requests_per_s == 1 / 60
     assert re.match(r"epoch 0 .* lag 0  last epoch \d+ ms", str(standing))

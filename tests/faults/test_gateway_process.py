@@ -137,7 +137,7 @@ def test_drain_ends_in_its_time(tmp_path: Path) -> None:
         thread = stack.enter_context(ThreadPoolExecutor(2))
         processes = {}
         for level in ("warning", "error"):
-            (data := tmp_path / level).mkdir()
+            (data := tmp_path / level).mkdir(mode=0o700)
             port = free_port(HOST)
             settings = ("gateway.drain_ms=200", f"log_level={level}", "log_format=json")
             processes[level] = stack.enter_context(gateway(data, port, *settings))

@@ -18,7 +18,7 @@ from penstock.errors import (
 )
 from penstock.log.api import Entry
 from penstock.process.config import Config
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.load import Bank
 from tests.waiting import wait_for

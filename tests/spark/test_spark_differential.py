@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.process.config import Config
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark import parallelism as pacing
 from penstock.runtime.spark.runtime import SparkRuntime

@@ -7,15 +7,15 @@ from rich.console import Console
 
 from penstock.cli.options import AppOptions, CoresOption, PartitionsOption, SupervisedOption
 from penstock.cli.status_line import shown
-from penstock.cli.stop import Stop
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import logs, presence
 from penstock.process.config import Config
-from penstock.process.measures import DriverMeasures
-from penstock.process.report import EpochReport
+from penstock.process.epoch_report import EpochReport
+from penstock.process.metrics import DriverMetrics
 from penstock.process.reports import ReportWriter
-from penstock.process.status import standing_of
+from penstock.process.status import status_of
+from penstock.process.stop import Stop
 from penstock.process.threads import end_with_threads
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
@@ -95,7 +95,7 @@ def serve(runtime: ServedRuntime, app: str, settings: Config, stop: Stop, consol
     """
     data = settings.data
     runtime.on_epoch.append(ReportWriter(data).take)
-    runtime.on_epoch.append(DriverMeasures(data).take)
+    runtime.on_epoch.append(DriverMetrics(data).take)
     try:
         runtime.start()
         stop.listen()  # Spark has installed its own signal handler
@@ -104,7 +104,7 @@ def serve(runtime: ServedRuntime, app: str, settings: Config, stop: Stop, consol
             console.print("running; Ctrl-C stops", highlight=False)
             while not stop.wanted.wait(LOOK_S):
                 runtime.check()
-                show(lambda: str(standing_of(data, runtime.log, runtime.journal)))
+                show(lambda: str(status_of(data, runtime.log, runtime.journal)))
             console.print("stopping after the running epoch …", highlight=False)
     finally:
         runtime.stop()

@@ -16,7 +16,6 @@ from penstock.cli.curl import curl_of
 from penstock.cli.processes import ChildOptions, children_of
 from penstock.cli.source_check import warnings_of
 from penstock.cli.status_line import shown
-from penstock.cli.stop import Stop
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
@@ -25,9 +24,10 @@ from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.measures import clear
+from penstock.process.metrics import clear
 from penstock.process.port import reserved
-from penstock.process.status import standing_of
+from penstock.process.status import status_of
+from penstock.process.stop import Stop
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
@@ -130,7 +130,7 @@ class Foreground:
             def line() -> str:
                 waiting = ", ".join(supervisor.waiting)
                 try:
-                    standing = str(standing_of(data, log, journal))
+                    standing = str(status_of(data, log, journal))
                 except PenstockError as error:
                     standing = f"log or journal cannot be read: {error}"
                 return f"waiting for {waiting}  {standing}" if waiting else standing

@@ -19,7 +19,7 @@ from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 from penstock.process.presence import FOLDER
-from penstock.process.status import Standing, standing_in
+from penstock.process.status import ApplicationStatus, status_in
 from penstock.retention.maintenance import MaintenanceReport, last_report
 from penstock.sql.view_client import view_epoch
 
@@ -109,7 +109,7 @@ def status_of(data: Path) -> Status:
     """
     processes = list(_processes(data))
     name = DataDirectory(data).app_name
-    standing = Standing() if name is None else standing_in(data, name, RATE_OVER_S)
+    standing = ApplicationStatus() if name is None else status_in(data, name, RATE_OVER_S)
     epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
     upkeep = last_report(data) or MaintenanceReport()
     return Status(

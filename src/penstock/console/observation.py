@@ -18,7 +18,7 @@ from penstock.process import presence
 from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.presence import Presence
 from penstock.process.reports import ReportReader, StoredReport
-from penstock.process.status import standing_in
+from penstock.process.status import status_in
 from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
@@ -104,7 +104,7 @@ class Observation:
             IntegrityError: They are damaged.
         """
         now_us = time.time_ns() // 1_000
-        standing = standing_in(self._data, self._app)
+        standing = status_in(self._data, self._app)
         return Observed(
             app=self._app,
             dev=self._dev,
@@ -126,7 +126,7 @@ class Observation:
             OperationalError: The journal cannot be read.
             IntegrityError: It is damaged.
         """
-        newest = standing_in(self._data, self._app).epoch
+        newest = status_in(self._data, self._app).epoch
         return self._reports.after(max(after, Epoch(newest - EPOCHS_MAX)))[-EPOCHS_MAX:]
 
     def kill_driver(self) -> Killed:
@@ -136,7 +136,7 @@ class Observation:
             OperationalError: No driver runs.
         """
         now_us = time.time_ns() // 1_000
-        standing = standing_in(self._data, self._app)
+        standing = status_in(self._data, self._app)
         for driver in presence.find(self._data, "driver"):
             try:
                 process = psutil.Process(driver.pid)

@@ -7,10 +7,7 @@ one port (`SO_REUSEPORT`), and the kernel spreads connections over them.
 
 import asyncio
 import logging
-import os
-import signal
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,13 +22,12 @@ from penstock.gateway.assembly import assemble
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
+from penstock.process.serving import serving, until_stopped
+from penstock.process.stop import stop_event
 
 _log = logging.getLogger(__name__)
 
 BACKLOG: Final = 4_096
-AT_ONCE: Final = 130
-"""Exit code after a second signal."""
-
 UNSET: Final = Path()
 _REACHED_AT: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- names, binding to none
 
@@ -58,29 +54,23 @@ def serve_gateway(
 async def _serve(
     app: App, spec: str, config: Config, more: Sequence[BaseRoute], *, supervised: bool
 ) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, lambda: os._exit(AT_ONCE) if stop.is_set() else stop.set())
-    watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
     settings = config.gateway
-    assembly = await assemble(app, spec, config, more=more)
-    server = _server(assembly.served, settings)
-    serving = asyncio.create_task(server.serve())
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await _until_listening(settings, serving)
-        with presence.present(config.data, "gateway", spec, url=url_of(settings)):
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not await assembly.gateway.drain(settings.drain_ms / 1_000):
-                _log.warning("stopping although requests still wait; their ids tell what became")
-    finally:
-        server.stop()  # type: ignore[no-untyped-call]
-        await asyncio.wait({serving}, timeout=5)
-        stopped.cancel()
-        if watching is not None:
-            watching.cancel()
-        await assembly.close()
+    host = _REACHED_AT.get(settings.host, settings.host)
+    async with stop_event(supervised=supervised) as stop:
+        assembly = await assemble(app, spec, config, more=more)
+        server = server_of(assembly.served, settings)
+        try:
+            async with serving(
+                server, lambda: asyncio.open_connection(host, settings.port)
+            ) as task:
+                with presence.present(config.data, "gateway", spec, url=url_of(settings)):
+                    await until_stopped(stop, task)
+                    if not await assembly.gateway.drain(settings.drain_ms / 1_000):
+                        _log.warning(
+                            "stopping although requests still wait; their ids tell what became"
+                        )
+        finally:
+            await assembly.close()
 
 
 def url_of(settings: GatewayConfig) -> str:
@@ -90,7 +80,8 @@ def url_of(settings: GatewayConfig) -> str:
     return f"{scheme}://{host}:{settings.port}"
 
 
-def _server(gateway: object, settings: GatewayConfig) -> Server:
+def server_of(gateway: object, settings: GatewayConfig) -> Server:
+    """Return the HTTP server of a gateway, an ASGI application; it does not run yet."""
     tls = settings.tls_certificate != UNSET
     return Server(
         gateway,
@@ -109,29 +100,6 @@ def _server(gateway: object, settings: GatewayConfig) -> Server:
         ssl_cert=settings.tls_certificate if tls else None,
         ssl_key=settings.tls_key if tls else None,
     )
-
-
-async def _until_listening(settings: GatewayConfig, serving: asyncio.Task[None]) -> None:
-    """Wait until the port takes connections."""
-    host = _REACHED_AT.get(settings.host, settings.host)
-    while not serving.done():
-        try:
-            _, writer = await asyncio.open_connection(host, settings.port)
-        except OSError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return
-    await serving
-
-
-async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1_024):
-        pass
-    stop.set()
 
 
 def free_port(host: str) -> int:

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import Epoch
+from penstock.process.epoch_report import EpochReport
 from penstock.process.presence import FOLDER
-from penstock.process.report import EpochReport
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
-from penstock.process.report import took_ms
+from penstock.process.epoch_report import took_ms
 from penstock.process.reports import ReportReader
 
 RATE_OVER_S: Final = 5.0
@@ -23,7 +23,7 @@ RATE_OVER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApplicationStatus:
     """Figures of one moment.
 
     Attributes:
@@ -54,7 +54,7 @@ class Standing:
         )
 
 
-def standing_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> Standing:
+def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationStatus:
     """Return how the application of a data directory stands; nothing, where it was never run.
 
     Log and journal are opened for this look, about 1.5 ms, so that a directory that was removed and
@@ -66,16 +66,18 @@ def standing_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> Standing:
     """
     log_path, journal_path = data / "log.sqlite", data / "journal"
     if not log_path.exists() or app_of(journal_path) is None:  # opening them would make them
-        return Standing()
+        return ApplicationStatus()
     with (
         closing(SqliteLog(log_path)) as log,
         closing(DeltaJournal(journal_path, app)) as journal,
     ):
-        return standing_of(data, log, journal, over_s)
+        return status_of(data, log, journal, over_s)
 
 
-def standing_of(data: Path, log: Log, journal: Journal, over_s: float = RATE_OVER_S) -> Standing:
-    """Return how an application stands whose log and journal are open; raises as `standing_in`.
+def status_of(
+    data: Path, log: Log, journal: Journal, over_s: float = RATE_OVER_S
+) -> ApplicationStatus:
+    """Return how an application stands whose log and journal are open; raises as `status_in`.
 
     The journal is read first: what it has processed is in the log for certain.
     """
@@ -85,7 +87,7 @@ def standing_of(data: Path, log: Log, journal: Journal, over_s: float = RATE_OVE
     reader = ReportReader(data)
     recent = reader.since(time.time_ns() // 1_000 - int(over_s * 1e6))
     newest = recent[-1] if recent else reader.newest()
-    return Standing(
+    return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,
         accepted=sum(ends.values()),
         answered=sum(positions.get(one, Lsn(0)) for one in ends),

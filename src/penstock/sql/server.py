@@ -10,8 +10,6 @@ they answer.
 import asyncio
 import logging
 import os
-import signal
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -43,6 +41,8 @@ from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.serving import serving, until_stopped
+from penstock.process.stop import stop_event
 from penstock.sql.query import Query
 from penstock.sql.query_pool import Asked, EncodedResult
 from penstock.sql.result_format import accepted_format
@@ -57,7 +57,6 @@ WAITING_MAX: Final = 64
 
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
-_SECOND_SIGNAL: Final = 130
 _decode: Final = msgspec.json.Decoder(Query).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -148,13 +147,6 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
 
 
 async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervised: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(
-            one, lambda: os._exit(_SECOND_SIGNAL) if stop.is_set() else stop.set()
-        )
-    watching = asyncio.create_task(_stop_at_end_of_input(stop)) if supervised else None
     endpoints = ViewEndpoints(view)
     server = Server(
         endpoints.application(),
@@ -164,24 +156,17 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         websockets=False,
         log_enabled=False,
     )
-    former = os.umask(0o177)  # the socket is its owner's alone, from its first moment on
-    serving = asyncio.create_task(server.serve())
-    stopped = asyncio.create_task(stop.wait())
     try:
-        try:
-            await _until_listening(socket, serving)
-        finally:
-            os.umask(former)
-        with presence.present(config.data, ROLE, spec, socket=str(socket)):
-            _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        async with (
+            stop_event(supervised=supervised) as stop,
+            serving(server, lambda: asyncio.open_unix_connection(socket)) as task,
+        ):
+            socket.chmod(0o600)  # the umask of the process keeps others out before
+            with presence.present(config.data, ROLE, spec, socket=str(socket)):
+                _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
+                await until_stopped(stop, task)
     finally:
-        server.stop()  # type: ignore[no-untyped-call]
-        await asyncio.wait({serving}, timeout=5)
-        stopped.cancel()
-        if watching is not None:
-            watching.cancel()
-        await loop.run_in_executor(None, endpoints.close)
+        await asyncio.get_running_loop().run_in_executor(None, endpoints.close)
 
 
 def _chunks(answer: EncodedResult) -> Iterator[bytes]:
@@ -207,28 +192,6 @@ def _socket(data: Path) -> Iterator[Path]:
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-
-async def _until_listening(socket: Path, serving: asyncio.Task[None]) -> None:
-    """Wait until the socket takes connections."""
-    while not serving.done():
-        try:
-            _, writer = await asyncio.open_unix_connection(socket)
-        except OSError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return
-    await serving
-
-
-async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1_024):
-        pass
-    stop.set()
 
 
 def _question(body: bytes, min_epoch: str | None) -> Query:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.process import measures
+from penstock.process import metrics as measures
 from tests.checkout import TOP
 
 PAGE = (TOP / "docs" / "OPERATIONS.md").read_text()
@@ -32,8 +32,8 @@ import prometheus_client  # as an application may that counts something itself
 import sys
 from pathlib import Path
 from penstock.base.ids import Epoch
-from penstock.process.measures import DriverMeasures
-from penstock.process.report import EpochReport
+from penstock.process.metrics import DriverMeasures
+from penstock.process.epoch_report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
 DriverMeasures(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
 """

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.process.epoch_report import EpochReport
 from penstock.process.presence import FOLDER
-from penstock.process.report import EpochReport
 from penstock.process.reports import FILE_NAME, ReportReader, ReportWriter
 
 CALLS = {">Order.checkout": 3, "Order.checkout>Item.subtract": 6}

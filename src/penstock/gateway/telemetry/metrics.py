@@ -10,12 +10,12 @@ from penstock.base.ids import Lsn
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
-from penstock.process.measures import (
+from penstock.process.metrics import (
     APPEND_S,
     LATENCY_S,
     LATENCY_S_LONG,
     forget_dead,
-    measure_into,
+    write_metrics_into,
 )
 from penstock.sql.view_client import view_epoch
 
@@ -29,7 +29,7 @@ class Metrics:
     def __init__(self, data: Path) -> None:
         """Write below a data directory; one for each process."""
         self._data = data
-        self._path = measure_into(data)
+        self._path = write_metrics_into(data)
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415
 
         registry = CollectorRegistry()

@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from penstock.gateway.telemetry.request_timings import TracedRequest
-from penstock.process.report import REST, took_ms
+from penstock.process.epoch_report import REST, took_ms
 from penstock.process.reports import StoredReport
 
 _UNNAMED: Final = "unknown_service"

@@ -30,9 +30,9 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
+from penstock.process.epoch_report import EpochReport, calls_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
-from penstock.process.report import EpochReport, calls_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (

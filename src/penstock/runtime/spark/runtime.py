@@ -33,8 +33,8 @@ from penstock.log.pump import Pump
 from penstock.model.reply import Reply, caller_of
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
-from penstock.process.report import EpochReport
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.driver_lock import DriverLock
 from penstock.runtime.spark.jobs import Jobs

@@ -15,8 +15,8 @@ from typing import Final
 
 import psutil
 
+from penstock.process.epoch_report import REST, EpochReport, took_ms
 from penstock.process.presence import FOLDER
-from penstock.process.report import REST, EpochReport, took_ms
 
 DIRECTORY: Final = "metrics"
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -38,7 +38,7 @@ def clear(data: Path) -> None:
     shutil.rmtree(data / FOLDER / DIRECTORY, ignore_errors=True)
 
 
-def measure_into(data: Path) -> Path:
+def write_metrics_into(data: Path) -> Path:
     """Have this process's metrics written below a data directory, and return where they are.
 
     A process serves one application: what is made after the first call is written there. Where the
@@ -63,12 +63,12 @@ def forget_dead(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-class DriverMeasures:
+class DriverMetrics:
     """What a driver counts: one call of `take` for each epoch."""
 
     def __init__(self, data: Path) -> None:
         """Write below a data directory; one for each process."""
-        measure_into(data)
+        write_metrics_into(data)
         from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415
 
         registry = CollectorRegistry()
