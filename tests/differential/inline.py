@@ -33,8 +33,10 @@ class InlineJobs(Jobs):
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
 
-    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
-        return [self._thread.submit(self._perform, messages.encode(one)).result() for one in given]
+    def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        return [
+            self._thread.submit(self._perform, messages.encode(one)).result() for one in commands
+        ]
 
     def _perform(self, order: bytes) -> TaskResult:
         report = self._worker.perform(messages.decode_command(order))

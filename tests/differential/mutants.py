@@ -270,9 +270,9 @@ MUTANTS = (
     Mutant(
         "an epoch is told before its commit",
         "runtime/spark/driver.py",
-        "        self._commit(epoch, ranges, count, reports)\n",
+        "        self._commit(epoch, ranges, count, results)\n",
         "        self._tell(EpochReport(epoch, count, 0, run.rounds, run.reran, tasks, {}))\n"
-        "        self._commit(epoch, ranges, count, reports)\n",
+        "        self._commit(epoch, ranges, count, results)\n",
         EPOCHS,
     ),
     Mutant(
@@ -285,15 +285,15 @@ MUTANTS = (
     Mutant(
         "the last round alone is published",
         "runtime/spark/driver.py",
-        "drafts=_standing(drafts, task, run) if publish else [],",
-        "drafts=[],",
+        "outputs=_valid(outputs, task, run) if publish else [],",
+        "outputs=[],",
         EPOCHS,
     ),
     Mutant(
         "state is an epoch old",
         "runtime/spark/stage.py",
-        "self._stores.at(Epoch(order.epoch - 1))",
-        "self._stores.at(Epoch(max(-1, order.epoch - 2)))",
+        "self._stores.at(Epoch(command.epoch - 1))",
+        "self._stores.at(Epoch(max(-1, command.epoch - 2)))",
         EPOCHS,
     ),
 )

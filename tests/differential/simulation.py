@@ -32,7 +32,7 @@ from penstock.engine.task import Task
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
+from penstock.runtime.spark.rows import Rows, Tables, merge, read_output, roots_of, write_output
 
 _KNOWN = 30  # entities that a history can name, generously
 
@@ -112,11 +112,11 @@ class Simulation:
                 for number, task in enumerate(tasks):
                     path = Path(folder, f"r{now.number}-t{number}")
                     rows = self._run(task, now.tasks[number], records)
-                    write_draft(rows.tables(task.written), path)
+                    write_output(rows.tables(task.written), path)
                     drafts.append((now.number, path))
                     names |= {fingerprint_of(key): key for key in task.wanted}
                 run.absorb([task.access() for task in tasks])
-            several = [read_draft(path, run.superseded(number)) for number, path in drafts]
+            several = [read_output(path, run.superseded(number)) for number, path in drafts]
             standing, roots = merge(several), roots_of(several)
         assert sum(roots.values()) == len(records), "each request counts once, however often it ran"
         self.rounds = run.rounds

@@ -23,6 +23,7 @@ from penstock.cli.main import execute
 from penstock.engine.execute import Outcome
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.model.call import Call
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.serial_driver import SerialDriver
@@ -187,7 +188,7 @@ def changes_of(runtime: LocalRuntime) -> list[Row]:
 def filled(app: App, load: list[tuple[str, tuple[Any, ...]]]) -> LocalRuntime:
     runtime = LocalRuntime(app)
     for function, arguments in load:
-        runtime.submit("", None, function, arguments).value()
+        runtime.submit(Call("", None, function, tuple(arguments))).value()
     return runtime
 
 

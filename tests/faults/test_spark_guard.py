@@ -24,12 +24,13 @@ pytestmark = pytest.mark.faults
 LOCAL = """
 import sys
 from penstock.engine.execute import Limits
+from penstock.model.call import Call
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.faults.poison import app
 
 runtime = LocalRuntime(app, limits=Limits(time_ms=100))
 one = runtime.call.Account.create("one")
-print(runtime.submit("Account", "one", "poison", [sys.argv[1], one]).error, flush=True)
+print(runtime.submit(Call("Account", "one", "poison", (sys.argv[1], one))).error, flush=True)
 """
 
 NOTED = """
@@ -110,7 +111,7 @@ def test_a_death_for_want_of_memory_accuses_what_grew(
             if position == 7:
                 held.append(b"x" * (128 << 20))
             if quarantine.careful:
-                quarantine.measured(position)
+                quarantine.measure(position)
         quarantine.now[0] = 9  # where it dies
         kills.append(kills_a_death)
     with Quarantine(path, lambda: sum(kills)) as quarantine:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.execute import Limits
 from penstock.log.memory import MemoryLog
+from penstock.model.call import Call as EntityCall
 from penstock.model.request import Failure, decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing import Kit
@@ -148,7 +149,15 @@ def test_kit_answers_like_the_local_runtime() -> None:
         body, _ = call.encode(app)
         entity, key, method, positional, _ = msgspec.msgpack.decode(body)
         answers = [
-            one.submit(entity, key, method, _arguments(call, positional), request_id=f"r{number}")
+            one.submit(
+                EntityCall(
+                    entity,
+                    key,
+                    method,
+                    tuple(_arguments(call, positional)),
+                    request_id=f"r{number}",
+                )
+            )
             for one in (kit, local)
         ]
         assert answers[0].error == answers[1].error, call

@@ -17,6 +17,7 @@ from penstock.errors import (
     RequestError,
 )
 from penstock.log.api import Entry
+from penstock.model.call import Call
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
@@ -102,11 +103,11 @@ def test_workers_are_forked_from_what_is_installed(bank: SparkRuntime) -> None:
 def test_request_id_is_answered_once(bank: SparkRuntime) -> None:
     """A retry in a later epoch gets the recorded answer; the same id with another body is refused."""
     bank.call.Account.create("once")
-    first = bank.submit("Account", "once", "deposit", [5], {}, "deposit-once")
+    first = bank.submit(Call("Account", "once", "deposit", (5,), {}, "deposit-once"))
     assert bank.call.Account("once").deposit(1) == 6
-    assert bank.submit("Account", "once", "deposit", [5], {}, "deposit-once") == first
+    assert bank.submit(Call("Account", "once", "deposit", (5,), {}, "deposit-once")) == first
     with pytest.raises(RequestConflict):
-        bank.submit("Account", "once", "deposit", [6], {}, "deposit-once")
+        bank.submit(Call("Account", "once", "deposit", (6,), {}, "deposit-once"))
     assert bank.call.Account("once").deposit(1) == 7
 
 

@@ -3,7 +3,6 @@
 `LocalRuntime` and `SparkRuntime` do not know each other; they share only this module.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -60,16 +59,8 @@ class Runtime(Protocol):
     def app(self) -> App:
         """The application that runs."""
 
-    def submit(
-        self,
-        entity: str,
-        key: object,
-        method: str,
-        positional: Sequence[Any] = (),
-        named: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> Reply:
-        """Append a request and wait for its reply; entity "" calls a function.
+    def submit(self, call: Call[Any]) -> Reply:
+        """Append a call as a request and wait for its reply.
 
         Raises:
             RequestError: It names nothing, or its arguments do not fit; nothing was appended.
@@ -90,9 +81,6 @@ def caller_of(runtime: Runtime) -> Calling:
     """Return a `Calling` that performs its calls on a runtime."""
 
     def perform(call: Call[Any]) -> Any:
-        reply = runtime.submit(
-            call.entity, call.key, call.method, call.positional, call.named, call.request_id
-        )
-        return reply.value(returns_of(runtime.app, call))
+        return runtime.submit(call).value(returns_of(runtime.app, call))
 
     return Calling(runtime.app, perform)

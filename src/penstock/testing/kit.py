@@ -19,7 +19,6 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
 from penstock.errors import RequestError
 from penstock.model.application import App
+from penstock.model.call import Call
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
 from penstock.runtime.local.runtime import LocalRuntime
@@ -51,26 +51,9 @@ class Kit:
         self.runtime = LocalRuntime(app, limits=limits, clock=lambda: self.clock.time_us)
         self.call = self.runtime.call
 
-    def submit(
-        self,
-        entity: str,
-        key: object,
-        method: str,
-        positional: Sequence[Any] = (),
-        named: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> Reply:
-        """Process a request and return its recorded reply, also if the request failed.
-
-        Args:
-            entity: The name of the class; empty for a function.
-            key: The key of the entity; None if a creation derives it.
-            method: The name of the method or function.
-            positional: The arguments by position.
-            named: The arguments by name.
-            request_id: The id of the request; None for a counted id.
-        """
-        return self.runtime.submit(entity, key, method, positional, named, request_id)
+    def submit(self, call: Call[Any]) -> Reply:
+        """Process a call as a request and return its recorded reply, also if the request failed."""
+        return self.runtime.submit(call)
 
     def entity(self, name: str, key: object) -> dict[str, Any] | None:
         """Return the key and the attributes of an entity; None if it does not exist.

@@ -23,6 +23,7 @@ from penstock.engine.isolation import _Names
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.engine.task import Task
 from penstock.log.api import Record
+from penstock.model.call import Call
 from penstock.process.guard import RENEW_EVERY, Guard
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing import Kit
@@ -248,7 +249,7 @@ def test_handlers_have_as_many_frames_everywhere() -> None:
     body, _ = app.request("", None, "depth")
     records = [Record(Lsn(n), RequestId(f"r{n}"), body, 0) for n in range(2)]
     replies = {one.data for one in LocalRuntime(app).replay(records)}
-    replies |= {LocalRuntime(app).submit("", None, "depth").data}
+    replies |= {LocalRuntime(app).submit(Call("", None, "depth")).data}
     replies |= {run_in_replay(body), run_in_task(body), run_deeper(body, 50)}
     assert len(replies) == 1
 

@@ -11,6 +11,7 @@ from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
+from penstock.model.call import Call as EntityCall
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.history import Call, journal_of
 from tests.unit.journal.random_app import app
@@ -37,8 +38,10 @@ def secret_of(data: Path) -> bytes:
 def drawn(secret: bytes) -> tuple[bytes, dict[EntityKey, bytes]]:
     """Return the reply to one request under one id, and the state behind it."""
     runtime = LocalRuntime(app, secret=secret)
-    runtime.submit("Ticket", "a", "create", request_id="r0")
-    return runtime.submit("Ticket", "a", "draw", request_id="r1").data, dict(runtime.state)
+    runtime.submit(EntityCall("Ticket", "a", "create", request_id="r0"))
+    return runtime.submit(EntityCall("Ticket", "a", "draw", request_id="r1")).data, dict(
+        runtime.state
+    )
 
 
 def test_only_the_secret_tells_what_chance_gives() -> None:

@@ -18,6 +18,7 @@ from penstock import (
     transactional,
     uuid,
 )
+from penstock.model.call import Call
 from penstock.testing import Kit
 
 
@@ -326,7 +327,7 @@ def test_upsert_can_be_a_request() -> None:
     """A request may upsert, whether the entity is there or not."""
     kit = Kit(app)
     for price in (1, 2):
-        kit.submit("Item", "a", "upsert", [], {"price": price})
+        kit.submit(Call("Item", "a", "upsert", (), {"price": price}))
         found = kit.entity("Item", "a")
         assert found is not None
         assert found["price"] == price

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock import Aborted, App, Entity, RequestError, key, transactional
+from penstock.model.call import Call
 from penstock.testing import Kit
 
 
@@ -366,4 +367,4 @@ def test_misuse_aborts_and_says_why(kit: Kit, method: str, what: str) -> None:
 def test_only_public_methods_are_callable(kit: Kit, method: str) -> None:
     """Requests call public methods of entities only: nothing private, static or computed."""
     with pytest.raises(RequestError, match=method):
-        kit.submit("Machine", "a", method)
+        kit.submit(Call("Machine", "a", method))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import AlreadyExists, App, Entity, UserError, key, transactional
+from penstock.model.call import Call
 from penstock.testing import Kit
 
 
@@ -128,8 +129,8 @@ def test_request_hands_its_key_to_the_initializer() -> None:
             return self.name
 
     kit = Kit(App("named", Named))
-    kit.submit("Named", "a", "create", [], {"size": 2})
-    kit.submit("Named", "b", "create", ["b", 3])
+    kit.submit(Call("Named", "a", "create", (), {"size": 2}))
+    kit.submit(Call("Named", "b", "create", ("b", 3)))
     assert kit.entities("Named") == {
         "a": {"name": "a", "size": 2},
         "b": {"name": "b", "size": 3},

@@ -13,6 +13,7 @@ import pytest
 
 from penstock import Aborted, App, Entity, key, readonly
 from penstock.errors import RequestError, Unencodable
+from penstock.model.call import Call
 from penstock.testing import Kit
 
 
@@ -224,7 +225,7 @@ def test_integers_widen_to_floats_once(kit: Kit) -> None:
         stored = kit.entity("Thing", "a")
         assert stored is not None
         assert (stored["number"], type(stored["number"])) == (3.0, float)
-        reply = kit.submit("Thing", "a", "look")
+        reply = kit.submit(Call("Thing", "a", "look"))
         assert reply.error is None
     finally:
         CASES["number"].pop()

@@ -9,6 +9,7 @@ import pytest
 import penstock
 from penstock import App, entity, key, transactional
 from penstock.errors import ConfigError, OutsideTransaction
+from penstock.model.call import Call
 from penstock.testing.kit import START, Kit
 
 
@@ -91,13 +92,13 @@ def test_surroundings_repeat_and_differ() -> None:
     """`now`, `random` and `uuid` depend on the request alone, and `now` on the clock."""
     first, second = Kit(app), Kit(app)
     assert (
-        first.submit("", None, "surroundings", [3]).data
-        == second.submit("", None, "surroundings", [3]).data
+        first.submit(Call("", None, "surroundings", (3,))).data
+        == second.submit(Call("", None, "surroundings", (3,))).data
     )
     request_id, time, numbers, ids = first.call.surroundings(3)
     assert (request_id, time) == ("local-1", START)
     assert len({*ids}) == 3
-    again = second.submit("", None, "surroundings", [3], request_id="other").value()
+    again = second.submit(Call("", None, "surroundings", (3,), request_id="other")).value()
     assert again[2] != numbers
     assert again[3] != ids
 
@@ -119,11 +120,11 @@ def test_the_clock_moves_when_told() -> None:
 
 def test_same_request_id_same_answer(kit: Kit) -> None:
     """A repeated request id gets the recorded reply and has no second effect."""
-    first = kit.submit("Machine", "a", "step", request_id="one")
-    assert kit.submit("Machine", "a", "step", request_id="one") == first
+    first = kit.submit(Call("Machine", "a", "step", request_id="one"))
+    assert kit.submit(Call("Machine", "a", "step", request_id="one")) == first
     assert count_of(kit, "a") == 1
     with pytest.raises(penstock.UserError, match="another body"):
-        kit.submit("Machine", "a", "step", [2], request_id="one")
+        kit.submit(Call("Machine", "a", "step", (2,), request_id="one"))
 
 
 def test_digest_tells_states_apart(kit: Kit) -> None:

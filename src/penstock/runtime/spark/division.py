@@ -1,11 +1,11 @@
-"""Division: an epoch that fails is tried in halves, until the request that stops it stands alone.
+"""Division: an epoch that fails is tried in halves, until the request that fails it is alone.
 
-Epochs may be cut anywhere, so a half that succeeds is committed like any other epoch. Of an epoch of
-n requests with one that stops it, at most log2(n) + 2 attempts run that request. What it then does
-alone tells whether it is to blame; that is for the driver to judge.
+Epochs may be cut anywhere, so a half that succeeds is committed like any other epoch. In an epoch of
+n requests with one bad request, that request runs in at most log2(n) + 2 attempts. The driver then
+decides whether the request or the environment is the cause.
 
-A driver that dies takes its memory along. So each attempt is noted in a file before it runs, and
-the next driver goes on from there.
+Each attempt is noted in a file before it runs, so that the next driver continues the division after
+the driver has died.
 """
 
 from pathlib import Path
@@ -17,8 +17,7 @@ from penstock.base.ids import Epoch
 from penstock.runtime.spark.quarantine import read_note
 
 DEATHS_MAX: Final = 3
-"""So often a driver may die while a request runs alone. Somebody may have killed it, so one death
-accuses nobody."""
+"""Deaths of the driver that accuse a request which runs alone; fewer can be accidents."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -26,8 +25,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
     Attributes:
         epoch: The epoch.
-        records: Requests that it tried to process.
-        deaths: Drivers that had died before while the first of them ran alone.
+        records: Requests in the attempt.
+        deaths: Drivers that had died while the first of these requests ran alone.
     """
 
     epoch: Epoch
@@ -36,43 +35,46 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Division:
-    """How many requests the next epoch takes.
+    """Decides how many requests the next epoch takes.
 
     Attributes:
-        suspects: Among so many requests from the next one on is one that stops its epoch; 0: none.
+        suspects: The number of next requests of which at least one fails its epoch; 0: none known.
         deaths: Drivers that died while the next request ran alone.
     """
 
     def __init__(self, path: Path, records_max: int) -> None:
         """Begin with epochs of up to `records_max` requests; `path` keeps the newest attempt."""
         self._path = path
-        self._most = records_max
+        self._records_max = records_max
         self._width = records_max
         self.suspects = 0
         self.deaths = 0
 
     @property
     def width(self) -> int:
-        """Requests that the next epoch takes at most."""
+        """The most requests of the next epoch."""
         return max(1, self.suspects // 2) if self.suspects else self._width
 
     def recall(self, last: Epoch, scratch: Path) -> None:
-        """Go on where a driver died, if one did after the epoch `last` and before the next commit.
+        """Continue the division of a driver that died after the commit of the epoch `last`.
 
         Args:
             last: The newest committed epoch.
-            scratch: The directory with the notes of earlier runs' tasks.
+            scratch: The directory with the notes of the tasks of earlier runs.
         """
-        left = self._left()
-        if left is None or left.epoch != last + 1:
+        try:
+            attempt = msgspec.json.decode(self._path.read_bytes(), type=Attempt)
+        except (OSError, msgspec.MsgspecError):
             return
-        self.suspects = left.records
-        if left.records == 1:
-            notes = (read_note(path) for path in scratch.glob(f"*/e{left.epoch}-*.running"))
-            self.deaths = left.deaths + any(note is not None for note in notes)
+        if attempt.epoch != last + 1:
+            return
+        self.suspects = attempt.records
+        if attempt.records == 1:
+            notes = (read_note(path) for path in scratch.glob(f"*/e{attempt.epoch}-*.running"))
+            self.deaths = attempt.deaths + any(note is not None for note in notes)
 
     def begin(self, epoch: Epoch, records: int) -> None:
-        """Note an attempt; a disk that takes no note costs the note."""
+        """Note an attempt; without a note where the disk is full."""
         if records > 1:
             self.deaths = 0
         try:
@@ -81,19 +83,13 @@ class Division:
             return
 
     def failed(self, records: int) -> None:
-        """Take note that an attempt with so many requests failed."""
+        """Halve the next epoch after a failed attempt with so many requests."""
         self.suspects = records
         self._width = max(1, records // 2)
 
     def committed(self, records: int) -> None:
-        """Take note of a commit; where nothing is suspected, the next epoch may be twice as wide."""
+        """Double the next epoch after a commit, unless a bad request is still ahead."""
         self.suspects = max(0, self.suspects - records)
         self.deaths = 0
         if not self.suspects:
-            self._width = min(self._most, 2 * self._width)
-
-    def _left(self) -> Attempt | None:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Attempt)
-        except (OSError, msgspec.MsgspecError):
-            return None
+            self._width = min(self._records_max, 2 * self._width)

@@ -1,7 +1,7 @@
-"""The driver of epochs: read, rounds, write, commit, apply; one epoch at a time.
+"""The driver of epochs: plan, run rounds, commit and apply, one epoch at a time.
 
-What it promises: an epoch exists when the journal's commit is durable, and not before; nobody is
-told earlier. It holds hashes and counts only. Supervision and Spark's query are `runtime`'s part.
+An epoch exists when the commit of the journal is durable, and is reported to no listener before. The
+driver holds hashes and counts only. Supervision and Spark's query belong to `runtime`.
 """
 
 import logging
@@ -40,6 +40,7 @@ from penstock.runtime.spark.messages import (
     LogRange,
     RoundOutput,
     RunTransactions,
+    TaskCommand,
     TaskResult,
     first_not_run,
     first_requests,
@@ -53,7 +54,7 @@ from penstock.runtime.spark.stopwatch import Stopwatch
 _log = logging.getLogger(__name__)
 
 ATTEMPT: Final = "attempt.json"
-"""Where the newest attempt at an epoch is noted, in the data directory."""
+"""The file in the data directory that notes the newest attempt at an epoch."""
 
 
 class EpochDriver:
@@ -61,26 +62,34 @@ class EpochDriver:
 
     Attributes:
         on_epoch: Called with the report of each committed epoch.
-        failure: What the last call of `advance` raised, if it raised one of ours.
+        failure: The `PenstockError` that the last call of `advance` raised, if any.
     """
 
     def __init__(
         self, config: Config, log: Log, journal: Journal, jobs: Jobs, scratch: Path
     ) -> None:
-        """Go on after the journal's newest epoch; `scratch` is of this run alone."""
+        """Continue after the newest epoch of the journal.
+
+        Args:
+            config: The settings.
+            log: Where the requests are.
+            journal: Where epochs are committed.
+            jobs: Runs task commands.
+            scratch: Directory for temporary files, used by this run alone.
+        """
         self._config = config
         self._log = log
         self._journal = journal
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
-        self._pacing = ParallelismPolicy(config.partitions, config.small_epoch)
+        self._parallelism = ParallelismPolicy(config.partitions, config.small_epoch)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
-        self._beside = ThreadPoolExecutor(1, "penstock-apply")
+        self._background = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
         self._scratch = scratch
-        self._condemned = 0  # by the notes of the epoch that runs
+        self._condemned = 0  # positions of the current epoch that the quarantine excludes
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
@@ -94,17 +103,17 @@ class EpochDriver:
         self._division.recall(self._epoch, scratch.parent)
 
     def recover(self) -> Future[None]:
-        """Begin to bring all stores to the newest epoch, side by side; the first epoch waits for that.
+        """Begin to bring all stores to the newest epoch; the first epoch waits for that.
 
-        Python workers load the application meanwhile, also where there is nothing to be recovered.
-        Only where the surroundings fail does this end well without: then the first epoch tries again.
+        Python workers load the application meanwhile. An operational error is logged only, because
+        the first epoch tries again.
         """
-        self._applied = self._beside.submit(self._recover)
+        self._applied = self._background.submit(self._recover)
         return self._applied
 
     @property
     def positions(self) -> dict[LogPartition, Lsn]:
-        """For each log partition the position after what is committed."""
+        """For each log partition the position after the committed records."""
         return dict(self._positions)
 
     @property
@@ -112,46 +121,52 @@ class EpochDriver:
         """The newest committed epoch."""
         return self._epoch
 
-    def advance(self, upto: dict[LogPartition, Lsn]) -> None:
-        """Process the log from what is committed up to `upto`, in as many epochs as limits ask.
+    def advance(
+        self, upto: dict[LogPartition, Lsn], stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Process the log from the committed positions up to `upto`, in epochs within the limits.
 
-        What the journal has committed already is skipped: a batch that Spark offers again. An epoch
-        that fails is tried again in halves. So one that was too large for memory or disk gets
-        through in pieces, and a request that stops every epoch that holds it comes to stand alone.
-        It is then recorded as failed, with the code `internal`, and everything else goes on.
+        Records that are committed already are skipped: Spark may offer a batch again. An epoch that
+        fails is tried again in halves. So an epoch that was too large for memory or disk succeeds in
+        pieces, and a request that fails every epoch is isolated: it is recorded as failed, with the
+        code `internal`, and all other requests are processed.
+
+        Args:
+            upto: For each log partition the position to reach.
+            stopping: Asked before each epoch; True ends the call early.
 
         Raises:
             Fenced: Another driver has committed this epoch.
-            Truncated: The log no longer holds what is still to be processed.
-            PenstockError: The surroundings fail: disk, log, journal, state, Spark.
+            Truncated: The log no longer holds the records to process.
+            PenstockError: The environment fails: disk, log, journal, state, Spark.
         """
         self.failure = None
         try:
-            while ranges := self._ranges(upto):
+            while not stopping() and (ranges := self._ranges(upto)):
                 self._fault.reached("offsets-planned")
                 if self._division.deaths >= DEATHS_MAX:
                     self._set_aside(ranges, EpochFailed("each driver died that ran it alone"))
                 else:
                     self._attempt(ranges)
         except PenstockError as error:
-            self.failure = error  # Spark would hand on its text only
+            self.failure = error  # Spark passes on only its text
             raise type(error)(str(error)[:500]) from None
 
     def _attempt(self, ranges: list[LogRange]) -> None:
-        """Run an epoch; where it fails, see to it that the next attempt is a smaller one.
+        """Run an epoch; where it fails, make the next attempt a smaller one.
 
         Raises:
-            PenstockError: The surroundings fail.
+            PenstockError: The environment fails.
         """
         try:
             self._run(ranges)
         except Fenced:
             raise
         except _Overflow:  # nothing is lost: the same range runs again, in one task
-            self._pacing.overflowed()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, a smaller epoch may get through
+            self._parallelism.overflowed()
+        except Exception as error:  # noqa: BLE001 -- a smaller epoch may succeed
             if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
-                self._condemned = condemned  # the quarantine gets on with this epoch as it is
+                self._condemned = condemned  # the next attempt runs without this position
                 return
             self._division.failed(count := request_count(ranges))
             extra = {"epoch": self._epoch + 1, "records": count, "cause": str(error)[:500]}
@@ -160,49 +175,50 @@ class EpochDriver:
                 self._judge(ranges, error)
 
     def _judge(self, ranges: list[LogRange], error: Exception) -> None:
-        """Set aside a request that fails alone, if it is the request that makes it fail.
+        """Set aside a request that fails alone, if the request itself is the cause.
 
-        What a handler does to its process (it closes files, it replaces functions) may look like a
-        disk that fails, and a disk that fails like a handler. So the same epoch is run without the
-        handler: where that works, and the handler fails once more, the surroundings are well.
+        A handler that closes files or replaces functions of its process looks like a disk failure,
+        and a disk failure looks like such a handler. So the epoch first runs without its handler: if
+        that succeeds, and the handler then fails again, the environment is not the cause.
 
         Raises:
-            Exception: The surroundings fail.
+            Exception: The environment fails.
         """
-        self._jobs.run([self._alone(ranges, encode_failure(internal("")))])
+        self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
         try:
             self._run(ranges)
         except Fenced:
             raise
-        except Exception as again:  # noqa: BLE001 -- now it is known whose fault it is
+        except Exception as again:  # noqa: BLE001 -- the request is the cause
             _log.warning("a request fails alone", extra={"cause": str(again)[:500]})
             self._set_aside(ranges, error)
 
     def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:
-        """Record that a request failed, without running it, and tell whom it concerns."""
+        """Record a request as failed without running it, and report an incident."""
         (record,) = self._log.read(ranges[0].start, ranges[0].end, ranges[0].partition)
         incident = incident_of(Epoch(self._epoch + 1), record, error)
         _log.error("a request is set aside", extra=msgspec.structs.asdict(incident))
         self._run(ranges, encode_failure(internal(incident.incident)))
         self._incidents.add(incident)
 
-    def _alone(self, ranges: list[LogRange], failure: bytes) -> RunTransactions:
-        """Return the order for an epoch of one request that does not run, but is recorded."""
+    def _decided(self, ranges: list[LogRange], failure: bytes) -> RunTransactions:
+        """Return the command that records the failure of one request without running it."""
         return RunTransactions(
             Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
-            drafts=[], output_bytes_max=len(failure), decided={0: failure},
+            outputs=[], output_bytes_max=len(failure), decided={0: failure},
         )  # fmt: skip
 
     def before_spark_commit(self) -> None:
-        """Mark the step between our commit and Spark's, for fault injection."""
+        """Mark the step between the journal's commit and Spark's, for fault injection."""
         self._fault.reached("before-spark-commit")
 
     def close(self) -> None:
-        """Wait for what runs beside the epochs."""
-        self._beside.shutdown(wait=True)
+        """Wait for the work in the background."""
+        self._background.shutdown(wait=True)
 
     def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[LogRange]:
-        config, found = self._config, []
+        """Return the ranges of the next epoch; this is the only place that limits its size."""
+        ranges = []
         for partition, end in sorted(upto.items()):
             start = self._positions[partition]
             if start >= end:
@@ -212,17 +228,18 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            limit = self._log.limit(start, self._division.width, config.epoch_bytes_max)
+            limit = self._log.limit(start, self._division.width, self._config.epoch_bytes_max)
             if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
-                found.append(LogRange(partition, start, end))
-        return found[:1] if self._division.suspects else found
+                ranges.append(LogRange(partition, start, end))
+        return ranges[:1] if self._division.suspects else ranges
 
     def _run(self, ranges: list[LogRange], failure: bytes = b"") -> None:
         """Run an epoch to its commit; with a `failure`, its only request is recorded as failed."""
         epoch = Epoch(self._epoch + 1)
         clock = Stopwatch(self._idle_since)
         count = request_count(ranges)
-        tasks = 1 if failure else self._pacing.tasks(count)
+        assert count > 0, "an epoch has requests"
+        tasks = 1 if failure else self._parallelism.tasks(count)
         run = self._plan(ranges, count, tasks)
         clock.lap("read")
         self._wait_applied()
@@ -230,57 +247,68 @@ class EpochDriver:
         self._fault.reached("log-read")
         self._division.begin(epoch, count)
         samples: list[Mapping[str, Sample]] = []
-        reports: list[TaskResult] = []
+        results: list[TaskResult] = []
         if failure:
-            reports = self._jobs.run([self._alone(ranges, failure)])
+            results = self._jobs.run([self._decided(ranges, failure)])
         else:
-            for reports in self._rounds(epoch, ranges, run, tasks, clock):
-                samples += [report.samples for report in reports]
-        if (cut := first_not_run(reports)) is not None:
-            ranges, count = first_requests(ranges, cut), cut
-        self._commit(epoch, ranges, count, reports)
+            for results in self._rounds(epoch, ranges, run, tasks, clock):
+                samples += [result.samples for result in results]
+        if (stopped_at := first_not_run(results)) is not None:
+            ranges, count = first_requests(ranges, stopped_at), stopped_at
+        self._commit(epoch, ranges, count, results)
         clock.lap("commit")
         self._division.committed(count)
         self._condemned = 0
-        self._pacing.learn(count, tasks, run.reran)
-        self._apply_beside(epoch, count)
+        self._parallelism.learn(count, tasks, run.reran)
+        self._apply_in_background(epoch, count)
         self._tell(
             EpochReport(
                 epoch,
                 count,
-                sum(report.aborts for report in reports),
+                sum(result.aborts for result in results),
                 run.rounds,
                 run.reran,
                 tasks,
                 clock.phases_ms,
-                calls_of([report.roots for report in reports], samples),
+                calls_of([result.roots for result in results], samples),
                 incidents=1 if failure else 0,
             )
         )
         self._idle_since = time.perf_counter()
 
     def _plan(self, ranges: list[LogRange], count: int, tasks: int) -> EpochRun:
-        """Spread the epoch over tasks; log order is the order of positions."""
+        """Spread the epoch over tasks by its access hints."""
         if tasks == 1:
             return EpochRun.single_task(count)
-        blobs = [self._log.touches(one.start, one.end, one.partition) for one in ranges]
-        if len(blobs) == 1:
-            return EpochRun(count, spread(blobs[0], tasks))
+        hints = [self._log.touches(part.start, part.end, part.partition) for part in ranges]
+        if len(hints) == 1:
+            return EpochRun(count, spread(hints[0], tasks))
         order = sorted(
-            (lsn, one.partition, blob)
-            for one, some in zip(ranges, blobs, strict=True)
-            for lsn, blob in enumerate(some, one.start)
+            (lsn, part.partition, hint)
+            for part, of_part in zip(ranges, hints, strict=True)
+            for lsn, hint in enumerate(of_part, part.start)
         )
-        return EpochRun(count, spread([blob for _, _, blob in order], tasks))
+        return EpochRun(count, spread([hint for _, _, hint in order], tasks))
 
     def _rounds(
         self, epoch: Epoch, ranges: list[LogRange], run: EpochRun, tasks: int, clock: Stopwatch
     ) -> Iterator[list[TaskResult]]:
-        """Run rounds until all is finished; the last reports yielded name the parts that stand."""
-        drafts: list[tuple[int, int, str]] = []  # round, task, path
+        """Run rounds until all components are finished.
+
+        Args:
+            epoch: The epoch.
+            ranges: Its records.
+            run: Its state machine.
+            tasks: Number of tasks.
+            clock: Measures the phases.
+
+        Yields:
+            The results of each round; the last results name the valid parts.
+        """
+        outputs: list[tuple[int, int, str]] = []  # round, task, path
         while (now := run.next_round()) is not None:
             publish = tasks == 1 or now.number > 1
-            reports = self._jobs.run(
+            results = self._jobs.run(
                 [
                     RunTransactions(
                         epoch,
@@ -291,28 +319,31 @@ class EpochDriver:
                         tracked=tasks > 1,
                         keep=tasks > 1,
                         publish=publish,
-                        drafts=_standing(drafts, task, run) if publish else [],
+                        outputs=_valid(outputs, task, run) if publish else [],
                         output_bytes_max=self._config.epoch_output_bytes_max // tasks,
                     )
                     for task, positions in enumerate(now.tasks)
                 ]
             )
-            if tasks > 1 and first_not_run(reports) is not None:
+            if tasks > 1 and first_not_run(results) is not None:
                 raise _Overflow
-            clock.lap(f"round{now.number}", write_ms=_slowest(reports) if publish else 0.0)
+            write_ms = max(result.phases_ms.get("files", 0.0) for result in results)
+            clock.lap(f"round{now.number}", write_ms=write_ms if publish else 0.0)
             self._fault.reached("after-round")
-            run.absorb([report.access() for report in reports])
+            run.absorb([result.access() for result in results])
             clock.lap("validate")
-            drafts += [
-                (now.number, task, one.draft) for task, one in enumerate(reports) if one.draft
+            outputs += [
+                (now.number, task, result.output)
+                for task, result in enumerate(results)
+                if result.output
             ]
-            yield reports
-        if run.rounds == 1 and tasks > 1:  # nothing was in conflict, so nothing was published yet
+            yield results
+        if run.rounds == 1 and tasks > 1:  # no conflict, so no round has published its rows
             yield self._jobs.run(
                 [
                     RunTransactions(
                         epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
-                        drafts=_standing(drafts, task, run), output_bytes_max=0,
+                        outputs=_valid(outputs, task, run), output_bytes_max=0,
                     )
                     for task in range(tasks)
                 ]
@@ -320,40 +351,43 @@ class EpochDriver:
             clock.lap("write")
 
     def _commit(
-        self, epoch: Epoch, ranges: list[LogRange], count: int, reports: list[TaskResult]
+        self, epoch: Epoch, ranges: list[LogRange], count: int, results: list[TaskResult]
     ) -> None:
-        """Commit the parts that stand; on return the epoch is history."""
-        parts = tuple(part for report in reports for part in report.parts)
+        """Commit the parts; on return the epoch is durable."""
+        parts = tuple(part for result in results for part in result.parts)
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
         if answered != count:
             raise Diverged(f"epoch {epoch} has {count} requests and {answered} replies")
-        reached = {**self._positions, **{one.partition: one.end for one in ranges}}
+        reached = {**self._positions, **{part.partition: part.end for part in ranges}}
         self._fault.reached("before-commit")
-        # Never earlier than the epoch before, whatever the clock does: `AS OF TIMESTAMP` counts on it.
+        # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, time.time_ns() // 1_000)
         self._journal.commit(Commit(epoch, reached, parts, self._time_us))
         self._fault.reached("after-commit")
         self._epoch = epoch
         self._positions = reached
 
-    def _apply_beside(self, epoch: Epoch, count: int) -> None:
-        """After a commit: bring the stores up to it, tidy up, beside whatever comes next.
+    def _apply_in_background(self, epoch: Epoch, count: int) -> None:
+        """Bring the stores to a committed epoch, and delete its temporary files.
 
         A small epoch is applied by the next epoch's task, which costs less than a job.
         """
 
-        def beside() -> None:
+        def apply() -> None:
             if count > self._config.small_epoch:
-                self._jobs.run([ApplyEpoch(one, epoch) for one in range(self._config.partitions)])
-            for left in self._scratch.glob(f"e{epoch}-*"):
-                left.unlink(missing_ok=True)
+                self._jobs.run(self._apply_commands(epoch))
+            for path in self._scratch.glob(f"e{epoch}-*"):
+                path.unlink(missing_ok=True)
 
-        self._applied = self._beside.submit(beside)
+        self._applied = self._background.submit(apply)
+
+    def _apply_commands(self, epoch: Epoch) -> list[TaskCommand]:
+        return [ApplyEpoch(partition, epoch) for partition in range(self._config.partitions)]
 
     def _recover(self) -> None:
         began = time.perf_counter()
         try:
-            self._jobs.run([ApplyEpoch(one, self._epoch) for one in range(self._config.partitions)])
+            self._jobs.run(self._apply_commands(self._epoch))
         except OperationalError as error:
             _log.warning("state is not ready yet", extra={"cause": str(error)})
             return
@@ -374,17 +408,13 @@ class EpochDriver:
 
 
 class _Overflow(Exception):
-    """The outputs of an epoch's tasks are larger than an epoch may have."""
+    """The outputs of an epoch's tasks are larger than the limit of an epoch."""
 
 
-def _standing(drafts: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:
-    """Return a task's drafts, each with the positions that later rounds have run again."""
+def _valid(outputs: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:
+    """Return a task's outputs, each with the positions that later rounds have run again."""
     return [
         RoundOutput(path, pack_positions(run.superseded(number)))
-        for number, of, path in drafts
-        if of == task
+        for number, owner, path in outputs
+        if owner == task
     ]
-
-
-def _slowest(reports: list[TaskResult]) -> float:
-    return max(report.phases_ms.get("files", 0.0) for report in reports)

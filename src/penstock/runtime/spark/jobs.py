@@ -1,7 +1,7 @@
-"""Spark jobs of one Python stage: orders out, reports in, one task for each order.
+"""Spark jobs of one Python stage: one task for each command, one result from each task.
 
-The function is serialised once and reused; a job carries its orders inside its tasks. That is the
-cheapest way PySpark offers to run Python in parallel (docs/PERFORMANCE.md compares).
+The function is serialised once and reused; the commands travel inside the tasks. That is the cheapest
+way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,11 @@ from penstock.runtime.spark.stage import perform
 
 
 class Jobs:
-    """Runs orders on Spark's executors; safe to use from several threads."""
+    """Runs task commands on Spark's executors; safe to use from several threads."""
 
     def __init__(self, session: SparkSession, settings: WorkerSettings) -> None:
-        """Prepare the stage's function."""
         self._context = session.sparkContext
-        # PySpark has no public door to a prepared job. Each name is looked up once, because the JVM
+        # PySpark has no public API for a prepared job. Each name is looked up once, because the JVM
         # searches all of its archives for it.
         jvm: Any = self._context._jvm  # noqa: SLF001
         self._payloads = jvm.java.util.ArrayList
@@ -39,23 +38,23 @@ class Jobs:
             NoOpSerializer(),
         )
 
-    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
-        """Run each order as one task and return their reports, in order.
+    def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        """Run each command as one task and return their results, in order.
 
         Raises:
-            PenstockError: What a task has raised, as itself.
-            py4j.protocol.Py4JJavaError: A task failed otherwise, at every attempt.
+            PenstockError: The error that a task reported.
+            py4j.protocol.Py4JJavaError: A task failed in another way, at every attempt.
         """
         payloads = self._payloads()
-        for order in given:
-            payloads.add(bytearray(messages.encode(order)))
-        source = self._parallelize(payloads, len(given)).rdd()
+        for command in commands:
+            payloads.add(bytearray(messages.encode(command)))
+        source = self._parallelize(payloads, len(commands)).rdd()
         stage = self._stage(source, self._function, False, False)  # noqa: FBT003 -- Java's
         served = self._serve(stage.asJavaRDD().rdd())
         with _load_from_socket(served, NoOpSerializer()) as replies:
-            reports = [messages.decode_result(one) for one in replies]
-        assert len(reports) == len(given), "every task reports once"
-        for report in reports:
-            if report.failure is not None:
-                raise raised_by(*report.failure)
-        return reports
+            results = [messages.decode_result(reply) for reply in replies]
+        assert len(results) == len(commands), "every task reports once"
+        for result in results:
+            if result.failure is not None:
+                raise raised_by(*result.failure)
+        return results

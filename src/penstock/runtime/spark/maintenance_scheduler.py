@@ -1,8 +1,8 @@
-"""The keeper: decides when history is looked after, and has it done by a Spark job.
+"""The maintenance scheduler: decides when maintenance is due, and runs it as a Spark job.
 
-The job is one task, in a slot that no epoch needs, and its work runs in a process of low priority
-(`history.upkeep`), so that epochs go on beside it. The keeper itself only counts. Promises that a
-failure is told and tried again, and never stops an epoch.
+The job has one task, in a slot that epochs do not need, and its work runs in a child process of low
+priority (`retention.maintenance`), so that epochs continue meanwhile. A failure is logged and tried
+again; it never stops an epoch.
 """
 
 import logging
@@ -27,18 +27,18 @@ from penstock.snapshots.snapshot import Snapshots
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
-_TEND_S: Final = 60.0
-"""So long after the last time history is looked after again, if there are new epochs, however few."""
+_INTERVAL_S: Final = 60.0
+"""Maintenance is due after this time, if there is a new epoch."""
 
 _PAUSE_S: Final = 30.0
-"""After a failure."""
+"""The pause after a failure."""
 
 _STOP_S: Final = 10.0
-"""A stop waits so long for a job whose work is dead."""
+"""The time that `stop` waits for a job whose child process was killed."""
 
 
 class MaintenanceScheduler:
-    """Watches the journal's length in a thread of its own, and starts the jobs."""
+    """Watches the length of the journal in its own thread, and starts the jobs."""
 
     def __init__(self, spec: str, config: Config, journal: Journal, jobs: Jobs) -> None:
         self._spec = spec
@@ -46,14 +46,16 @@ class MaintenanceScheduler:
         self._journal = journal
         self._jobs = jobs
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
-        self._snapshot = BEFORE_FIRST  # the newest one
-        self._requests = 0  # that it holds
-        self._tended = BEFORE_FIRST  # the newest epoch when history was last looked after
-        self._snapshot_s = self._tended_s = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._watch, name="penstock-maintenance", daemon=True
+        )
+        self._snapshot = BEFORE_FIRST  # epoch of the newest snapshot
+        self._requests = 0  # in the log up to that epoch
+        self._maintained = BEFORE_FIRST  # the newest epoch at the last maintenance
+        self._snapshot_s = self._maintained_s = time.monotonic()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         newest = Snapshots(self._config.data / SNAPSHOTS, self._journal.identity).newest()
         if newest is not None:
             self._snapshot = newest.epoch
@@ -62,22 +64,22 @@ class MaintenanceScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End. The work that runs is killed, which harms nothing: the next run goes on with it."""
+        """End the thread; a running child process is killed, and the next run continues its work."""
         self._stopping.set()
         began = time.monotonic()
         while self._thread.is_alive() and time.monotonic() - began < _STOP_S:
-            for process in _at_work():
+            for process in _children():
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             self._thread.join(timeout=0.1)
 
-    def _keep(self) -> None:
+    def _watch(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             try:
                 self._look()
-            except Exception:  # noqa: BLE001 -- whatever it is, epochs go on
+            except Exception:  # noqa: BLE001 -- epochs continue after any error
                 if not self._stopping.is_set():
-                    _log.exception("history could not be looked after; it is tried again")
+                    _log.exception("maintenance failed; it is tried again")
                     self._stopping.wait(_PAUSE_S)
 
     def _look(self) -> None:
@@ -88,11 +90,11 @@ class MaintenanceScheduler:
         if not snapshot and not self._merging_due(last):
             return
         work = encode_work(self._spec, self._config, snapshot=snapshot)
-        [report] = self._jobs.run([RunMaintenance(work, self._config.history.nice)])
-        done = msgspec.json.decode(report.upkeep, type=MaintenanceReport)
-        self._tended, self._tended_s = last.epoch, time.monotonic()
+        [result] = self._jobs.run([RunMaintenance(work, self._config.history.nice)])
+        done = msgspec.json.decode(result.maintenance, type=MaintenanceReport)
+        self._maintained, self._maintained_s = last.epoch, time.monotonic()
         if done.failure is not None:
-            _log.error("upkeep broke off", extra={"cause": done.failure})
+            _log.error("maintenance failed", extra={"cause": done.failure})
             self._stopping.wait(_PAUSE_S)
         elif snapshot:
             self._snapshot, self._requests = done.snapshot, _requests(last)
@@ -114,19 +116,20 @@ class MaintenanceScheduler:
         keep = compaction_policy(self._config)
         if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
             return True
-        return last.epoch > self._tended and time.monotonic() - self._tended_s >= _TEND_S
+        due_s = self._maintained_s + _INTERVAL_S
+        return last.epoch > self._maintained and time.monotonic() >= due_s
 
 
-def _at_work() -> list[psutil.Process]:
-    """Return the processes below this one that look after history."""
-    found = []
-    for one in psutil.Process().children(recursive=True):
+def _children() -> list[psutil.Process]:
+    """Return the processes below this one that run maintenance."""
+    children = []
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if maintenance_process.MODULE in one.cmdline():
-                found.append(one)
-    return found
+            if maintenance_process.MODULE in process.cmdline():
+                children.append(process)
+    return children
 
 
 def _requests(commit: Commit) -> int:
-    """Return how many requests there were up to a commit."""
+    """Return the number of requests in the log up to a commit."""
     return sum(commit.positions.values())

@@ -1,7 +1,7 @@
-"""What the driver tells its tasks and what they answer: plain data, MessagePack on the wire.
+"""Messages between the driver and its tasks: commands, results and settings, as MessagePack.
 
-Requests and states never travel here; tasks read the log and the stores themselves. What comes
-back is hashes, counts and file names.
+Requests and states are never part of a message: tasks read the log and the stores themselves, and
+report hashes, counts and file names.
 """
 
 from collections import Counter
@@ -27,40 +27,41 @@ class LogRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 def request_count(ranges: Sequence[LogRange]) -> int:
-    """Return how many records some ranges hold."""
-    return sum(one.end - one.start for one in ranges)
+    """Return the number of records in some ranges."""
+    return sum(part.end - part.start for part in ranges)
 
 
 def first_requests(ranges: Sequence[LogRange], count: int) -> list[LogRange]:
     """Return the ranges of an epoch's first `count` requests, in its order: (LSN, partition)."""
-    order = sorted((lsn, one.partition) for one in ranges for lsn in range(one.start, one.end))
+    order = sorted((lsn, part.partition) for part in ranges for lsn in range(part.start, part.end))
     taken = Counter(partition for _, partition in order[:count])
     return [
-        LogRange(one.partition, one.start, Lsn(one.start + taken[one.partition])) for one in ranges
+        LogRange(part.partition, part.start, Lsn(part.start + taken[part.partition]))
+        for part in ranges
     ]
 
 
 class RoundOutput(msgspec.Struct, frozen=True, array_like=True):
-    """A file with the rows that one run of one task produced, before it is known which stand."""
+    """Files with the rows of one task of one round, and which of these rows are void."""
 
     path: str
-    superseded: bytes  # positions (uint32) whose rows are void
+    superseded: bytes  # positions, uint32
 
 
 class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run some transactions of an epoch, and write what stands if `publish` is set."""
+    """Run transactions of an epoch."""
 
     epoch: Epoch
     round: int
     task: int
     ranges: list[LogRange]
-    positions: bytes | None  # uint32; None: all of the epoch
-    tracked: bool  # report touches
-    keep: bool  # leave a draft
-    publish: bool  # write part files: the drafts' rows that stand, and this run's
-    drafts: list[RoundOutput]
-    output_bytes_max: int  # replies and changes after which the run is cut short
-    decided: dict[int, bytes] = {}  # position: the failure that is recorded; it does not run
+    positions: bytes | None  # uint32; None: the whole epoch
+    tracked: bool  # report the access set
+    keep: bool  # write the rows as a round output
+    publish: bool  # write parts: the valid rows of `outputs` and of this run
+    outputs: list[RoundOutput]
+    output_bytes_max: int  # bytes of replies and changes after which the run stops early
+    decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -71,7 +72,7 @@ class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Look after history (`history.upkeep`), in a process beside the worker."""
+    """Run maintenance (`retention.maintenance`) in a child process."""
 
     work: bytes
     nice: int
@@ -81,32 +82,42 @@ TaskCommand = RunTransactions | ApplyEpoch | RunMaintenance
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did; `touched`, `entities` and `wrote` are the columns of `AccessSet`.
+    """What a task did.
 
-    `samples` is what this run saw of who calls whom; `roots` is what the transactions in the
-    parts called, and how often.
+    Attributes:
+        position, entity, wrote: The columns of the access set: uint32, uint64, bool.
+        escaped: Positions that escaped: uint32.
+        output: Path of the round output; empty without one.
+        parts: The part files that were written.
+        aborts: Transactions in the parts that were undone.
+        roots: What the transactions in the parts called, and how often.
+        samples: Calls between members that this run observed.
+        phases_ms: Milliseconds of each phase.
+        stopped_at: The first position that did not run, because the output was too large.
+        maintenance: The encoded report of maintenance.
+        failure: Code, class and message of the error that ended the task.
     """
 
-    touched: bytes = b""
-    entities: bytes = b""
+    position: bytes = b""
+    entity: bytes = b""
     wrote: bytes = b""
     escaped: bytes = b""
-    draft: str = ""
+    output: str = ""
     parts: list[Part] = []
     aborts: int = 0
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}
-    cut: int | None = None  # the first of its positions that did not run
-    upkeep: bytes = b""  # what was done, as `history.upkeep` says it
-    failure: tuple[str, str, str] | None = None  # code, class and message of one of our errors
+    stopped_at: int | None = None
+    maintenance: bytes = b""
+    failure: tuple[str, str, str] | None = None
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine."""
         return TaskAccess(
             AccessSet(
-                np.frombuffer(self.touched, np.uint32),
-                np.frombuffer(self.entities, np.uint64),
+                np.frombuffer(self.position, np.uint32),
+                np.frombuffer(self.entity, np.uint64),
                 np.frombuffer(self.wrote, np.bool_),
             ),
             np.frombuffer(self.escaped, np.uint32),
@@ -114,7 +125,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
-    """What every task of a runtime needs to know; the same for all its life."""
+    """What every task of a runtime needs; constant while the runtime lives."""
 
     spec: str
     data: str
@@ -128,18 +139,20 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     log_level: str = "info"
 
 
-def first_not_run(reports: Sequence[TaskResult]) -> int | None:
-    """Return the first position that did not run; None where all did."""
-    return min((one.cut for one in reports if one.cut is not None), default=None)
+def first_not_run(results: Sequence[TaskResult]) -> int | None:
+    """Return the first position that did not run; None where all ran."""
+    return min(
+        (result.stopped_at for result in results if result.stopped_at is not None), default=None
+    )
 
 
 def pack_positions(positions: Positions) -> bytes:
-    """Return positions as bytes."""
+    """Return positions as the bytes of uint32."""
     return positions.astype(np.uint32, copy=False).tobytes()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
-decode_command = msgspec.msgpack.Decoder(RunTransactions | ApplyEpoch | RunMaintenance).decode
+decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
 decode_result = msgspec.msgpack.Decoder(TaskResult).decode
 decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

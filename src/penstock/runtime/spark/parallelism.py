@@ -1,44 +1,49 @@
-"""How many tasks an epoch gets: one where spreading costs more than it saves.
+"""How many tasks an epoch gets: one, where spreading costs more than it saves.
 
-Learned from what happened, because what transactions touch is known only after they ran. It
-changes no outcome, only time.
+The policy learns from finished epochs, because access sets are known only after execution. It changes
+no outcome, only time.
 """
 
 from typing import Final
 
 REPEATED_TOO_MUCH: Final = 0.4
-"""With half of the work on each of two cores, repeating more than about this much gains nothing."""
+"""Share of transactions that run again, above which two cores are not faster than one."""
 
 PROBE_EVERY: Final = 25
-"""After so many epochs in one task, try again whether conflicts have become rare."""
+"""Epochs in one task, after which one epoch is spread to see whether conflicts have become rare."""
 
 
 class ParallelismPolicy:
-    """Decides for one epoch after the other."""
+    """Decides for one epoch after another; the first large epoch is spread."""
 
     def __init__(self, partitions: int, small_epoch: int) -> None:
-        """Begin by spreading."""
         self._partitions = partitions
         self._small_epoch = small_epoch
-        self._repeated = 0.0
-        self._alone = 0
+        self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
+        self._in_one_task = 0  # large epochs since then
 
     def tasks(self, count: int) -> int:
         """Return the number of tasks for an epoch of `count` transactions."""
         if count <= self._small_epoch or self._partitions == 1:
             return 1
-        if self._repeated > REPEATED_TOO_MUCH and self._alone < PROBE_EVERY:
-            self._alone += 1
+        if self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY:
+            self._in_one_task += 1
             return 1
         return self._partitions
 
     def overflowed(self) -> None:
-        """Take note that outputs were too large: one task can be cut short without loss."""
+        """Use one task after outputs that were too large, because one task can stop early."""
         self._repeated = 1.0
-        self._alone = 0
+        self._in_one_task = 0
 
     def learn(self, count: int, tasks: int, reran: int) -> None:
-        """Take note of how an epoch went."""
+        """Learn how often transactions of a finished epoch ran again.
+
+        Args:
+            count: Transactions in the epoch.
+            tasks: Tasks of the epoch.
+            reran: Executions beyond the first of each transaction.
+        """
         if tasks > 1:
             self._repeated = reran / count
-            self._alone = 0
+            self._in_one_task = 0

@@ -1,12 +1,13 @@
-"""Quarantine: a transaction that kills its worker process is found and set aside.
+"""Quarantine: finds a transaction that kills its worker process, and sets it aside.
 
-A task notes the position it is about to run in a small shared file, which survives the process, and
-its process id, for the watchdog. If the task dies, Spark runs it again, and the new attempt finds the
-note: the position is suspect. A position that was suspect at two deaths of the same task is not run a
-third time; it is recorded as failed.
+A task notes the position that it runs, and its process id, in a small shared file that survives the
+process. If the task dies, Spark runs it again, and the new attempt finds the note: the position is
+suspect. A position that was suspect at two deaths of the same task does not run a third time; it is
+recorded as failed.
 
-The system's memory killer ends a process for what it holds, not for what it runs. So after a death
-each transaction's growth is measured, and a death for want of memory accuses the one that grew most.
+Linux's out-of-memory killer selects a process by its size, not by the transaction that it runs. So
+after a death the growth of the process is measured for each transaction, and a death by the
+out-of-memory killer accuses the transaction with the largest growth.
 """
 
 import mmap
@@ -21,36 +22,36 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 DEATHS: Final = 2
-"""A worker can die by accident once while a transaction runs; twice accuses it."""
+"""Deaths of its worker that accuse a transaction; one death can be an accident."""
 
 _IDLE: Final = -1
-_NOTE: Final = struct.Struct("=qqqq")  # position, process id, what grew most, killed for memory
-_NOBODY: Final = -1
+_NOTE: Final = struct.Struct("=qqqq")  # the fields of `Note`
+_NO_POSITION: Final = -1
 _GROWN_BYTES: Final = 64 << 20
-"""A transaction that leaves its process larger by less than this is not accused of that."""
+"""A transaction with less growth than this is not accused of it."""
 
 _VMSTAT: Final = Path("/proc/vmstat")
 _STATM: Final = Path("/proc/self/statm")
 
 
 class Note(NamedTuple):
-    """What a process was or is running.
+    """What a process runs, or ran when it died.
 
     Attributes:
-        position: In its epoch.
+        position: The position of the transaction in its epoch.
         pid: The process.
-        grown: The position whose transaction made the process grow most, -1 for none.
-        kills: How many processes the system had killed for want of memory when the task began.
+        grown: The position whose transaction made the process grow most; -1 for none.
+        kills: Processes that the out-of-memory killer had killed when the task began.
     """
 
     position: int
     pid: int
-    grown: int = _NOBODY
+    grown: int = _NO_POSITION
     kills: int = 0
 
 
 def read_note(path: Path) -> Note | None:
-    """Return what a task runs, or ran when its process died; None where it runs nothing."""
+    """Return the note of a task; None where it runs no transaction."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -62,16 +63,16 @@ def read_note(path: Path) -> Note | None:
 
 
 def memory_kills() -> int:
-    """Return how many processes this machine has killed for want of memory; 0 where it does not say."""
+    """Return the number of processes that the out-of-memory killer has killed; 0 where unknown."""
     try:
-        found = re.search(r"^oom_kill (\d+)$", _VMSTAT.read_text(), re.MULTILINE)
+        kills = re.search(r"^oom_kill (\d+)$", _VMSTAT.read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return 0 if found is None else int(found[1])
+    return 0 if kills is None else int(kills[1])
 
 
 def _own_bytes() -> int:
-    """Return the memory that is this process's alone; 0 where the system does not say."""
+    """Return the bytes of this process's private memory; 0 where unknown."""
     try:
         _, resident, shared, *_ = map(int, _STATM.read_text().split())
     except OSError:
@@ -80,12 +81,12 @@ def _own_bytes() -> int:
 
 
 def condemned_in(scratch: Path, epoch: int) -> int:
-    """Return how many positions of an epoch are set aside by the notes in a directory."""
+    """Return the number of positions of an epoch that the notes in a directory exclude."""
     return sum(len(_poisoned(path)) for path in scratch.glob(f"e{epoch}-*.deaths"))
 
 
 def _suspects(deaths: Path) -> list[int]:
-    """Return what was running at each death; nothing where there was none."""
+    """Return the suspect position of each death."""
     try:
         return [int(word) for word in deaths.read_text().split()]
     except FileNotFoundError:
@@ -94,25 +95,29 @@ def _suspects(deaths: Path) -> list[int]:
 
 def _poisoned(deaths: Path) -> frozenset[int]:
     counts = Counter(_suspects(deaths))
-    return frozenset(one for one, times in counts.items() if times >= DEATHS and one != _NOBODY)
+    return frozenset(
+        position
+        for position, times in counts.items()
+        if times >= DEATHS and position != _NO_POSITION
+    )
 
 
 def deaths_noted(scratch: Path) -> int:
-    """Return a number that grows with each death that was noted in a directory."""
+    """Return a number that grows with each death noted in a directory."""
     return sum(path.stat().st_size for path in scratch.glob("*.deaths"))
 
 
 class Quarantine:
-    """Notes of one task of one round, and what earlier attempts of it have left.
+    """The notes of one task of one round, and those of its earlier attempts.
 
     Attributes:
-        poisoned: Positions that are not run again.
-        careful: Whether the task has died before, so that each transaction is to be `measured`.
-        now: `now[0] = position` notes what runs.
+        poisoned: Positions that must not run again.
+        careful: The task has died before, so the caller must `measure` each transaction.
+        now: `now[0] = position` notes the position that runs.
     """
 
     def __init__(self, path: Path, kills: Callable[[], int] = memory_kills) -> None:
-        """Use `path` for the current position, and the same name with `.deaths` for suspects."""
+        """Use `path` for the note, and the same name with `.deaths` for the suspects."""
         self._path = path
         self._deaths = path.with_suffix(".deaths")
         self._kills = kills
@@ -121,7 +126,7 @@ class Quarantine:
         self.careful = False
 
     def __enter__(self) -> Self:
-        """Read what earlier attempts have left."""
+        """Read the notes of earlier attempts."""
         left = read_note(self._path)
         if left is not None:
             suspects = [*_suspects(self._deaths), self._accused(left)]
@@ -129,7 +134,7 @@ class Quarantine:
         self.poisoned = _poisoned(self._deaths)
         self.careful = self._deaths.exists()
         self._bytes = _own_bytes()
-        self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid(), _NOBODY, self._kills()))
+        self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid(), _NO_POSITION, self._kills()))
         with self._path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _NOTE.size)
         self.now = memoryview(self._map).cast("q")
@@ -147,17 +152,19 @@ class Quarantine:
         if kind is None:
             self._path.unlink(missing_ok=True)
 
-    def measured(self, position: int) -> None:
-        """Note by how much a transaction that has ended has made the process grow."""
+    def measure(self, position: int) -> None:
+        """Note the growth of the process by a transaction that has ended."""
         before, self._bytes = self._bytes, _own_bytes()
         if (growth := self._bytes - before) > max(self._growth, _GROWN_BYTES):
             self._growth = growth
             self.now[2] = position
 
     def _accused(self, left: Note) -> int:
-        """Return which position a death accuses: the one that ran, or the one that grew."""
+        """Return the position that a death accuses: the running one, or that with most growth."""
         if self._kills() <= left.kills:
             return left.position
-        if left.grown != _NOBODY:
+        if left.grown != _NO_POSITION:
             return left.grown
-        return left.position if self._deaths.exists() else _NOBODY  # not measured the first time
+        return (
+            left.position if self._deaths.exists() else _NO_POSITION
+        )  # not measured the first time

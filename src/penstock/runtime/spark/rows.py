@@ -1,11 +1,11 @@
-"""The rows that a run of transactions produces: collected, drafted, filtered, made into parts.
+"""The rows that a run of transactions produces, and their way into part files.
 
-A draft is an Arrow IPC file on local disk: cheap to write, never synced, forgotten after the
-epoch. Its rows carry their position, so that those of superseded runs can be dropped: a
-transaction's row by its own position, a change by that of the transaction that made it last.
+A round output is a pair of Arrow IPC files on local disk: cheap to write, never synced, deleted after
+the epoch. Each row carries a position, so that rows of superseded runs can be dropped: the row of a
+transaction has its own position, and a change has the position of the transaction that wrote last.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,20 +20,19 @@ from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 
 _POSITION: Final = pa.field("position", pa.uint32())
-_ROOT: Final = pa.field("root", pa.string())  # what the transaction called, for the report
+_ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 
 Tables = dict[PartKind, pa.Table]
-"""Rows by kind, with a column `position`; those of transactions with a column `root`."""
+"""Rows by kind: `SCHEMAS` and a column `position` (uint32); transactions also have `root` (string)."""
 
 
 class Rows:
     """Collects the rows of one run."""
 
     def __init__(self, epoch: Epoch) -> None:
-        """Begin with none."""
         self._epoch = epoch
         self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
-        self._writers: dict[EntityKey, int] = {}
+        self._writers: dict[EntityKey, int] = {}  # the position of the last writer
 
     def add(
         self,
@@ -43,12 +42,20 @@ class Rows:
         outcome: Outcome,
         root: str | None,
     ) -> None:
-        """Add a transaction's row, and note what it changed."""
+        """Add a transaction.
+
+        Args:
+            position: Its position in the epoch.
+            partition: The partition of the log that holds its request.
+            record: Its request.
+            outcome: How it ended.
+            root: What the request called; None where it called nothing that exists.
+        """
         self._rows.append((position, partition, record, outcome, root))
         self._writers.update(dict.fromkeys(outcome.writes, position))
 
     def tables(self, written: dict[EntityKey, bytes | None]) -> Tables:
-        """Return the rows; `written` has the last state of every entity that was changed."""
+        """Return the rows; `written` has the newest state of every entity that was written."""
         return {
             PartKind.TRANSACTIONS: self._transactions(),
             PartKind.CHANGES: self._changes(written),
@@ -62,12 +69,12 @@ class Rows:
             [
                 pa.array(np.full(count, self._epoch, np.int64)),
                 pa.array(np.array(partitions, np.int32)),
-                pa.array(np.array([one.lsn for one in records], np.int64)),
-                pa.array([one.request_id for one in records], pa.string()),
-                pa.array(np.array([one.time_us for one in records], np.int64)),
-                pa.array([one.body for one in records], pa.binary()),
-                pa.array([one.error for one in outcomes], pa.string()),
-                pa.array([one.reply for one in outcomes], pa.binary()),
+                pa.array(np.array([record.lsn for record in records], np.int64)),
+                pa.array([record.request_id for record in records], pa.string()),
+                pa.array(np.array([record.time_us for record in records], np.int64)),
+                pa.array([record.body for record in records], pa.binary()),
+                pa.array([outcome.error for outcome in outcomes], pa.string()),
+                pa.array([outcome.reply for outcome in outcomes], pa.binary()),
                 pa.array(np.array(positions, np.uint32)),
                 pa.array(roots, pa.string()),
             ],
@@ -76,7 +83,7 @@ class Rows:
 
     def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
         writers, changed = self._writers, len(self._writers)
-        # As `split_entity_key`, for all at once: class name, key, class name, key …
+        # The vectorised `split_entity_key`: class name, key, class name, key …
         keys = pa.array(list(writers), pa.string())
         names = pc.split_pattern(keys, "/", max_splits=1).flatten()
         first = np.arange(0, 2 * changed, 2)
@@ -92,16 +99,16 @@ class Rows:
         )
 
 
-def write_draft(tables: Tables, path: Path) -> None:
-    """Write a draft: one file for each kind, named after `path`."""
+def write_output(tables: Tables, path: Path) -> None:
+    """Write a round output: for each kind the file `path` with the kind as suffix."""
     for kind, table in tables.items():
         target = str(path.with_suffix(f".{kind}"))
         with pa.OSFile(target, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
 
 
-def read_draft(path: Path, superseded: Positions) -> Tables:
-    """Read the rows of a draft that stand."""
+def read_output(path: Path, superseded: Positions) -> Tables:
+    """Read the rows of a round output, without those at superseded positions."""
     tables = {}
     for kind in PartKind:
         with pa.memory_map(str(path.with_suffix(f".{kind}"))) as file:
@@ -113,24 +120,23 @@ def read_draft(path: Path, superseded: Positions) -> Tables:
     return tables
 
 
-def merge(several: Iterable[Tables]) -> Tables:
-    """Return the rows of a part: of all given tables, in log order, without the rest."""
-    every = list(several)
-    return {kind: _part(kind, [tables[kind] for tables in every]) for kind in PartKind}
+def merge(outputs: Sequence[Tables]) -> Tables:
+    """Return the rows of several outputs in log order, with the columns of parts only."""
+    return {kind: _part([tables[kind] for tables in outputs], kind) for kind in PartKind}
 
 
-def _part(kind: PartKind, tables: list[pa.Table]) -> pa.Table:
+def _part(tables: list[pa.Table], kind: PartKind) -> pa.Table:
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
     if kind is PartKind.TRANSACTIONS and len(tables) > 1:
         table = table.sort_by("position")
     return table.select(SCHEMAS[kind].names)
 
 
-def roots_of(several: Iterable[Tables]) -> dict[str, int]:
-    """Return how often each root was called by the transactions of all given tables."""
+def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:
+    """Return how often the transactions of all outputs called each method."""
     roots = pa.chunked_array(
-        [chunk for one in several for chunk in one[PartKind.TRANSACTIONS]["root"].chunks],
+        [chunk for tables in outputs for chunk in tables[PartKind.TRANSACTIONS]["root"].chunks],
         pa.string(),
     )
     counts = pc.value_counts(roots.drop_null())
-    return {str(one["values"]): int(one["counts"].as_py()) for one in counts}
+    return {str(entry["values"]): int(entry["counts"].as_py()) for entry in counts}

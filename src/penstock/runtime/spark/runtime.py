@@ -1,8 +1,8 @@
 """The Spark runtime: one application as one streaming query, supervised.
 
-Starts Spark, drives the query whose every batch is one epoch, restarts it when it fails, and stops
-it between two epochs. The journal says what is done; Spark's checkpoint is only a hint, and a
-driver that starts anew goes on from the journal.
+Starts Spark and the query, restarts the query when it fails, and stops it between two epochs. The
+journal has the committed positions, and Spark's checkpoint is only a hint: a driver that starts again
+continues from the journal.
 """
 
 import logging
@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,7 @@ from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
+from penstock.model.call import Call
 from penstock.model.reply import Reply, caller_of
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -54,14 +55,15 @@ _log = logging.getLogger(__name__)
 RESTARTS_MAX: Final = 5
 """Failures in a row, without progress between them, after which the runtime gives up.
 
-What the surroundings cause (a full disk, say) ends such a row: that is tried until they are well.
+A failure of the environment, such as a full disk, is not counted: the query is restarted until the
+environment recovers.
 """
 
 _FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
-"""What Java says where its disk takes no more."""
+"""Java's messages for a disk that is full."""
 
 PAUSE_MAX_S: Final = 5.0
-"""Between two tries."""
+"""The longest pause between two restarts."""
 
 REPLY_TIMEOUT_MS: Final = 60_000
 
@@ -72,13 +74,13 @@ class SparkRuntime:
     Attributes:
         app: The application.
         log: Where requests are appended.
-        journal: What was committed.
-        call: Calls entities as one writes it: `runtime.call.Item("i1").update_stock(5)`.
-        failure: Why it runs no more, if it gave up.
+        journal: The committed epochs.
+        call: Calls entities: `runtime.call.Item("i1").update_stock(5)`.
+        failure: Why the runtime gave up, if it did.
     """
 
     def __init__(self, spec: str, config: Config) -> None:
-        """Open log and journal; `spec` says where the application is (`load_app`).
+        """Open log and journal; `spec` names the application, as for `load_app`.
 
         Raises:
             UserError: There is no such application, or its definition or a setting is wrong.
@@ -96,35 +98,35 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
-        self._ownership = DriverLock(config.data)
-        # Of this run alone: what a killed run's workers still do reaches nothing of this one.
+        self._lock = DriverLock(config.data)
+        # A directory of this run alone, because workers of a killed run may still write files.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
-        self._keeper: MaintenanceScheduler | None = None
+        self._maintenance: MaintenanceScheduler | None = None
         self._batches: BatchListener | None = None
-        self._busy = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
         self._checkpoint = config.data.absolute() / "checkpoint"
-        self._offered = False  # whether Spark has offered a batch since the query started
+        self._offered = False  # Spark has offered a batch since the query started
         self._session: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._supervisor: threading.Thread | None = None
 
     @property
     def on_epoch(self) -> list[Callable[[EpochReport], None]]:
-        """Called with the report of each committed epoch, in the driver's thread."""
+        """Functions that the driver's thread calls with the report of each committed epoch."""
         return self._listeners
 
     def start(self) -> None:
-        """Start Spark and the query; returns when requests are being processed.
+        """Start Spark and the query; return when requests are processed.
 
         Raises:
             Fenced: Another driver runs this application.
             Diverged: The log ends before what the journal has committed.
             ConfigError: There is no Java that Spark can run on.
         """
-        self._ownership.take()
+        self._lock.take()
         self._check_log()
         self._scratch.mkdir(parents=True)
         self._session = start_session(self.app.name, self._config, self._scratch)
@@ -138,30 +140,24 @@ class SparkRuntime:
         self._driver.on_epoch = self._listeners
         self._clear_scratch()
         recovered = self._driver.recover()  # while Spark plans the query
-        self._keeper = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
+        self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
         recovered.result()
         self._watchdog.start()
         self._pump.start()
-        self._keeper.start()
+        self._maintenance.start()
         self._supervisor = threading.Thread(
             target=self._supervise, name="penstock-supervisor", daemon=True
         )
         self._supervisor.start()
 
-    def submit(
-        self,
-        entity: str,
-        key: object,
-        method: str,
-        positional: Sequence[Any] = (),
-        named: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> Reply:
+    def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
-        body, touches = self.app.request(entity, key, method, positional, named)
-        chosen = RequestId(str(uuid.uuid4()) if request_id is None else request_id)
-        (lsn,) = self.log.append([Entry(chosen, body, touches, time.time_ns() // 1_000)])
+        body, hint = self.app.request(
+            call.entity, call.key, call.method, call.positional, call.named
+        )
+        request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
+        (lsn,) = self.log.append([Entry(request_id, body, hint, time.time_ns() // 1_000)])
         return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
 
     def table(self, name: str, as_of: PointInTime | None = None) -> DataFrame:
@@ -175,7 +171,7 @@ class SparkRuntime:
         return frame_of(self._session, self.app, source, name, as_of, self._scratch)
 
     def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
-        """Block until everything below `lsn` is committed; False when time is up.
+        """Block until all records below `lsn` are committed; return False after `timeout_ms`.
 
         Raises:
             PenstockError: The runtime gave up; see `check`.
@@ -188,7 +184,7 @@ class SparkRuntime:
         return False
 
     def progress(self) -> Progress:
-        """Say where it stands: newest epoch, lag in records, what Spark's newest batch took."""
+        """Return the newest epoch, the lag in records, and the durations of Spark's newest batch."""
         epoch, positions = BEFORE_FIRST, dict.fromkeys(self.log.partitions, Lsn(0))
         last = self.journal.last()
         if last is not None:
@@ -198,10 +194,10 @@ class SparkRuntime:
         return Progress(epoch, lag, batch, spark_ms, self._restarts)
 
     def check(self) -> None:
-        """Raise what made the runtime give up, if it did.
+        """Raise the reason why the runtime gave up, if it did.
 
         Raises:
-            PenstockError: The cause, or `EpochFailed` where the cause is none of ours.
+            PenstockError: The cause; `EpochFailed` where the cause is another exception.
         """
         if isinstance(self.failure, PenstockError):
             raise self.failure
@@ -209,12 +205,12 @@ class SparkRuntime:
             raise EpochFailed(f"the runtime has stopped: {self.failure}") from self.failure
 
     def stop(self) -> None:
-        """Stop after the epoch that runs, which is committed; then stop Spark."""
+        """Stop after the running epoch is committed; then stop Spark."""
         self._stopping.set()
-        if self._keeper is not None:
-            self._keeper.stop()
-        with self._busy:
-            pass  # an epoch that runs holds the lock until it is committed
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        with self._batch_lock:
+            pass  # a running epoch holds the lock until it is committed
         if self._query is not None:
             self._query.stop()
         if self._supervisor is not None:
@@ -230,7 +226,7 @@ class SparkRuntime:
             self._session.stop()
         self.journal.close()
         self.log.close()
-        self._ownership.release()
+        self._lock.release()
 
     def _settings(self) -> WorkerSettings:
         config = self._config
@@ -248,7 +244,7 @@ class SparkRuntime:
         )
 
     def _clear_scratch(self) -> None:
-        """Drop what earlier runs left, after the driver has read what they were doing."""
+        """Delete the files of earlier runs, after the driver has read their notes."""
         for left in self._scratch.parent.iterdir():
             if left != self._scratch:
                 shutil.rmtree(left, ignore_errors=True)
@@ -266,15 +262,15 @@ class SparkRuntime:
                 )
 
     def _begin_query(self) -> StreamingQuery:
-        """Start the query, from a checkpoint if there is one that can be used."""
+        """Start the query, from a checkpoint if there is a usable one."""
         try:
             return self._start_query()
-        except Exception as error:  # noqa: BLE001 -- Spark says in many ways that it cannot read it
+        except Exception as error:  # noqa: BLE001 -- Spark has many errors for a bad checkpoint
             self._set_checkpoint_aside(error)
             return self._start_query()
 
     def _set_checkpoint_aside(self, cause: BaseException | None) -> None:
-        """Let Spark begin a new checkpoint; it is only a hint, and the journal has the positions."""
+        """Move the checkpoint away, so that Spark begins a new one."""
         aside = self._checkpoint.with_name("checkpoint.unusable")
         shutil.rmtree(aside, ignore_errors=True)
         if self._checkpoint.exists():
@@ -291,8 +287,6 @@ class SparkRuntime:
             DataDirectory(self._config.data).log_path,
             self._driver.positions,
             run=uuid.uuid4().hex,
-            epoch_records_max=self._config.epoch_records_max,
-            epoch_bytes_max=self._config.epoch_bytes_max,
             poll_ms=self._config.poll_ms,
         )
         self._offered = False
@@ -300,28 +294,28 @@ class SparkRuntime:
         return start_query(self._session, name, options, self._checkpoint, self._on_batch)
 
     def _on_batch(self, batch: int) -> None:
-        """Process one batch of Spark's: an epoch, or what remains of it."""
+        """Process a batch of Spark: the epochs up to the positions that the source offered."""
         assert self._driver is not None
-        with self._busy:
+        with self._batch_lock:
             if self._stopping.is_set():
                 return
             offsets = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
             reached = positions_of(offsets[-1])
             self._offered = True
-            self._driver.advance(reached)
+            self._driver.advance(reached, self._stopping.is_set)
             self._driver.before_spark_commit()
 
     def _supervise(self) -> None:
-        """Keep the query running; whatever ends that, who waits hears of it."""
+        """Keep the query running; report an error to all callers that wait."""
         try:
             self._keep_running()
-        except Exception as error:  # noqa: BLE001 -- nobody watches this thread but who waits
+        except Exception as error:  # noqa: BLE001 -- the thread has no caller
             self._give_up(error)
 
     def _keep_running(self) -> None:
-        """Restart the query when it fails, until it fails too often or must not go on.
+        """Restart the query when it fails, until it fails too often or must not continue.
 
-        A restart that fails is a failure like any other: the disk may still be full.
+        A failed restart counts as a failure of the query: the disk may still be full.
         """
         assert self._query is not None
         tries, failures, progress = 0, 0, self._progress()
@@ -331,7 +325,7 @@ class SparkRuntime:
             if (now := self._progress()) != progress:
                 tries, failures, progress = 0, 0, now
             tries += 1
-            failures = 0 if _is_surroundings(cause) else failures + 1
+            failures = 0 if _is_environmental(cause) else failures + 1
             if isinstance(cause, Fenced | IntegrityError) or failures > RESTARTS_MAX:
                 self._give_up(cause)
                 return
@@ -343,35 +337,33 @@ class SparkRuntime:
                     self._set_checkpoint_aside(cause)
                 self._stores().examine()
                 self._query = self._begin_query()
-            except Exception as failed:  # noqa: BLE001 -- looked at above, as what ends a query
+            except Exception as failed:  # noqa: BLE001 -- handled as a failed query
                 error = failed
             else:
                 error = self._await_end(self._query)
 
     def _cause_of(self, error: BaseException | None) -> BaseException | None:
-        """Return why the query ended, as precisely as anybody here knows."""
+        """Return why the query ended, as precisely as it is known here."""
         assert self._driver is not None
         failure, self._driver.failure = self._driver.failure, None
         return failure or self._log_failure() or error
 
     def _log_failure(self) -> PenstockError | None:
         """Read the log as Spark's source does, whose errors arrive here as text."""
-        assert self._driver is not None
         try:
-            for partition, at in self._driver.positions.items():
-                if at < self.log.end(partition):
-                    self.log.limit(at, self._config.epoch_records_max, self._config.epoch_bytes_max)
+            for partition in self.log.partitions:
+                self.log.end(partition)
         except PenstockError as error:
             return error
         return None
 
     def _progress(self) -> tuple[Epoch, int]:
-        """Return what changes when an epoch was committed, or a poisonous request accused."""
+        """Return a value that changes with each commit and with each death that is noted."""
         assert self._driver is not None
         return self._driver.epoch, deaths_noted(self._scratch)
 
     def _give_up(self, cause: BaseException | None) -> None:
-        self.failure = cause or EpochFailed("the query ended and does not say why")
+        self.failure = cause or EpochFailed("Spark's query ended without an error")
         _log.error("the runtime stops", extra={"cause": str(cause)})
         self._tail.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
 
@@ -379,11 +371,11 @@ class SparkRuntime:
     def _await_end(query: StreamingQuery) -> BaseException | None:
         try:
             query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 -- whatever ended the query, it is to be restarted
+        except Exception as error:  # noqa: BLE001 -- every error leads to a restart
             return error
         return None
 
 
-def _is_surroundings(cause: BaseException | None) -> bool:
-    """Say whether a failure passes when the surroundings are well again."""
-    return isinstance(cause, OperationalError) or any(one in str(cause) for one in _FULL)
+def _is_environmental(cause: BaseException | None) -> bool:
+    """Whether the environment caused a failure, so that it may pass."""
+    return isinstance(cause, OperationalError) or any(text in str(cause) for text in _FULL)

@@ -1,8 +1,8 @@
-"""Spark's streaming source over the embedded log: it carries positions, never records.
+"""Spark's streaming source over the embedded log: it offers positions, never records.
 
-Records are read where they are executed, so that they cross no process boundary on the way. An
-offset names the run of the driver beside the positions: a driver that starts anew gets a batch at
-once, for whatever the journal has not yet committed.
+Tasks read the records themselves, so records cross no process boundary on the way. The source
+offers the whole log; the driver divides it into epochs. An offset names the driver's run and the
+positions, so a driver that starts again gets a batch at once, for all that is not committed yet.
 """
 
 import json
@@ -21,7 +21,7 @@ _RUN: Final = "run"
 
 
 class LogSource(DataSource):
-    """`spark.readStream.format("penstock")`; options: `log`, `start`, `run`, limits, `poll_ms`."""
+    """`spark.readStream.format("penstock")`; options: `log`, `start`, `run`, `poll_ms`."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,54 +29,42 @@ class LogSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return a schema; no row ever has it."""
+        """Return a schema, because Spark asks for one; there are no rows."""
         return "lsn long"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Return the reader, which Spark keeps in a process of its own."""
+        """Return the reader, which Spark keeps in a separate process."""
         return _Reader(dict(self.options))
 
 
 class _Reader(DataSourceStreamReader):
-    """Tells Spark how far the log has grown; lives in a process of its own beside the driver."""
+    """Tells Spark how far the log has grown."""
 
     def __init__(self, options: dict[str, str]) -> None:
         lowered = {name.lower(): value for name, value in options.items()}
         self._log = SqliteLog(Path(lowered["log"]))
         self._start: dict[str, int] = json.loads(lowered["start"])
         self._run = lowered["run"]
-        self._records = int(lowered["epoch_records_max"])
-        self._bytes = int(lowered["epoch_bytes_max"])
         self._poll_ms = int(lowered["poll_ms"])
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Return where the journal stands."""
+        """Return the positions that the journal has committed."""
         return {**self._start, _RUN: ""}
 
     def latestOffset(  # noqa: N802 -- Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Wait a little for records, then say how far this batch shall go."""
+        """Wait up to `poll_ms` for records, then return the end of the log."""
         if start.get(_RUN) == self._run:
             for partition in self._log.partitions[:1]:
                 self._log.wait(Lsn(start[str(partition)]), self._poll_ms, partition)
-        reached: dict[str, Any] = {
-            str(partition): self._reach(Lsn(start.get(str(partition), 0)), partition)
-            for partition in self._log.partitions
+        return {
+            **{str(partition): self._log.end(partition) for partition in self._log.partitions},
+            _RUN: self._run,
         }
-        return {**reached, _RUN: self._run}
-
-    def _reach(self, start: Lsn, partition: LogPartition) -> int:
-        committed, end = Lsn(self._start.get(str(partition), 0)), self._log.end(partition)
-        first = max(start, committed)
-        if first > end:  # an offset of a log that was longer, before log and journal were restored
-            first = committed
-        if first >= end:
-            return first
-        return self._log.limit(first, self._records, self._bytes)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return nothing to read: tasks read the log themselves."""
+        """Return no partitions: tasks read the log themselves."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -89,15 +77,21 @@ class _Reader(DataSourceStreamReader):
 
 
 def positions_of(offset: str) -> dict[LogPartition, Lsn]:
-    """Read the positions in one of this source's offsets."""
-    found = json.loads(offset)
-    return {LogPartition(int(name)): Lsn(at) for name, at in found.items() if name != _RUN}
+    """Return the positions in an offset of this source."""
+    positions = json.loads(offset)
+    return {LogPartition(int(name)): Lsn(lsn) for name, lsn in positions.items() if name != _RUN}
 
 
 def source_options(
-    log: Path, start: dict[LogPartition, Lsn], run: str, **limits: int
+    log: Path, start: dict[LogPartition, Lsn], run: str, poll_ms: int
 ) -> dict[str, str]:
-    """Return the options of a `LogSource`."""
-    positions = json.dumps({str(partition): at for partition, at in sorted(start.items())})
-    numbers = {name: str(value) for name, value in limits.items()}
-    return {"log": str(log), "start": positions, "run": run, **numbers}
+    """Return the options of a `LogSource`.
+
+    Args:
+        log: The file of the log.
+        start: For each log partition the position that the journal has committed.
+        run: Names the run of the driver.
+        poll_ms: Milliseconds to wait for records.
+    """
+    positions = json.dumps({str(partition): lsn for partition, lsn in sorted(start.items())})
+    return {"log": str(log), "start": positions, "run": run, "poll_ms": str(poll_ms)}

@@ -1,8 +1,8 @@
-"""What runs in Spark's Python workers: one order in, one report out.
+"""The code that Spark's Python workers run: one command in, one result out.
 
-A worker keeps the application and the open stores between tasks. Nothing that it keeps can be
-wrong: log records never change, and a store says which epoch it is at. Files are written under
-names that no other attempt uses, and only what the commit lists exists.
+A worker keeps the application and the open stores between tasks. They cannot become stale: log
+records never change, and a store knows its epoch. Files are written under names that no other
+attempt uses, and only the files that a commit lists count.
 """
 
 import gc
@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,7 @@ import numpy as np
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
-from penstock.engine.access import AccessSet, Positions, TaskAccess
+from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.failure import exceeded
@@ -56,43 +55,42 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.quarantine import Quarantine
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_draft, roots_of, write_draft
+from penstock.runtime.spark.rows import Rows, Tables, merge, read_output, roots_of, write_output
 
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
-_ATTEMPTS: Final = 3  # a store found damaged is rebuilt, and the task tried again
+_ATTEMPTS: Final = 3  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
 )
-_EXPENDABLE: Final = "500"
-"""Of 1,000, how much of the machine's memory a worker seems to hold on top of what it does hold."""
+_OOM_SCORE: Final = "500"
+"""Added to a worker's score (0 to 1,000), by which Linux selects the process to kill."""
 
 _TRACE_MAX: Final = 8_000
-"""Characters of a traceback that a report carries."""
+"""Characters of a traceback that a result carries."""
 
 _GARBAGE: Final = 50_000
-"""Objects between two collections; transactions leave few cycles, and Spark collects anyway."""
+"""Objects between two collections; transactions leave few cycles, and Spark collects after tasks."""
 
 _WORKERS: dict[bytes, "Worker"] = {}
 
 
 def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """Run the orders of a Spark partition; the function of every job.
+    """Run the commands of a Spark partition; the function of every job.
 
-    A worker that has failed may be the work of a handler, which has closed its files or replaced its
-    functions. Nothing of it is trusted again: it leaves its input undrained, and Spark ends a worker
-    that does so.
+    A worker that has failed is not used again, because a handler may have closed its files or
+    replaced its functions: it leaves its input unread, and Spark ends a worker that does so.
     """
-    for payload in payloads:  # drained to the end, else Spark would not use this process again
-        report = _perform(settings, bytes(payload))
-        yield messages.encode(report)
-        if report.failure is not None:
+    for payload in payloads:  # read to the end, or Spark would not reuse this process
+        result = _perform(settings, bytes(payload))
+        yield messages.encode(result)
+        if result.failure is not None:
             return
 
 
 def _perform(settings: bytes, payload: bytes) -> TaskResult:
-    """Run one order; whatever goes wrong is the report, because Spark would hand on a text only."""
+    """Run one command; return every error as a result, because Spark would pass on only its text."""
     loaded = False
     try:
         worker = _worker(settings)
@@ -100,7 +98,7 @@ def _perform(settings: bytes, payload: bytes) -> TaskResult:
         return worker.perform(messages.decode_command(payload))
     except (OperationalError, IntegrityError, ClassChanged) as error:
         return _failed(type(error), str(error))
-    except OSError as error:  # of drafts and notes; handlers' own never come this far
+    except OSError as error:  # of round outputs and notes; those of handlers do not reach this
         return _failed(StateUnavailable, str(error))
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
         if loaded:
@@ -108,8 +106,8 @@ def _perform(settings: bytes, payload: bytes) -> TaskResult:
         return _failed(EpochFailed, f"a worker cannot load the application: {_trace_of(error)}")
 
 
-def _failed(kind: type[PenstockError], why: str) -> TaskResult:
-    return TaskResult(failure=(kind.code, kind.__name__, why))
+def _failed(error_type: type[PenstockError], message: str) -> TaskResult:
+    return TaskResult(failure=(error_type.code, error_type.__name__, message))
 
 
 def _trace_of(error: BaseException) -> str:
@@ -128,80 +126,80 @@ def _worker(settings: bytes) -> "Worker":
         os.register_at_fork(after_in_child=_end_child)
         worker = _WORKERS[settings] = Worker(decoded)
         gc.collect()
-        gc.freeze()  # Spark collects after every task; what lives on need not be walked
+        gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
         gc.set_threshold(_GARBAGE)
     return worker
 
 
 def _offer_to_memory_killer() -> None:
-    """Let the system end a worker first where memory runs out: Spark starts another one."""
+    """Make Linux kill a worker first when memory runs out, because Spark can start another one."""
     with suppress(OSError):  # not Linux, or not allowed
-        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def _end_child() -> None:
-    """End a process that a handler has forked: it would go on with the task, on the same socket."""
+    """End a process that a handler forked: it would continue the task on the same socket."""
     os._exit(os.EX_OK)
 
 
 class Worker:
-    """One Python worker's long-lived part: the application, the log, the journal, the stores."""
+    """The long-lived part of a Python worker: the application, the log, the journal, the stores."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        data = Path(settings.data)
+        directory = DataDirectory(Path(settings.data))
         self._settings = settings
         self._app = load_app(settings.spec)
         self._members = members_of(self._app)
-        self._journal = DataDirectory(data).open_journal(self._app)
-        self._log = DataDirectory(data).open_log(settings)
-        self._stores = DataDirectory(data).open_stores(self._journal, settings.partitions)
+        self._journal = directory.open_journal(self._app)
+        self._log = directory.open_log(settings)
+        self._stores = directory.open_stores(self._journal, settings.partitions)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], list[tuple[LogPartition, Record]]] = ([], [])
 
-    def perform(self, order: TaskCommand) -> TaskResult:
-        """Do what the driver says."""
-        match order:
+    def perform(self, command: TaskCommand) -> TaskResult:
+        """Run a command of the driver."""
+        match command:
             case ApplyEpoch(partition, epoch):
                 self._fault.reached("in-apply")
                 self._stores.catch_up_one(partition, epoch)
                 return TaskResult()
             case RunMaintenance(work, nice):
-                return TaskResult(upkeep=in_child(work, nice))
+                return TaskResult(maintenance=in_child(work, nice))
             case RunTransactions():
                 for attempt in range(_ATTEMPTS):
                     try:
-                        return self._execute(order)
+                        return self._execute(command)
                     except Corrupt:
                         if attempt + 1 == _ATTEMPTS:
                             raise
-                        self._stores.examine()  # deletes what is damaged; the next try builds it
-        raise AssertionError("every order is handled")
+                        self._stores.examine()  # deletes damaged stores; the next attempt rebuilds
+        raise AssertionError("every command is handled")
 
-    def _execute(self, order: RunTransactions) -> TaskResult:
+    def _execute(self, command: RunTransactions) -> TaskResult:
         clock = [time.perf_counter()]
-        records = self._read(order.ranges)
+        records = self._read(command.ranges)
         positions: Sequence[int] = (
             range(len(records))
-            if order.positions is None
-            else np.frombuffer(order.positions, np.uint32).tolist()
+            if command.positions is None
+            else np.frombuffer(command.positions, np.uint32).tolist()
         )
         clock.append(time.perf_counter())
-        name = f"e{order.epoch}-r{order.round}-t{order.task}"
+        name = f"e{command.epoch}-r{command.round}-t{command.task}"
         own: Tables | None = None
-        cut: int | None = None
+        stopped_at: int | None = None
         sampler = CallSampler(self._members, self._heavy)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         if positions:
-            rows = Rows(order.epoch)
-            with self._stores.at(Epoch(order.epoch - 1)) as stores:
+            rows = Rows(command.epoch)
+            with self._stores.at(Epoch(command.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
-                task = Task(self._app, stores.get, self._settings.limits, tracked=order.tracked)
+                task = Task(self._app, stores.get, self._settings.limits, tracked=command.tracked)
                 task.executor.sampler = sampler
                 task.executor.secret = self._journal.secret
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
-                    cut = self._run(task, order, records, positions, quarantine, rows)
+                    stopped_at = self._run(task, command, records, positions, quarantine, rows)
             own = rows.tables(task.written)
             access = task.access()
         else:
@@ -209,19 +207,19 @@ class Worker:
         clock.append(time.perf_counter())
         attempt = TaskContext.get()
         unique = f"{name}-a{attempt.taskAttemptId() if attempt else os.getpid()}"
-        draft = str(self._scratch / unique) if order.keep and own else ""
-        if own and draft:
-            write_draft(own, Path(draft))
-        published = self._publish(order, own, unique) if order.publish else TaskResult()
+        output = str(self._scratch / unique) if command.keep and own else ""
+        if own and output:
+            write_output(own, Path(output))
+        published = self._publish(command, own, unique) if command.publish else TaskResult()
         clock.append(time.perf_counter())
         return msgspec.structs.replace(
             published,
-            touched=access.accesses.position.tobytes(),
-            entities=access.accesses.entity.tobytes(),
+            position=access.accesses.position.tobytes(),
+            entity=access.accesses.entity.tobytes(),
             wrote=access.accesses.wrote.tobytes(),
             escaped=access.escaped.tobytes(),
-            draft=draft,
-            cut=cut,
+            output=output,
+            stopped_at=stopped_at,
             samples=_samples_of(sampler),
             phases_ms={
                 phase: (end - begin) * 1e3
@@ -230,41 +228,44 @@ class Worker:
         )
 
     def _read(self, ranges: list[LogRange]) -> list[tuple[LogPartition, Record]]:
-        """Return an epoch's records in its order: (LSN, partition)."""
+        """Return an epoch's records in its order, (LSN, partition); keep them for its next round."""
         if self._records[0] != ranges:
-            every = [
-                [
-                    (one.partition, record)
-                    for record in self._log.read(one.start, one.end, one.partition)
-                ]
-                for one in ranges
+            records = [
+                (part.partition, record)
+                for part in ranges
+                for record in self._log.read(part.start, part.end, part.partition)
             ]
-            merged = (
-                every[0]
-                if len(every) == 1
-                else sorted(chain(*every), key=lambda pair: (pair[1].lsn, pair[0]))
-            )
-            self._records = (ranges, merged)
+            if len(ranges) > 1:
+                records.sort(key=lambda pair: (pair[1].lsn, pair[0]))
+            self._records = (ranges, records)
         return self._records[1]
 
     def _run(
         self,
         task: Task,
-        order: RunTransactions,
+        command: RunTransactions,
         records: list[tuple[LogPartition, Record]],
         positions: Sequence[int],
         quarantine: Quarantine,
         rows: Rows,
     ) -> int | None:
-        """Execute transactions in order, each noted before it runs.
+        """Execute transactions in order; note each position before it runs.
+
+        Args:
+            task: Executes them.
+            command: The command that asked for them.
+            records: The records of the whole epoch.
+            positions: The positions to execute, ascending.
+            quarantine: Takes the notes, and knows the positions that must not run again.
+            rows: Collects the outcomes.
 
         Returns:
             The first position that did not run, because the outputs of those before it take more
             than `output_bytes_max`; None where all ran.
         """
         now, middle = quarantine.now, positions[len(positions) // 2]
-        decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **order.decided}
-        left = order.output_bytes_max
+        decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
+        left = command.output_bytes_max
         with Guard(task.executor, self._settings.limits, batched=True) as guard:
             for position in guard.each(positions):
                 if position == middle:
@@ -278,49 +279,46 @@ class Worker:
                 else:
                     outcome = task.run(position, record.request_id, record.body, record.time_us)
                 if quarantine.careful:
-                    quarantine.measured(position)
+                    quarantine.measure(position)
                 if outcome is not None:
                     rows.add(position, partition, record, outcome, task.executor.root)
                     left -= _size_of(outcome)
         return None
 
-    def _publish(self, order: RunTransactions, own: Tables | None, name: str) -> TaskResult:
-        """Write the parts of what stands: of earlier drafts, and of this run; report of them."""
-        several = [
-            read_draft(Path(draft.path), _positions(draft.superseded)) for draft in order.drafts
+    def _publish(self, command: RunTransactions, own: Tables | None, name: str) -> TaskResult:
+        """Write the parts: the valid rows of earlier round outputs, and the rows of this run."""
+        outputs = [
+            read_output(Path(output.path), np.frombuffer(output.superseded, np.uint32))
+            for output in command.outputs
         ]
         if own is not None:
-            several.append(own)
-        parts: list[Part] = []
-        if not several:
+            outputs.append(own)
+        if not outputs:
             return TaskResult()
-        merged = merge(several)
-        errors = merged[PartKind.TRANSACTIONS]["error"]
+        parts: list[Part] = []
+        merged = merge(outputs)
         for kind, table in merged.items():
             if table.num_rows:
-                parts.append(self._journal.write(PartKind(kind), table, name))
+                parts.append(self._journal.write(kind, table, name))
                 self._fault.reached("between-parts")
+        errors = merged[PartKind.TRANSACTIONS]["error"]
         aborts = len(errors) - errors.null_count
-        return TaskResult(parts=parts, aborts=aborts, roots=roots_of(several))
+        return TaskResult(parts=parts, aborts=aborts, roots=roots_of(outputs))
 
 
 def _size_of(outcome: Outcome) -> int:
-    """Return the bytes of a reply and of what its transaction wrote."""
+    """Return the bytes of the reply and of the written states."""
     size = len(outcome.reply)
-    for data in outcome.writes.values():
+    for data in outcome.writes.values():  # a loop, because this runs for every transaction
         if data is not None:
             size += len(data)
     return size
 
 
 def _samples_of(sampler: CallSampler) -> dict[str, Sample]:
-    """Return what was seen of calls; nothing where that fails, since statistics stop no epoch."""
+    """Return the observed calls; nothing where that fails, because statistics stop no epoch."""
     try:
         return sampler.samples()
-    except Exception:  # noqa: BLE001 -- the epoch goes on
+    except Exception:  # noqa: BLE001 -- the epoch continues
         _log.exception("statistics of calls are dropped")
         return {}
-
-
-def _positions(packed: bytes) -> Positions:
-    return np.frombuffer(packed, np.uint32)
