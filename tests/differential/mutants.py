@@ -77,7 +77,7 @@ MUTANTS = (
         "finished components are not validated again",
         "engine/step.py",
         "again = np.flatnonzero(self._unfinished(labels))",
-        "late = self._run >= self.rounds * self._tasks\n"
+        "late = self._run >= self.rounds * self.tasks\n"
         "        again = np.flatnonzero(self._unfinished(labels) & late)",
         TANGLE,
     ),
@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "rows of the round before stay valid",
         "engine/step.py",
-        "self._run >= (number + 1) * self._tasks",
-        "self._run >= (number + 2) * self._tasks",
+        "self._run >= (number + 1) * self.tasks",
+        "self._run >= (number + 2) * self.tasks",
         TANGLE,
     ),
     Mutant(
@@ -284,7 +284,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last round alone is published",
-        "runtime/spark/driver.py",
+        "runtime/spark/rounds.py",
         "outputs=_valid(outputs, task, run) if publish else [],",
         "outputs=[],",
         EPOCHS,

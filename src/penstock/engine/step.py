@@ -50,6 +50,7 @@ class EpochRun:
     """The rounds of one epoch.
 
     Attributes:
+        tasks: Number of tasks of each round.
         reran: How often transactions were executed again, so far.
         rounds: Rounds that were started, so far.
     """
@@ -64,7 +65,7 @@ class EpochRun:
         """
         assert sum(task.size for task in first) == count, "the first round runs everything"
         self._count = count
-        self._tasks = len(first)
+        self.tasks = len(first)
         self._hosts = hosts
         self._accesses = AccessSet.empty()
         self._run = np.full(count, -1, np.int64)  # of the latest run: round * tasks + task
@@ -88,7 +89,7 @@ class EpochRun:
         self._last, self._next = self._next, None
         self.rounds += 1
         for task, positions in enumerate(self._last):
-            self._run[positions] = self.rounds * self._tasks + task
+            self._run[positions] = self.rounds * self.tasks + task
             self._escaped[positions] = False
         return Round(self.rounds, self._last, self._ships())
 
@@ -104,9 +105,9 @@ class EpochRun:
         again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
         if again.size:
             self._next = tuple(
-                balance(again, labels, self._tasks)
+                balance(again, labels, self.tasks)
                 if self._hosts is None
-                else place(again, labels, self._accesses, self._hosts, self._tasks)
+                else place(again, labels, self._accesses, self._hosts, self.tasks)
             )
 
     def superseded(self, number: int) -> Positions:
@@ -114,11 +115,11 @@ class EpochRun:
 
         The output of round `number` for these positions is void.
         """
-        return np.flatnonzero(self._run >= (number + 1) * self._tasks).astype(np.uint32)
+        return np.flatnonzero(self._run >= (number + 1) * self.tasks).astype(np.uint32)
 
     def _ships(self) -> tuple[Fingerprints, ...]:
         if self._hosts is None or self._accesses.position.size == 0:
-            return (np.empty(0, np.uint64),) * self._tasks
+            return (np.empty(0, np.uint64),) * self.tasks
         return tuple(
             self._hosts.foreign(
                 self._accesses.entity[np.isin(self._accesses.position, positions)], task

@@ -30,7 +30,7 @@ class LocalRuntime:
 
     Attributes:
         app: The application.
-        state: For every entity its encoded attributes.
+        state: The encoded attributes of every entity.
         call: Calls entities: `runtime.call.Item("i1").update_stock(5)`.
     """
 
@@ -46,7 +46,7 @@ class LocalRuntime:
 
         Args:
             app: The application.
-            limits: What a transaction may use.
+            limits: The limits of one transaction.
             clock: Returns microseconds since the Unix epoch.
             secret: The secret of a journal, which `random()` and `uuid()` use, to agree with it.
         """

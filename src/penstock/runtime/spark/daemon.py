@@ -1,13 +1,13 @@
-"""The process that forks Spark's Python workers: it loads what they need, once for all of them.
+"""The process that forks Spark's Python workers; it loads their modules once for all of them.
 
     python -m penstock.runtime.spark.daemon pyspark.worker
 
-Spark starts it in the place of PySpark's own (`spark.python.daemon.module`).
-PySpark's own daemon loads nothing, so that each worker would spend half a second of a core before
-its first task: after a start, after a worker died, and after a minute without requests, when Spark
-ends idle workers. Nothing of the application is loaded here: user code runs in workers only.
+Spark starts it instead of PySpark's own daemon (`spark.python.daemon.module`), which loads nothing:
+each worker would then use half a second of a core before its first task, after a start, after the
+death of a worker, and after a minute without requests, when Spark ends idle workers. The application
+is not loaded here, because user code runs in workers only.
 
-Forking is safe while there is one thread, so the libraries are told to start none.
+A fork is safe while the process has one thread, so the libraries are configured to start no thread.
 """
 
 import gc
@@ -23,7 +23,7 @@ _ONE_THREAD: Final = {
 
 
 def main() -> None:
-    """Load, then do what PySpark's daemon does: fork a worker whenever Spark asks for one."""
+    """Load modules, then run PySpark's daemon, which forks a worker whenever Spark asks for one."""
     keep_private()
     preload()
     from pyspark.daemon import manager  # noqa: PLC0415 -- after the environment is set
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def preload() -> None:
-    """Load what a worker needs, and keep the collector of workers from ever walking it."""
+    """Load the modules of workers, and exclude them from garbage collection."""
     for name, value in _ONE_THREAD.items():
         os.environ.setdefault(name, value)
     import pyspark.worker  # noqa: F401, PLC0415

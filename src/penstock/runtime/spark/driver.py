@@ -6,7 +6,7 @@ driver holds hashes and counts only. Supervision and Spark's query belong to `ru
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -38,17 +38,16 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LogRange,
-    RoundOutput,
     RunTransactions,
     TaskCommand,
     TaskResult,
     first_not_run,
     first_requests,
-    pack_positions,
     request_count,
 )
 from penstock.runtime.spark.parallelism import ParallelismPolicy
 from penstock.runtime.spark.quarantine import condemned_in
+from penstock.runtime.spark.rounds import Overflow, Rounds
 from penstock.runtime.spark.stopwatch import Stopwatch
 
 _log = logging.getLogger(__name__)
@@ -86,6 +85,7 @@ class EpochDriver:
         self._parallelism = ParallelismPolicy(config.partitions, config.small_epoch)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
+        self._rounds = Rounds(jobs, self._fault, config.epoch_output_bytes_max)
         self._background = ThreadPoolExecutor(1, "penstock-apply")
         self._applied: Future[None] | None = None
         self._scratch = scratch
@@ -162,7 +162,7 @@ class EpochDriver:
             self._run(ranges)
         except Fenced:
             raise
-        except _Overflow:  # nothing is lost: the same range runs again, in one task
+        except Overflow:  # nothing is lost: the same range runs again, in one task
             self._parallelism.overflowed()
         except Exception as error:  # noqa: BLE001 -- a smaller epoch may succeed
             if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
@@ -251,7 +251,7 @@ class EpochDriver:
         if failure:
             results = self._jobs.run([self._decided(ranges, failure)])
         else:
-            for results in self._rounds(epoch, ranges, run, tasks, clock):
+            for results in self._rounds.run(epoch, ranges, run, clock):
                 samples += [result.samples for result in results]
         if (stopped_at := first_not_run(results)) is not None:
             ranges, count = first_requests(ranges, stopped_at), stopped_at
@@ -289,66 +289,6 @@ class EpochDriver:
             for lsn, hint in enumerate(of_part, part.start)
         )
         return EpochRun(count, spread([hint for _, _, hint in order], tasks))
-
-    def _rounds(
-        self, epoch: Epoch, ranges: list[LogRange], run: EpochRun, tasks: int, clock: Stopwatch
-    ) -> Iterator[list[TaskResult]]:
-        """Run rounds until all components are finished.
-
-        Args:
-            epoch: The epoch.
-            ranges: Its records.
-            run: Its state machine.
-            tasks: Number of tasks.
-            clock: Measures the phases.
-
-        Yields:
-            The results of each round; the last results name the valid parts.
-        """
-        outputs: list[tuple[int, int, str]] = []  # round, task, path
-        while (now := run.next_round()) is not None:
-            publish = tasks == 1 or now.number > 1
-            results = self._jobs.run(
-                [
-                    RunTransactions(
-                        epoch,
-                        now.number,
-                        task,
-                        ranges,
-                        None if tasks == 1 else pack_positions(positions),
-                        tracked=tasks > 1,
-                        keep=tasks > 1,
-                        publish=publish,
-                        outputs=_valid(outputs, task, run) if publish else [],
-                        output_bytes_max=self._config.epoch_output_bytes_max // tasks,
-                    )
-                    for task, positions in enumerate(now.tasks)
-                ]
-            )
-            if tasks > 1 and first_not_run(results) is not None:
-                raise _Overflow
-            write_ms = max(result.phases_ms.get("files", 0.0) for result in results)
-            clock.lap(f"round{now.number}", write_ms=write_ms if publish else 0.0)
-            self._fault.reached("after-round")
-            run.absorb([result.access() for result in results])
-            clock.lap("validate")
-            outputs += [
-                (now.number, task, result.output)
-                for task, result in enumerate(results)
-                if result.output
-            ]
-            yield results
-        if run.rounds == 1 and tasks > 1:  # no conflict, so no round has published its rows
-            yield self._jobs.run(
-                [
-                    RunTransactions(
-                        epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
-                        outputs=_valid(outputs, task, run), output_bytes_max=0,
-                    )
-                    for task in range(tasks)
-                ]
-            )  # fmt: skip
-            clock.lap("write")
 
     def _commit(
         self, epoch: Epoch, ranges: list[LogRange], count: int, results: list[TaskResult]
@@ -405,16 +345,3 @@ class EpochDriver:
                 listener(report)
             except Exception:  # noqa: BLE001 -- the epoch is committed, whatever a listener does
                 _log.exception("a listener of epochs failed", extra={"epoch": report.epoch})
-
-
-class _Overflow(Exception):
-    """The outputs of an epoch's tasks are larger than the limit of an epoch."""
-
-
-def _valid(outputs: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:
-    """Return a task's outputs, each with the positions that later rounds have run again."""
-    return [
-        RoundOutput(path, pack_positions(run.superseded(number)))
-        for number, owner, path in outputs
-        if owner == task
-    ]

@@ -1,6 +1,6 @@
-"""One driver for a data directory: a lock that the operating system frees when its holder dies.
+"""The driver lock: at most one driver for a data directory; the system frees it when its process dies.
 
-It refuses a second driver before that one touches anything. Where a lock does not reach (another
+It refuses a second driver before that driver changes anything. Where file locks do not work (another
 host on a shared file system), the journal fences the second driver at its first commit.
 """
 
@@ -18,17 +18,17 @@ class DriverLock:
     """The right to drive the application in a data directory."""
 
     def __init__(self, data: Path) -> None:
-        """Name the directory; `take` takes it."""
+        """Name the data directory; `take` locks it."""
         self._path = data / _FILE
         self._file: int | None = None
 
     def take(self) -> None:
-        """Become the owner until `release`, or until this process ends, however it ends.
+        """Lock the directory until `release`, or until this process ends.
 
         Raises:
-            Fenced: Another driver is the owner.
+            Fenced: Another driver has the lock.
         """
-        assert self._file is None, "taken once"
+        assert self._file is None, "the lock is taken once"
         try:
             self._file = claim(self._path)
         except Claimed as error:
@@ -38,7 +38,7 @@ class DriverLock:
             ) from error
 
     def release(self) -> None:
-        """Let another driver take over; does nothing where nothing was taken."""
+        """Unlock the directory; do nothing if it is not locked."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

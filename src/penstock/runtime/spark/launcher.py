@@ -1,6 +1,6 @@
-"""Launchers: scripts that Spark starts in the place of Java or Python, which they start otherwise.
+"""Launchers: scripts that Spark starts instead of Java or Python, to change arguments or environment.
 
-Spark can be told which program to start, but not with what arguments or environment.
+Spark has settings for the program that it starts, but not for arguments and environment.
 """
 
 import os
@@ -11,8 +11,8 @@ from typing import Final
 
 JAVA: Final = """\
 #!/bin/sh
-# Start the bundled Java. It is built without the incubating vector module, which Spark asks for and
-# does not need; with the argument Java would refuse to start.
+# Start the bundled Java. It has no incubating vector module, which Spark requests but does not need;
+# with the argument Java would refuse to start.
 for argument do
   shift
   case $argument in
@@ -25,21 +25,21 @@ exec {java} "$@"
 
 PYTHON: Final = """\
 #!/bin/sh
-# Start Python with PySpark as it is installed. Spark puts a copy in a zip file in front, from which
-# every process would compile all of it anew.
+# Start Python with the installed PySpark. Spark prepends a zip file with a copy to the path, from which
+# every process would compile all modules.
 {path}
 exec {python} "$@"
 """
 
 
 def write_java(home: Path, executable: Path) -> Path:
-    """Make `home` a `JAVA_HOME` that starts a Java through a launcher; atomic, and idempotent."""
+    """Write a `JAVA_HOME` that starts a Java through a launcher; atomic and idempotent."""
     _write(home / "bin" / "java", JAVA.format(java=shlex.quote(str(executable))))
     return home
 
 
 def write_python(path: Path) -> Path:
-    """Write what starts this Python for Spark, with the `PYTHONPATH` of this process."""
+    """Write a launcher of this Python, with the `PYTHONPATH` of this process."""
     own = os.environ.get("PYTHONPATH")
     restored = "unset PYTHONPATH" if own is None else f"export PYTHONPATH={shlex.quote(own)}"
     _write(path, PYTHON.format(path=restored, python=shlex.quote(sys.executable)))

@@ -121,7 +121,7 @@ class MaintenanceScheduler:
 
 
 def _children() -> list[psutil.Process]:
-    """Return the processes below this one that run maintenance."""
+    """Return the child processes that run maintenance."""
     children = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

@@ -1,9 +1,8 @@
-"""Spark's streaming query, and what it calls in this process: batches and progress.
+"""Spark's streaming query, and its callbacks in this process: batches and progress.
 
-PySpark wraps what it hands to Python: a session and a frame for each batch, typed events for each
-listener. Building these makes the JVM look for classes in all of its archives, 200 ms of processor
-time for each epoch on a small machine, and Penstock uses none of it. So the callbacks here take
-what the JVM gives and look into it only when somebody asks.
+PySpark builds a session and a data frame for each batch, and typed events for each listener. The JVM
+then searches all of its archives for classes: 200 ms of processor time for each epoch on a small
+machine. Penstock uses none of these objects, so the callbacks here keep the JVM's objects unread.
 """
 
 import json
@@ -25,15 +24,15 @@ _SPARK = "org.apache.spark.sql"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a runtime stands.
+    """The progress of a runtime.
 
     Attributes:
         epoch: The newest committed epoch; -1 before the first.
-        lag: Records in the log that no epoch has committed yet.
+        lag: Records in the log that are not committed yet.
         batch: Spark's newest finished batch; -1 before the first.
-        spark_ms: What Spark's phases of that batch took: `triggerExecution` is the whole, `addBatch`
-            holds the epoch, `walCommit` and `commitOffsets` are Spark's own checkpoint.
-        restarts: How often the query failed and was started again.
+        spark_ms: Milliseconds of Spark's phases of that batch: `triggerExecution` is the whole,
+            `addBatch` contains the epochs, `walCommit` and `commitOffsets` write Spark's checkpoint.
+        restarts: How often the query was restarted after a failure.
     """
 
     epoch: Epoch = BEFORE_FIRST
@@ -61,44 +60,44 @@ class BatchListener:
         """Return Spark's newest finished batch (-1: none) and its durations in milliseconds."""
         if self._newest is None:
             return -1, {}
-        told = json.loads(self._newest.progress().json())
-        return int(told["batchId"]), dict(told["durationMs"])
+        progress = json.loads(self._newest.progress().json())
+        return int(progress["batchId"]), dict(progress["durationMs"])
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._manager.removeListener(self._wrapper)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 -- Spark's name
-        """Do nothing: who started the query knows."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 -- Spark's name
-        """Remember a finished batch, unread."""
+        """Keep the event of a finished batch, unread."""
         self._newest = event
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 -- Spark's name
-        """Do nothing: no batch, no news."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 -- Spark's name
-        """Do nothing: the supervisor waits for it by itself."""
+        """Do nothing: the supervisor waits for the end itself."""
 
     class Java:
-        """What py4j implements with this class."""
+        """The Java interface that py4j implements with this class."""
 
         implements: ClassVar = [f"{_SPARK}.streaming.PythonStreamingQueryListener"]
 
 
 class _BatchCallback:
-    """Hands the number of each batch to Python; the frame stays in the JVM."""
+    """Passes the number of each batch to Python; the data frame stays in the JVM."""
 
     def __init__(self, on_batch: Callable[[int], None]) -> None:
         self._on_batch = on_batch
 
     def call(self, _frame: Any, batch: int) -> None:
-        """Process a batch; what this raises ends the query."""
+        """Process a batch; an exception ends the query."""
         self._on_batch(batch)
 
     class Java:
-        """What py4j implements with this class."""
+        """The Java interface that py4j implements with this class."""
 
         implements: ClassVar = [f"{_SPARK}.execution.streaming.sources.PythonForeachBatchFunction"]
 
@@ -113,10 +112,10 @@ def start_query(
     """Start a query over the log that calls `on_batch` with the number of each batch.
 
     Args:
-        session: Where `LogSource` is registered.
-        name: Of the query, in Spark's messages.
-        options: Of the source; see `source_options`.
-        checkpoint: Where Spark keeps its offsets.
+        session: The session in which `LogSource` is registered.
+        name: The name of the query in Spark's messages.
+        options: The options of the source; see `source_options`.
+        checkpoint: The directory of Spark's offsets.
         on_batch: Called in a thread of this process; the batch ends when it returns.
 
     Raises:

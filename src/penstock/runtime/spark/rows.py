@@ -49,7 +49,7 @@ class Rows:
             partition: The partition of the log that holds its request.
             record: Its request.
             outcome: How it ended.
-            root: What the request called; None where it called nothing that exists.
+            root: The method that the request called; None if there is no such method.
         """
         self._rows.append((position, partition, record, outcome, root))
         self._writers.update(dict.fromkeys(outcome.writes, position))

@@ -123,8 +123,8 @@ class SparkRuntime:
 
         Raises:
             Fenced: Another driver runs this application.
-            Diverged: The log ends before what the journal has committed.
-            ConfigError: There is no Java that Spark can run on.
+            Diverged: The log ends before the position that the journal has committed.
+            ConfigError: Spark finds no Java that it can run on.
         """
         self._lock.take()
         self._check_log()

@@ -1,6 +1,6 @@
-"""The Spark session, set up for many small epochs; every setting says what it saves.
+"""The Spark session, configured for many small epochs; comments give the cost that a setting saves.
 
-Figures are medians of a 2-core machine (docs/PERFORMANCE.md says how they were taken).
+Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the measurement).
 """
 
 import os
@@ -34,7 +34,7 @@ _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Nobody looks at the status store that Spark keeps for its page; keep it small and lazy.
+    # The status store of Spark's web page is not used; keep it small and lazy.
     "spark.ui.liveUpdate.period": "-1",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
@@ -51,7 +51,7 @@ _SETTINGS: Final = {
 }
 
 # Hadoop's local file system forks `chmod` for each file it creates, about ten for each epoch. The
-# checkpoint is only a hint beside the journal, and its files need no permissions of their own.
+# checkpoint is only a hint, and its files need no permissions of their own.
 _FILE_SYSTEM: Final = """
 package penstock;
 public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
@@ -64,10 +64,10 @@ public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
 def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
     """Start Spark in this process, bound to loopback, and return its session.
 
-    `scratch` is a directory that nobody else uses while the session lasts.
+    `scratch` is a directory that only this session uses.
 
     Raises:
-        ConfigError: There is no Java that Spark can run on.
+        ConfigError: Spark finds no Java that it can run on.
     """
     os.environ["JAVA_HOME"] = str(java_home(scratch))
     python = str(write_python(scratch.absolute() / "python"))
@@ -101,8 +101,8 @@ def _java_options(scratch: Path) -> str:
 
 
 def _quiet_checkpoints(session: SparkSession) -> None:
-    """Give Spark's checkpoint a file system that forks no processes."""
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public door to Hadoop
+    """Let Spark's checkpoint use a file system that forks no processes."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public API for this
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(_FILE_SYSTEM)
     hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001

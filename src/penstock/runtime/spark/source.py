@@ -89,7 +89,7 @@ def source_options(
 
     Args:
         log: The file of the log.
-        start: For each log partition the position that the journal has committed.
+        start: The committed position of each log partition.
         run: Names the run of the driver.
         poll_ms: Milliseconds to wait for records.
     """

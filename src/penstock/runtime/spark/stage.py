@@ -261,7 +261,7 @@ class Worker:
 
         Returns:
             The first position that did not run, because the outputs of those before it take more
-            than `output_bytes_max`; None where all ran.
+            than `output_bytes_max`; None if all ran.
         """
         now, middle = quarantine.now, positions[len(positions) // 2]
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
@@ -316,7 +316,7 @@ def _size_of(outcome: Outcome) -> int:
 
 
 def _samples_of(sampler: CallSampler) -> dict[str, Sample]:
-    """Return the observed calls; nothing where that fails, because statistics stop no epoch."""
+    """Return the observed calls; nothing after an error, because statistics stop no epoch."""
     try:
         return sampler.samples()
     except Exception:  # noqa: BLE001 -- the epoch continues

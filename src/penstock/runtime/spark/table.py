@@ -1,10 +1,10 @@
-"""Entities of a class as a Spark DataFrame, as they were after an epoch.
+"""The entities of a class after an epoch, as a Spark DataFrame.
 
-Promises the rows of `SELECT * FROM Item AS OF EPOCH n`, in no order, with Spark's types for those of
-SQL, nested ones too: INTERVAL is a day-time interval, HUGEINT a decimal, UUID text; TIME, for which
-Spark has no type by default, is microseconds since midnight, as in snapshots. The rows lie in Parquet
-files of a directory that is removed when the process ends; Spark reads them in parallel. The key's
-column says in its metadata which epoch it is (`penstock.epoch`).
+The rows are those of `SELECT * FROM Item AS OF EPOCH n`, in no order. Each SQL type, also a nested
+type, becomes a Spark type: INTERVAL a day-time interval, HUGEINT a decimal, UUID text, and TIME
+microseconds since midnight, as in snapshots, because Spark has no type for it by default. The rows are
+in Parquet files of a directory that is removed when the process ends; Spark reads them in parallel.
+The metadata of the key's column names the epoch (`penstock.epoch`).
 """
 
 import atexit
@@ -31,7 +31,7 @@ from penstock.snapshots.snapshot import FOLDER, Snapshots, stored_type
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 
 EPOCH: Final = "penstock.epoch"
-"""In the metadata of the key's column."""
+"""The name of the epoch in the metadata of the key's column."""
 
 _FILE_ROWS: Final = 262_144
 _LOCAL: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
@@ -45,7 +45,7 @@ def read_table(
     data: Path | None = None,
     session: SparkSession | None = None,
 ) -> DataFrame:
-    """Return the entities of a class as a Spark DataFrame, all as they were after one epoch.
+    """Return the entities of a class after one epoch, as a Spark DataFrame.
 
     Args:
         app: The application.
@@ -59,9 +59,9 @@ def read_table(
         A row for each entity, in no order: the key and the attributes as typed columns.
 
     Raises:
-        ConfigError: There is no journal in the directory, or it is of another application.
-        ClassChanged: The application's classes are declared otherwise than they are stored.
-        RequestError: There is no such class.
+        ConfigError: The directory has no journal of this application.
+        ClassChanged: A class is stored with another declaration.
+        RequestError: The application has no such class.
         QueryError: The epoch is not held.
         IntegrityError: The journal is damaged.
     """
@@ -86,29 +86,37 @@ def frame_of(
     as_of: PointInTime | None,
     scratch: Path,
 ) -> DataFrame:
-    """Return the entities of a class, whose rows are put into files below `scratch`.
+    """Return the entities of a class; their rows are written to files below `scratch`.
+
+    Args:
+        session: The Spark session.
+        app: The application.
+        source: The journal and its snapshots.
+        name: The class.
+        as_of: An epoch or an instant; None: the newest epoch.
+        scratch: A directory that the session uses alone.
 
     Raises:
-        RequestError: There is no such class.
+        RequestError: The application has no such class.
         QueryError: The epoch is not held.
         IntegrityError: The journal is damaged.
     """
-    app.signature(name, "exists")  # says what there is, where this is not
+    app.signature(name, "exists")  # raises an error that lists the application's classes
     journal, snapshots = source
     epoch = held_epochs(journal)[1] if as_of is None else epoch_as_of(journal, as_of)
     oldest = oldest_state(journal, snapshots)
     if oldest is None or epoch < oldest:
-        raise QueryError(f"the state after epoch {epoch} is not held any more")
+        raise QueryError(f"the state after epoch {epoch} was removed by retention")
     found = state_as_of(app, journal, name, epoch, snapshots)
     folder = Path(tempfile.mkdtemp(prefix=f"{epoch}-", dir=scratch))
     _write(found.rows, folder)
-    # An explicit file system: executors do not have the one of a driver's own session.
+    # An explicit file system, because executors do not have the file system of the driver's session.
     frame = session.read.option("fs.file.impl", _LOCAL).parquet(f"file://{folder.absolute()}")
     return frame.select(*_columns(found, epoch))
 
 
 def _write(rows: pa.Table, folder: Path) -> None:
-    schema = pa.schema([pa.field(one.name, stored_type(one.type)) for one in rows.schema])
+    schema = pa.schema([pa.field(field.name, stored_type(field.type)) for field in rows.schema])
     stored = pa.Table.from_arrays(
         [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)],
         schema=schema,
@@ -129,17 +137,17 @@ def _columns(found: TypedStates, epoch: Epoch) -> list[Column]:
 
 
 def _restored(value: Column, kind: pa.DataType) -> Column:
-    """Return a stored column with its durations as intervals, however deep."""
+    """Return a stored column with its durations as intervals, at any depth."""
     if pa.types.is_duration(kind):
         return functions.timestamp_micros(value) - functions.timestamp_micros(functions.lit(0))
     if not _has_duration(kind):
         return value
     if pa.types.is_list(kind):
-        return functions.transform(value, lambda one: _restored(one, kind.value_type))
+        return functions.transform(value, lambda item: _restored(item, kind.value_type))
     if pa.types.is_map(kind):
         keyed = functions.transform_keys(value, lambda key, _: _restored(key, kind.key_type))
-        return functions.transform_values(keyed, lambda _, one: _restored(one, kind.item_type))
-    fields = [_restored(value[one.name], one.type).alias(one.name) for one in kind]
+        return functions.transform_values(keyed, lambda _, item: _restored(item, kind.item_type))
+    fields = [_restored(value[field.name], field.type).alias(field.name) for field in kind]
     return functions.when(value.isNotNull(), functions.struct(*fields))
 
 

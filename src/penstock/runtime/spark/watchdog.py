@@ -1,10 +1,10 @@
-"""The watchdog: names what makes no progress, and frees an epoch from a worker that hangs.
+"""The watchdog: reports tasks without progress, and kills workers that hang.
 
-Every task notes which position it runs and in which process (`quarantine`). A note that stays the
-same for too long is named in a warning; when it stays for twice as long, its worker is killed, so
-that Spark runs the task again and the quarantine sees a death. A worker that somebody has stopped
-(SIGSTOP) may have taken a task without a note, and is treated alike. Only processes below this one
-are killed; a worker on another host is only named.
+Every task notes the position that it runs and its process (`quarantine`). A note that stays the same
+for too long is reported in a warning. After twice that time its worker is killed, so that Spark runs
+the task again and the quarantine sees a death. A stopped worker (SIGSTOP) may have a task without a
+note, and is treated in the same way. Only descendants of this process are killed; a worker on another
+host is only reported.
 """
 
 import logging
@@ -22,15 +22,15 @@ from penstock.runtime.spark.quarantine import Note, read_note
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"e(\d+)-r(\d+)-t(\d+)\.running")
-_LOOKS: Final = 4  # in the time after which a task is named
+_LOOKS: Final = 4  # per `stuck_s`
 _STOPPED: Final = "stopped"
 
 _Suspect = tuple[str, Note]
-"""A file of notes, or `stopped`, and what it says."""
+"""The name of a file of notes, or `stopped`; and the note."""
 
 
 class Watchdog:
-    """Looks at the notes of all running tasks, in a thread of its own."""
+    """Reads the notes of all running tasks, in its own thread."""
 
     def __init__(self, scratch: Path, stuck_s: float) -> None:
         """Watch a directory of notes; warn after `stuck_s`, kill after twice that."""
@@ -42,11 +42,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="penstock-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns when nothing will be killed any more."""
+        """End the thread; after the return no process is killed."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -55,8 +55,8 @@ class Watchdog:
         while not self._stopping.wait(self._stuck_s / _LOOKS):
             try:
                 self._look(time.monotonic())
-            except Exception:  # noqa: BLE001 -- whatever it is, the watch goes on
-                _log.exception("the watchdog could not look")
+            except Exception:  # noqa: BLE001 -- the watchdog continues after any error
+                _log.exception("the watchdog could not read the notes")
 
     def _look(self, now: float) -> None:
         running = {
@@ -64,14 +64,14 @@ class Watchdog:
             for path in self._scratch.glob("e*.running")
             if (note := read_note(path)) is not None
         } | {(_STOPPED, Note(-1, pid)) for pid in _stopped()}
-        self._since = {one: self._since.get(one, now) for one in sorted(running)}
+        self._since = {suspect: self._since.get(suspect, now) for suspect in sorted(running)}
         self._warned &= running
-        for one, since in self._since.items():
+        for suspect, since in self._since.items():
             if now - since >= 2 * self._stuck_s:
-                self._kill(*one)
-            elif now - since >= self._stuck_s and one not in self._warned:
-                self._warned.add(one)
-                _log.warning("a task makes no progress", extra=_facts(*one))
+                self._kill(*suspect)
+            elif now - since >= self._stuck_s and suspect not in self._warned:
+                self._warned.add(suspect)
+                _log.warning("a task makes no progress", extra=_facts(*suspect))
 
     def _kill(self, name: str, note: Note) -> None:
         try:
@@ -85,21 +85,21 @@ class Watchdog:
 
 
 def _stopped() -> list[int]:
-    """Return the processes below this one that are stopped."""
-    found = []
+    """Return the stopped descendants of this process."""
+    stopped = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_STOPPED:
-                found.append(process.pid)
-    return found
+                stopped.append(process.pid)
+    return stopped
 
 
 def _facts(name: str, note: Note) -> dict[str, int]:
     if name == _STOPPED:
         return {"worker": note.pid}
-    found = _NAME.fullmatch(name)
-    assert found is not None, name
-    epoch, round_number, task = map(int, found.groups())
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    epoch, round_number, task = map(int, match.groups())
     return {
         "epoch": epoch,
         "round": round_number,
