@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.cli.curl import curl_of
 from penstock.cli.dev import SourceRestarter
+from penstock.cli.first_request import first_request
 from penstock.cli.foreground import Foreground
 from penstock.cli.main import execute
 from penstock.cli.processes import ChildOptions, children_of
@@ -115,7 +115,7 @@ def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", str(url))
     for line in (f"requests  {url}", f"console   {url}/console/", f"docs      {url}/docs"):
         assert line in text
-    assert f"curl -X POST {url}/stock/item/create/3" in text
+    assert f"curl -X POST {url}/stock/item/create/1" in text
     assert {"driver here", "view here", "gateway here"} <= set(text.splitlines())
     assert text.splitlines()[-1] == "stopped"
     assert [one for role in presence.ROLES for one in presence.find(tmp_path, role)] == []
@@ -351,5 +351,7 @@ def test_run_gives_up_where_a_process_refuses(tmp_path: Path) -> None:
 def test_first_request_fits_the_application() -> None:
     """The proposed request creates an entity, at a path of the application's own or by name."""
     bank = str(Path(SHOP).with_name("bank"))
-    assert curl_of(load_app(SHOP), "U") == "curl -X POST U/stock/item/create/3"
-    assert curl_of(load_app(bank), "U") == "curl -X POST U/call/Account/account-1/create"
+    body = """--json '{"item_id": "text", "stock": 1}'"""
+    assert first_request(load_app(SHOP), "U") == f"curl -X POST U/stock/item/create/1 {body}"
+    body = """--json '{"balance": 1, "overdraft_limit": 1}'"""
+    assert first_request(load_app(bank), "U") == f"curl -X POST U/call/Account/k1/create {body}"

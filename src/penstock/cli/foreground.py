@@ -12,7 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.curl import curl_of
+from penstock.cli.first_request import first_request
 from penstock.cli.processes import ChildOptions, children_of
 from penstock.cli.source_check import warnings_of
 from penstock.cli.status_line import shown
@@ -149,7 +149,7 @@ class Foreground:
             f"  requests  {url}\n"
             f"  console   {url}/console/\n"
             f"  docs      {url}/docs\n"
-            f"  try       {curl_of(self.app, url)}{key}"
+            f"  try       {first_request(self.app, url)}{key}"
         )
 
     def _print(self, text: str) -> None:

@@ -1,0 +1,32 @@
+"""A first request to an application: the `curl` command that `penstock run` prints."""
+
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.examples import curl_of
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
+from penstock.model.route import Route
+
+
+def first_request(app: App, url: str) -> str:
+    """Return a command that sends an application a first request.
+
+    The request uses a route of the application that creates an entity or needs none; otherwise it
+    creates an entity of the first class, or calls the first function.
+    """
+    path, verb = _operation(app)
+    return curl_of(openapi_document(app, server_url=url), path, verb)
+
+
+def _operation(app: App) -> tuple[str, str]:
+    routes = sorted(app.routes, key=_rank)
+    if routes and _rank(routes[0]) < 2:
+        return "/" + "/".join(routes[0].segments), routes[0].verb.lower()
+    if app.entities:
+        return f"/call/{next(iter(app.entities))}/{{key}}/create", "post"
+    return f"/call/{next(iter(app.functions))}", "post"
+
+
+def _rank(route: Route) -> int:
+    if route.method in CREATIONS:
+        return 0
+    return 1 if not route.entity else 2
