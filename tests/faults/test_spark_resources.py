@@ -4,6 +4,7 @@ import random
 import resource
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -50,7 +51,8 @@ def limit_files(processes: Sequence[psutil.Process], size: int) -> None:
     """Let no process write a file beyond a size; those that are forked later inherit it."""
     assert processes
     for process in processes:
-        process.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        with suppress(psutil.NoSuchProcess):  # an idle worker may end meanwhile
+            process.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def workers_and_parents(driver: DriverProcess) -> list[psutil.Process]:
@@ -58,7 +60,7 @@ def workers_and_parents(driver: DriverProcess) -> list[psutil.Process]:
 
 
 def java(driver: DriverProcess) -> list[psutil.Process]:
-    return [one for one in driver.below("") if "java" in one.name()]
+    return driver.below("bin/java")
 
 
 def itself(driver: DriverProcess) -> list[psutil.Process]:

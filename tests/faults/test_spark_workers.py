@@ -50,11 +50,14 @@ def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> N
 
 def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psutil.Process:
     """Send a signal to one of the workers that execute tasks."""
-    workers = wait_for(driver.workers, "a worker")
-    chosen: psutil.Process = draw.choice(workers)
-    driver.note_below()
-    chosen.send_signal(number)
-    return chosen
+    while True:
+        chosen: psutil.Process = draw.choice(wait_for(driver.workers, "a worker"))
+        driver.note_below()
+        try:
+            chosen.send_signal(number)
+        except psutil.NoSuchProcess:  # it ended meanwhile
+            continue
+        return chosen
 
 
 def named(driver: DriverProcess, process: psutil.Process, words: str) -> bool:

@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +101,12 @@ def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def running() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [one for one in children if one.is_running() and ENDLESS in one.cmdline()]
+    endless = []
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):  # it may end meanwhile
+            if ENDLESS in process.cmdline():
+                endless.append(process)
+    return endless
 
 
 @contextmanager

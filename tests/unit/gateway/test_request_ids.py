@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
 from penstock.gateway.handlers import history
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
+from penstock.history.lookup import LookupResult
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
@@ -184,23 +186,21 @@ NO_ID = ("a%00b", "a%0Ab", "%7F", "%C2%85", "%F0%9F%8D%8E", "a%20b", "x" * 2_000
 STRANGE = ("..", "%2e%2e%2f%2e%2e%2fetc", "-", "--help", "%25")
 
 
-def ends_in_a_child(path: str) -> bool:
-    """Say whether a path is served by a process, whose arguments hold no NUL."""
-    return path.endswith("/history")
-
-
 def test_hostile_path_is_refused_everywhere(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hostile name at any place of any path is served or is the caller's error: never 500."""
-    monkeypatch.setattr(history, "PROGRAM", ("true",))  # it could do nothing wrong
+    answer_file = tmp_path / "answer"
+    answer_file.write_bytes(msgspec.msgpack.encode(LookupResult(b"{}")))
+    program = ("sh", "-c", f"cat >/dev/null; cat '{answer_file}'")
+    monkeypatch.setattr(history, "PROGRAM", program)  # it takes any question
     paths = openapi_document(load_app(spec))["paths"]
     asked = [(verb.upper(), path) for path in paths if "{" in path for verb in paths[path]]
     assert {"/requests/{id}", "/requests/{id}/trace", "/tills/{name}/paid"} <= {
         path for _, path in asked
     }
     wrong = []
-    with RunningGateway(spec, tmp_path) as gateway:
+    with RunningGateway(spec, tmp_path / "data") as gateway:
         place = httpx.URL(gateway.url)
         connection = http.client.HTTPConnection(place.host, place.port, timeout=30)
         for verb, path in asked:
@@ -209,10 +209,7 @@ def test_hostile_path_is_refused_everywhere(
                 plain = path.replace(name, "\0")
                 for other in names:
                     plain = plain.replace(other, "1")
-                never = (
-                    *NO_TEXT,
-                    *(NO_ID if name == "{id}" else NO_ID[:1] * ends_in_a_child(path)),
-                )
+                never = (*NO_TEXT, *(NO_ID if name == "{id}" else ()))
                 for hostile in (*NO_TEXT, *NO_ID, *STRANGE):
                     connection.request(verb, plain.replace("\0", hostile))
                     answer = connection.getresponse()
