@@ -46,7 +46,7 @@ def replay_lines(found: dict[str, Any]) -> Lines:
     number = page.number
     return [
         ("checkouts replayed and compared", f"{number(found['compared_per_s'])} /s"),
-        ("what if, beside what was recorded", f"{number(found['what_if_per_s'])} /s"),
+        ("what-if, compared with the record", f"{number(found['what_if_per_s'])} /s"),
     ]
 
 
