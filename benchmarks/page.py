@@ -172,7 +172,9 @@ def keys_content(figures: Figures) -> str:
 def parts_content(figures: Figures) -> str:
     """Return the table of `benchmarks.parts` or `benchmarks.history`."""
     rows = [(row["part"], row["what"], row["value"]) for row in figures["rows"]]
-    return f"{table(('part', 'measurement', 'figure:'), rows)}\n\n{machine_text(figures['machine'])}"
+    return (
+        f"{table(('part', 'measurement', 'figure:'), rows)}\n\n{machine_text(figures['machine'])}"
+    )
 
 
 CONTENTS: Final = {
