@@ -101,7 +101,7 @@ class App:
         for name in sorted(attributes):
             if name in RESERVED:
                 complaints.append(
-                    f"{entity_type.where}: {entity_type.name}.{name} clashes with what every entity has"
+                    f"{entity_type.where}: {entity_type.name}.{name} clashes with a method of every entity"
                 )
             if name.startswith("__"):
                 complaints.append(

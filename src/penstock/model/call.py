@@ -32,7 +32,7 @@ class Call(Generic[T_co]):
 
     Attributes:
         entity: The name of the class; empty for a function.
-        key: The key of the entity; None where a creation derives it.
+        key: The key of the entity; None if a creation derives it.
         method: The name of the method or function.
         positional: The arguments by position.
         named: The arguments by name.
@@ -53,7 +53,7 @@ def call_of(
     """Return the call of a method, a creation or a function.
 
     Args:
-        method: As its class or module has it: `Item.add`, `Item.create`, `transfer`.
+        method: The function as its class or module has it: `Item.add`, `Item.create`, `transfer`.
         positional: The arguments; those of a method begin with the reference.
         named: The arguments by name.
 

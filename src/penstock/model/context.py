@@ -265,7 +265,7 @@ class Transaction:
         """Let the transaction fail because a block did not end in its place."""
         self.doom(
             UserError(
-                "a savepoint or a @readonly block was still open when what it lies in had ended: a "
+                "a savepoint or a @readonly block was still open when the code around it had ended: a "
                 "generator was suspended inside it and dropped; take the `yield` out of the block"
             )
         )

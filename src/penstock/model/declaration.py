@@ -101,7 +101,7 @@ def _complain_of_names(declaration: Declaration, cls: type, owner: type, where: 
         declaration.complaints.append(f"{where}: {cls.__name__} must not define {name}")
     for name in [reserved for reserved in RESERVED if reserved in names]:
         declaration.complaints.append(
-            f"{where}: {cls.__name__}.{name} clashes with what every entity has"
+            f"{where}: {cls.__name__}.{name} clashes with a method of every entity"
         )
 
 
