@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.schema import is_record, name_of, reference_type, refuse
+from penstock.base.schema import ENCODER, is_record, name_of, reference_type, refuse
 from penstock.errors import Unencodable
 
 Lower = Callable[[Any], Any]
@@ -27,15 +27,13 @@ Lower = Callable[[Any], Any]
 _IN_ORDER: Final[dict[str, Any]] = {"order": "deterministic", "enc_hook": refuse}
 _PLAIN: Final = frozenset({int, str, bool, float, bytes, type(None)})
 _NATIVE: Final = (bytes, datetime, date, time, timedelta, Decimal, UUID)
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 
 
-def _pack(value: Any) -> bytes:
-    return _ENCODER.encode(value)
+_pack: Final = ENCODER.encode
 
 
 def _first_packed(pair: tuple[Any, Any]) -> bytes:
-    return _ENCODER.encode(pair[0])
+    return _pack(pair[0])
 
 
 def lower_any(value: Any) -> Any:

@@ -22,9 +22,20 @@ from penstock.errors import Unencodable
 SCALARS: Final = frozenset(
     {int, float, str, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
 )
+"""The types of immutable values without parts."""
+
 _PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
 KEY_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
+UNENCODABLE: Final = (
+    Unencodable,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    AttributeError,
+)
+"""The errors of lowering and encoding a value."""
 
 
 class ReferenceType(Protocol):
@@ -136,7 +147,7 @@ def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
             for name, field in fields.items()
             for complaint in complaints_of(field, seen)
         ]
-    elif origin is typing.Literal or _is_enum(annotation):
+    elif origin is typing.Literal or is_enum(annotation):
         complaints = []
     else:
         return [f"{name_of(annotation)} is not a type that can be stored"]
@@ -210,7 +221,8 @@ def is_record(annotation: Any) -> bool:
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
-def _is_enum(annotation: Any) -> bool:
+def is_enum(annotation: Any) -> bool:
+    """Say whether an annotation is an enumeration."""
     return isinstance(annotation, type) and issubclass(annotation, enum.Enum)
 
 
@@ -278,4 +290,5 @@ def decode_key(text: str, annotation: Any) -> Any:
 
 
 KEY_BYTES_MAX: Final = 400
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+"""Encodes lowered values; refuses objects that cannot be stored."""

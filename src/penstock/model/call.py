@@ -47,6 +47,10 @@ class Call(Generic[T_co]):
     request_id: str | None = None
 
 
+Perform = Callable[[Call[Any]], Any]
+"""Performs a call and returns its result, an awaitable of it, or the call itself."""
+
+
 def call_of(
     method: Callable[..., T], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> Call[T]:
@@ -116,7 +120,7 @@ class _Calling:
     with a capital letter are entity classes. Each of these calls takes a `request_id=`.
     """
 
-    def __init__(self, app: App | None, perform: Callable[[Call[Any]], Any]) -> None:
+    def __init__(self, app: App | None, perform: Perform) -> None:
         self._app = app
         self._perform = perform
 
@@ -128,7 +132,7 @@ class _Calling:
             return _EntityCalling(app, self._perform, name)
         if app is not None:
             app.signature("", name)
-        return _Method(self._perform, "", None, name)
+        return _performed(self._perform, "", None, name)
 
     def with_id(self, request_id: str) -> Self:
         """Return a `Calling` that gives this request id to a call: `call.with_id("r1")(transfer, …)`."""
@@ -170,7 +174,7 @@ class Preparing(_Calling):
 class _EntityCalling:
     """A class: gives callers of its entities, and creates them."""
 
-    def __init__(self, app: App | None, perform: Callable[[Call[Any]], Any], name: str) -> None:
+    def __init__(self, app: App | None, perform: Perform, name: str) -> None:
         self._app = app
         self._perform = perform
         self._name = name
@@ -195,30 +199,24 @@ class _EntityCalling:
 class _ReferenceCalling:
     """An entity: its methods, as calls from outside."""
 
-    def __init__(
-        self, app: App | None, perform: Callable[[Call[Any]], Any], name: str, key: object
-    ) -> None:
+    def __init__(self, app: App | None, perform: Perform, name: str, key: object) -> None:
         self._app = app
         self._perform = perform
         self._name = name
         self._key = key
 
-    def __getattr__(self, method: str) -> "_Method":
+    def __getattr__(self, method: str) -> Callable[..., Any]:
         if method.startswith("__"):
             raise AttributeError(method)
         if self._app is not None:
             self._app.signature(self._name, method)
-        return _Method(self._perform, self._name, self._key, method)
+        return _performed(self._perform, self._name, self._key, method)
 
 
-class _Method:
-    """A method of an entity, or a function."""
+def _performed(perform: Perform, entity: str, key: object, method: str) -> Callable[..., Any]:
+    """Return a function that performs the calls of a method or a function."""
 
-    def __init__(
-        self, perform: Callable[[Call[Any]], Any], entity: str, key: object, method: str
-    ) -> None:
-        self._perform = perform
-        self._target = (entity, key, method)
+    def performed(*positional: Any, request_id: str | None = None, **named: Any) -> Any:
+        return perform(Call(entity, key, method, positional, named, request_id))
 
-    def __call__(self, *positional: Any, request_id: str | None = None, **named: Any) -> Any:
-        return self._perform(Call(*self._target, positional, named, request_id))
+    return performed

@@ -9,8 +9,7 @@ import dataclasses
 from builtins import id as identity_of  # for one moment of one process, as `deepcopy` does
 from collections.abc import Callable, Collection, Iterable
 from copy import deepcopy
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date
 from enum import Enum
 from itertools import chain
 from sys import getrefcount
@@ -18,12 +17,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from weakref import getweakrefcount
 
+from penstock.base.schema import SCALARS
 from penstock.errors import Unencodable
-
-_CONSTANT: Final = frozenset(
-    {int, str, bool, float, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
-)
-"""The types of immutable values."""
 
 _EXACT: Final = frozenset({str, bytes, type(None), date, UUID})
 
@@ -74,7 +69,7 @@ def is_private(entity: object) -> bool:
     values = _get(entity, "__dict__")
     if getrefcount(values) > _OWN:
         return False
-    if all(type(value) in _CONSTANT for value in values.values()):
+    if all(type(value) in SCALARS for value in values.values()):
         return True
     try:
         return _are_private(values.values())
@@ -112,7 +107,7 @@ def _inside(value_type: type, value: Any) -> Iterable[Any] | None:
 def is_constant(value_type: type) -> bool:
     """Say whether the values of a type are immutable; references are."""
     return (
-        value_type in _CONSTANT
+        value_type in SCALARS
         or hasattr(value_type, "__reference__")
         or issubclass(value_type, Enum)
     )
@@ -157,7 +152,7 @@ def copied(values: Attributes, memo: dict[int, Any], flats: dict[str, Flat]) -> 
     """
     try:
         return {
-            name: value if type(value) in _CONSTANT else _copied(name, value, memo, flats)
+            name: value if type(value) in SCALARS else _copied(name, value, memo, flats)
             for name, value in values.items()
         }
     except (TypeError, RecursionError) as error:

@@ -15,7 +15,9 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.base.lowering import Lower, alike, lower_of
 from penstock.base.schema import (
+    ENCODER,
     KEY_BYTES_MAX,
+    UNENCODABLE,
     decode_key,
     decode_reference,
     encode_key,
@@ -23,7 +25,6 @@ from penstock.base.schema import (
     name_of,
     place_of,
     reason_of,
-    refuse,
     shown,
     wire_type,
 )
@@ -31,16 +32,8 @@ from penstock.errors import Diverged, Unencodable
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
 
-_encode: Final = msgspec.msgpack.Encoder(enc_hook=refuse).encode
+_encode: Final = ENCODER.encode
 _values_of: Final = object.__getattribute__
-_UNENCODABLE: Final = (
-    Unencodable,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    AttributeError,
-)
 SHORT_KEY: Final = 1 + KEY_BYTES_MAX // 4
 """A key with fewer characters than this never exceeds the limit of bytes."""
 
@@ -126,7 +119,7 @@ class EntityType:
         row = self._tag + self._lower(values)
         try:
             return _encode(row)
-        except _UNENCODABLE as error:
+        except UNENCODABLE as error:
             raise Unencodable(self._misfit(values, error)) from error
 
     def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
@@ -143,7 +136,7 @@ class EntityType:
             else:  # nothing to lower: the common case, without a call
                 row = self._tag + self._pick(values)
             after = _encode(row)
-        except (KeyError, *_UNENCODABLE) as error:
+        except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
         if after == before:
             return None
@@ -174,7 +167,7 @@ class EntityType:
             lowered = list(row)
             for index, lower in self._lowers:
                 lowered[index] = lower(lowered[index])
-        except (KeyError, *_UNENCODABLE) as error:
+        except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
         return tuple(lowered)
 
@@ -242,7 +235,7 @@ class EntityType:
             try:
                 lower = lowers.get(index)
                 _encode(lower(values[name]) if lower else values[name])
-            except _UNENCODABLE as found:
+            except UNENCODABLE as found:
                 return f"{self.name}.{name}: {reason_of(found)}"
         return f"{self.name}: {reason_of(error)}"
 

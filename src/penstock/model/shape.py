@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from penstock.base.schema import is_record, name_of, reference_type
+from penstock.base.schema import is_enum, is_record, name_of, reference_type
 
 _TAG_BITS: Final = 0x7FFFFFFF
 _TAG_LOWEST: Final = 0x80000000
@@ -103,7 +103,7 @@ class _Describing:
         reference: Any = reference_type(annotation)
         if reference is not None:
             return f"{reference.name}({self.text(reference.key_annotation)})"
-        if is_record(annotation) or _is_enum(annotation):
+        if is_record(annotation) or is_enum(annotation):
             return self._label(annotation)
         if typing.get_origin(annotation) is not None:
             return self._composed(typing.get_origin(annotation), typing.get_args(annotation))
@@ -140,7 +140,3 @@ class _Describing:
             self._labels[cls] = f"{name}#{same + 1}" if same else name
             self._waiting.append(cls)
         return self._labels[cls]
-
-
-def _is_enum(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, enum.Enum)

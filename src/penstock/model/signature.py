@@ -12,18 +12,9 @@ import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of
-from penstock.base.schema import decode_reference, place_of, reference_type, refuse
+from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, place_of, reference_type
 from penstock.errors import RequestError, Unencodable
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
-_UNENCODABLE: Final = (
-    Unencodable,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    AttributeError,
-)
 _UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencodable)
 """The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
 
@@ -93,8 +84,8 @@ class Signature:
                 self._shape.bind(*positional, **named)
             row = [self._lower(self._at(i), value) for i, value in enumerate(positional)]
             extra = {name: self._lower(self._named(name), value) for name, value in named.items()}
-            by_position = msgspec.Raw(_ENCODER.encode(row))
-            by_name = msgspec.Raw(_ENCODER.encode(dict(sorted(extra.items()))))
+            by_position = msgspec.Raw(ENCODER.encode(row))
+            by_name = msgspec.Raw(ENCODER.encode(dict(sorted(extra.items()))))
         except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
         self.decode(by_position, by_name)
@@ -247,8 +238,8 @@ class Signature:
     def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]
         try:
-            return msgspec.Raw(_ENCODER.encode(lower(value) if lower else value))
-        except _UNENCODABLE as error:
+            return msgspec.Raw(ENCODER.encode(lower(value) if lower else value))
+        except UNENCODABLE as error:
             raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
 
     def _decode_open(self, positional: msgspec.Raw) -> list[Any]:
