@@ -1,8 +1,8 @@
-"""Other code: an application beside another version of itself, in one process.
+"""Loads another version of an application into a process that has loaded the first version.
 
-A changed copy of an application has modules of the same names, and Python has one module of a name.
-So those of the first version are set aside while the block runs, in which also what handlers import
-while they run comes from the new version. Objects of both go on to work. One thread at a time.
+Both versions have modules of the same names. So the first version's modules are removed from
+`sys.modules` during the block; imports of running handlers then find the second version. Objects of
+both versions stay usable. One thread at a time may do this.
 """
 
 import sys
@@ -20,11 +20,11 @@ _OURS: Final = "penstock"
 
 @contextmanager
 def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
-    """Lend another version of an application.
+    """Load another version of an application for the duration of the block.
 
     Args:
         spec: The new version, as for `load_app`.
-        instead_of: The one whose modules are set aside.
+        instead_of: The loaded version.
 
     Raises:
         ConfigError: As for `load_app`.
@@ -45,7 +45,7 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
 
 
 def _modules_of(location: Location) -> dict[str, ModuleType]:
-    """Return the modules that lie where an application does: its own, and those beside it."""
+    """Return the modules in an application's folder."""
     folder = Path(location.folder)
     tops = {location.module.partition(".")[0]}
     for name, module in list(sys.modules.items()):
@@ -57,5 +57,5 @@ def _modules_of(location: Location) -> dict[str, ModuleType]:
 
 
 def _top(file: Path) -> Path:
-    """Return the folder from which a module's file, or its package, is imported."""
+    """Return the folder from which a module or its package is imported."""
     return file.parent.parent if file.name == "__init__.py" else file.parent

@@ -1,8 +1,8 @@
-"""Calls to the outside of a process: the audit events of CPython that announce them, as text.
+"""Audit events of CPython that announce a call to the outside of the process, as text.
 
-`describe_event` is asked about each event before the call happens. It promises an answer for connections,
-processes, and all changes of files. Reading a file is allowed, because imports do it. The text names
-hosts, programs and paths, and no data.
+`describe_event` knows the events of connections, processes and all changes of files. Reading a file
+is not a call to the outside, because imports read files. The text names hosts, programs and paths,
+and no data.
 """
 
 import os
@@ -17,11 +17,9 @@ Arguments = tuple[Any, ...]
 
 
 def describe_event(event: str, arguments: Arguments) -> str | None:
-    """Return the call behind an audit event, after "the handler"; None if it stays inside."""
-    tell = _EVENTS.get(event)
-    if tell is None:
-        return None
-    text = tell(arguments)
+    """Return the text of an outside call, to follow "the handler"; None for all other events."""
+    describe = _EVENTS.get(event)
+    text = None if describe is None else describe(arguments)
     return None if text is None else text[:_TEXT_MAX]
 
 
@@ -41,7 +39,7 @@ def _spoke(arguments: Arguments) -> str:
 def _looked_up(arguments: Arguments) -> str | None:
     host = arguments[0]
     if host is None or _is_number(_text(host)):
-        return None  # this asks no server
+        return None  # no name server is asked
     return f"asked for the address of {_address(tuple(arguments[:2]))}"
 
 
@@ -66,7 +64,7 @@ def _is_number(host: str) -> bool:
 
 
 def _program(position: int) -> Callable[[Arguments], str]:
-    def tell(arguments: Arguments) -> str:
+    def describe(arguments: Arguments) -> str:
         program = arguments[position]
         if not program and len(arguments) > position + 1:
             program = arguments[position + 1]
@@ -75,7 +73,7 @@ def _program(position: int) -> Callable[[Arguments], str]:
         words = _text(program).split() or ["?"]
         return f"started the process {Path(words[0]).name}"
 
-    return tell
+    return describe
 
 
 def _forked(_: Arguments) -> str:
@@ -85,8 +83,8 @@ def _forked(_: Arguments) -> str:
 def _opened(arguments: Arguments) -> str | None:
     path, mode, flags = arguments
     if isinstance(path, int) or _text(path) == os.devnull:
-        return None  # opened already, or nothing comes of it
-    writes = any(one in mode for one in "wax+") if isinstance(mode, str) else flags & _WRITES
+        return None  # an open descriptor, or the null device
+    writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else flags & _WRITES
     return f"wrote the file {_text(path)}" if writes else None
 
 
@@ -96,10 +94,10 @@ def _opened_database(arguments: Arguments) -> str | None:
 
 
 def _did(what: str) -> Callable[[Arguments], str]:
-    def tell(arguments: Arguments) -> str:
+    def describe(arguments: Arguments) -> str:
         return f"{what} {_text(arguments[0])}" if arguments else what
 
-    return tell
+    return describe
 
 
 def _text(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""The audit hook of looking back: it is told of every call to the outside before that happens.
+"""The audit hook of the sandbox: it receives every call to the outside before the call happens.
 
-CPython cannot remove a hook. So each process has a single one, from its first isolation on, and it acts
-only during an isolation. A call of the isolating thread is left to the isolation. Other threads belong
-to the application (an example is a sender of messages from a queue), and their calls fail.
+CPython cannot remove an audit hook. So each process adds one at its first sandbox, and the hook acts
+only while a sandbox is entered. The sandbox decides about calls of its own thread. Calls of other
+threads, for example the sender of a message queue, fail.
 """
 
 import _posixsubprocess
@@ -16,39 +16,38 @@ from weakref import WeakSet
 from penstock.history.audit_events import describe_event
 
 Refuse = Callable[[str], None]
-"""Is told of a call as text, before it happens."""
+"""Receives the text of a call before it happens."""
 
 _entered: Final[list[tuple[threading.Thread, Refuse]]] = []
 _others: Final[WeakSet[threading.Thread]] = WeakSet()
-_alone: Final[list[bool]] = []
+_until_exit: Final[list[bool]] = []
 
 
 def refuse_other_threads() -> None:
-    """Say that this process belongs to one command.
+    """Refuse calls of other threads until the process ends; for processes of a single command.
 
-    Its other threads are then isolated until it ends, since they may send a handler's messages
-    later.
+    A thread that a handler has started may send the handler's messages after the sandbox was left.
     """
-    _alone.append(True)
+    _until_exit.append(True)
 
 
 def enter(refuse: Refuse) -> None:
-    """Isolate from now on; the innermost isolation is told."""
+    """Enter a sandbox; `refuse` of the innermost sandbox receives the calls."""
     _add_hook()
     _entered.append((threading.current_thread(), refuse))
     _remember_threads()
 
 
 def leave() -> None:
-    """End the innermost isolation."""
+    """Leave the innermost sandbox."""
     _remember_threads()
     _entered.pop()
 
 
 def _remember_threads() -> None:
-    if _alone:
+    if _until_exit:
         current = threading.current_thread()
-        _others.update(one for one in threading.enumerate() if one is not current)
+        _others.update(thread for thread in threading.enumerate() if thread is not current)
 
 
 @cache
@@ -59,7 +58,7 @@ def _add_hook() -> None:
         sys.audit("penstock.fork_exec", arguments[0])
         return start(*arguments)
 
-    # `multiprocessing` starts processes by it, and alone of all does not announce that.
+    # `multiprocessing` starts processes with this function, which raises no audit event.
     _posixsubprocess.fork_exec = announced
     sys.addaudithook(_look)
 
@@ -72,9 +71,9 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         return
     thread = threading.current_thread()
     if _entered:
-        isolating, refuse = _entered[-1]
+        owner, refuse = _entered[-1]
         refuse(what)
-        if thread is isolating:
+        if thread is owner:
             return
     if _entered or thread in _others:
-        raise PermissionError(f"a thread {what}, which looking back refuses")
+        raise PermissionError(f"a thread {what}; a rerun refuses such calls")

@@ -1,10 +1,10 @@
-"""One request again, in a process with other surroundings: what `probe` starts.
+"""Executes one request several times in a process with a chosen clock, hash seed and environment.
 
-    python -m penstock.history.determinism_run < experiment > results
+    python -m penstock.history.determinism_run < Experiment > list[Result]
 
-The hash seed and the environment are those that the process was started with; the clock stands
-still at the time that the experiment names. Standing still, it can be told from chance. What user
-code prints goes to standard error.
+`history.nondeterminism` starts this process with the hash seed and the environment. The clock stands
+still, so that an influence of the clock differs from randomness. The text that the application prints
+goes to standard error.
 """
 
 import datetime
@@ -26,14 +26,16 @@ from penstock.process.question import receive_question
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """What is to be run.
+    """A request and its surroundings.
 
     Attributes:
         spec: The application, as on the command line.
-        states: The entities that the request touched; others do not exist.
-        runs: How often.
-        clock_ns: What every clock says, nanoseconds since the Unix epoch.
-        secret: The journal's.
+        request_id, body, time_us: The request.
+        states: The entities that the request reads; other entities do not exist.
+        runs: How often the request is executed.
+        clock_ns: The time of every clock, nanoseconds since the Unix epoch.
+        limits: The limits of one transaction.
+        secret: The journal's secret.
     """
 
     spec: str
@@ -48,7 +50,7 @@ class Experiment(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How one run ended."""
+    """The outcome of one execution."""
 
     error: str | None
     reply: bytes
@@ -82,7 +84,7 @@ def main() -> None:
 
 
 def stop_time(clock_ns: int) -> None:
-    """Let the module `time` say the same for ever, also to who imports its functions later."""
+    """Replace the clocks of module `time`; later imports of its functions get the replaced ones."""
     seconds = clock_ns / 1_000_000_000
     broken_down: dict[str, Callable[..., Any]] = {
         name: getattr(time, name) for name in ("gmtime", "localtime", "ctime")
@@ -91,29 +93,29 @@ def stop_time(clock_ns: int) -> None:
         setattr(time, name, lambda: seconds)
         setattr(time, f"{name}_ns", lambda: clock_ns)
     for name, function in broken_down.items():
-        setattr(time, name, _of_moment(function, seconds))
+        setattr(time, name, _with_default(function, seconds))
 
 
-def _of_moment(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    return lambda moment=None: function(seconds if moment is None else moment)
+def _with_default(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    return lambda time_s=None: function(seconds if time_s is None else time_s)
 
 
 def stop_dates(module: ModuleType, clock_ns: int) -> None:
-    """Let the dates that a module of the application has imported stand still.
+    """Replace `datetime` and `date` in a loaded module by classes whose clock stands still.
 
-    Types cannot be exchanged before: annotations mean the real ones.
+    Before the module is loaded this is not possible, because its annotations need the real classes.
     """
     still = {_DATETIME: _still_datetime(clock_ns), _DATE: _still_date(clock_ns)}
-    for name, thing in list(vars(module).items()):
-        if thing is datetime:
+    for name, value in list(vars(module).items()):
+        if value is datetime:
             inside = {**vars(datetime), "datetime": still[_DATETIME], "date": still[_DATE]}
             setattr(module, name, SimpleNamespace(**inside))
-        elif thing is _DATETIME or thing is _DATE:
-            setattr(module, name, still[thing])
+        elif value is _DATETIME or value is _DATE:
+            setattr(module, name, still[value])
 
 
 class _Still(type):
-    """Of a class that stands for its parent: instances are the parent's."""
+    """The metaclass of a replaced class: calls and instance checks go to the real class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__mro__[1])

@@ -1,11 +1,11 @@
-"""Why a replay differs: a handler that is not deterministic, or code that is not what it was.
+"""Finds out why a replay differs: the handler is nondeterministic, or the code has changed.
 
-The request runs again several times, in processes whose surroundings differ in one thing each: the
-hash seed, the environment, the clock. What changes its outcome is the cause. The lines that may be
-at fault are those that the compiler warns of, in what the request can reach.
+The request is executed several times in child processes that differ in one influence each: the hash
+seed, the environment, the clock. An influence that changes the outcome is a cause. The suspicious
+lines are warnings of the analysis for code that the request can reach.
 
-It promises no proof: a cause that strikes rarely may not strike here. Then the code is said to have
-changed, with the lines that are suspicious all the same.
+The result is no proof: a rare influence may not show in these runs. Then the code is reported as
+changed, together with the suspicious lines.
 """
 
 import os
@@ -40,7 +40,7 @@ _KEPT: Final = ("PATH", "HOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "PYTHONPATH", 
 
 @unique
 class Cause(StrEnum):
-    """What makes the outcomes of one request differ."""
+    """An influence that changes a request's outcome."""
 
     CHANCE = "chance"
     GLOBALS = "global variables"
@@ -52,13 +52,13 @@ class Cause(StrEnum):
 
 
 MEANING: Final = {
-    Cause.CHANCE: "it comes out otherwise at every run: randomness that is not penstock.random()",
-    Cause.GLOBALS: "it depends on what its process ran before: state in global variables",
-    Cause.ORDER: "it depends on the hash seed: the order of a set, or hash()",
-    Cause.ENVIRONMENT: "it depends on environment variables",
-    Cause.CLOCK: "it depends on the real clock, which is not penstock.now()",
-    Cause.OUTSIDE: "it depends on what is outside, which looking back does not reach",
-    Cause.CODE: "it comes out the same however it runs: the code is not what it was then",
+    Cause.CHANCE: "the outcome differs at every run: the handler uses randomness other than penstock.random()",
+    Cause.GLOBALS: "the outcome depends on earlier requests of its process: state in global variables",
+    Cause.ORDER: "the outcome depends on the hash seed: the order of a set, or hash()",
+    Cause.ENVIRONMENT: "the outcome depends on environment variables",
+    Cause.CLOCK: "the outcome depends on the real clock; use penstock.now()",
+    Cause.OUTSIDE: "the handler calls the outside, which a rerun refuses",
+    Cause.CODE: "the outcome is the same in every run: the code has changed since the request was processed",
 }
 _WARNED: Final = {
     Cause.CHANCE: ("differs at every run", "between processes", "reaches outside"),
@@ -69,16 +69,17 @@ _WARNED: Final = {
     Cause.OUTSIDE: ("reaches outside",),
     Cause.CODE: (),
 }
-"""What the compiler's warnings of each cause say."""
+"""Words in the analysis' warnings, by the cause that they point to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found out about a request.
+    """The cause of a difference.
 
     Attributes:
-        causes: At least one; `CODE` alone where the request is deterministic today.
-        lines: `file:line: method: what`, the likely ones; may be empty.
+        request_id: The request that causes it.
+        causes: At least one; `CODE` alone if the request is deterministic today.
+        lines: Suspicious lines as `file:line: method: warning`; may be empty.
     """
 
     request_id: str
@@ -94,48 +95,48 @@ def find_causes(
     limits: Limits,
     secret: bytes,
 ) -> tuple[Cause, ...]:
-    """Run a request again in several processes, and return what makes it differ.
+    """Execute a request in several processes, and return the influences on its outcome.
 
     Args:
         spec: The application, as on the command line.
         row: The request.
-        states: What it touched, as it was before.
-        replayed: How it came out in this process.
-        limits: What a transaction may use.
-        secret: The journal's.
+        states: The entities that it reads, as they were before it.
+        replayed: Its outcome in this process.
+        limits: The limits of one transaction.
+        secret: The journal's secret.
     """
     clock_ns = time.time_ns()
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     bare = {name: value for name, value in environment.items() if name in _KEPT}
     bare["PYTHONHASHSEED"] = "0"
 
-    def start(surroundings: Mapping[str, str], at_ns: int = clock_ns) -> "_Run":
+    def start(environment: Mapping[str, str], at_ns: int = clock_ns) -> "_Run":
         shared = (spec, row.request_id, row.body, row.time_us, states, RUNS, at_ns, limits, secret)
-        return _Run(Experiment(*shared), surroundings)
+        return _Run(Experiment(*shared), environment)
 
     same, again = start(environment), start(environment)
     seeds = [start({**environment, "PYTHONHASHSEED": seed}) for seed in _SEEDS]
     elsewhere, later = start(bare), start(environment, clock_ns + _LATER_NS)
     first = same.results()
-    otherwise = [one.results() != first for one in (again, elsewhere, later, *seeds)]
+    differing = [run.results() != first for run in (again, elsewhere, later, *seeds)]
     differs = {
-        Cause.CHANCE: otherwise[0],
-        Cause.GLOBALS: any(one != first[0] for one in first[1:]),
-        Cause.ORDER: any(otherwise[3:]),
-        Cause.ENVIRONMENT: otherwise[1],
-        Cause.CLOCK: otherwise[2],
+        Cause.CHANCE: differing[0],
+        Cause.GLOBALS: any(result != first[0] for result in first[1:]),
+        Cause.ORDER: any(differing[3:]),
+        Cause.ENVIRONMENT: differing[1],
+        Cause.CLOCK: differing[2],
     }
     if differs[Cause.CHANCE]:
-        return (Cause.CHANCE,)  # which makes everything else differ, too
-    causes = tuple(cause for cause, found in differs.items() if found)
+        return (Cause.CHANCE,)  # all other runs differ for the same reason
+    causes = tuple(cause for cause, is_cause in differs.items() if is_cause)
     here = Result(replayed.error, replayed.reply, replayed.writes)
     if not causes and first and here != first[0]:
-        return (Cause.GLOBALS,)  # which other requests have set
+        return (Cause.GLOBALS,)  # set by other requests
     return causes or (Cause.CODE,)
 
 
 class _Run:
-    """A process that runs an experiment."""
+    """A child process that executes an experiment."""
 
     def __init__(self, experiment: Experiment, environment: Mapping[str, str]) -> None:
         self._input = msgspec.msgpack.encode(experiment)
@@ -148,7 +149,7 @@ class _Run:
         )
 
     def results(self) -> list[Result]:
-        """Wait for it; a process that failed has no results, which differs from all that has."""
+        """Wait for the results; a process that failed has none."""
         try:
             data, _ = self._process.communicate(self._input, TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -159,9 +160,9 @@ class _Run:
 
 
 def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    """Return the lines that a request can reach and the compiler warns of.
+    """Return the warnings of the analysis for code that a request can reach.
 
-    Those that fit a cause, or all where none fits.
+    If some of them fit a cause, only these are returned.
     """
     try:
         request = decode_request(body)
@@ -173,9 +174,9 @@ def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[
     while pending:
         source = pending.pop()
         ahead = [edge.target for edge in plan.edges if edge.source == source]
-        pending += [one for one in dict.fromkeys(ahead) if one not in reached]
+        pending += [endpoint for endpoint in dict.fromkeys(ahead) if endpoint not in reached]
         reached.update(ahead)
-    warned = [one for one in plan.warnings if one.source in reached]
+    warnings = [warning for warning in plan.warnings if warning.source in reached]
     words = [word for cause in causes for word in _WARNED[cause]]
-    fitting = [one for one in warned if any(word in one.message for word in words)]
-    return tuple(one.text for one in fitting or warned)
+    fitting = [warning for warning in warnings if any(word in warning.message for word in words)]
+    return tuple(warning.text for warning in fitting or warnings)

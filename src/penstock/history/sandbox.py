@@ -1,39 +1,39 @@
-"""Isolation: handlers that run to look back reach nothing outside of their process.
+"""The sandbox of reruns: handlers that run again cannot call the outside of their process.
 
-A handler that calls a service did so when its request was processed, and must not do so again in a
-trace or a replay. Such a call is refused, the request is undone, and the first call of each request is
-kept. A handler that swallows the refusal is undone all the same.
+A handler that calls a service did so when its request was processed, and must not repeat the call in
+a trace or a replay. The sandbox refuses the call, undoes the request, and keeps the first call of
+each request. A handler that catches the refusal is undone, too.
 
-CPython does not announce every call, so these are not refused: calls by extensions in C (libpq, gRPC),
-and bytes sent through a connection or a file that was opened when the application was imported.
+CPython does not announce every call. So the sandbox does not refuse calls of C extensions (libpq,
+gRPC), nor bytes sent through connections and files that were opened when the application was imported.
 """
 
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final, NamedTuple, Self
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Interrupted
 from penstock.engine.replay import RequestRow
-from penstock.history import audit_hook as hook
+from penstock.history import audit_hook
 from penstock.process.loading import is_own
 
-_NOBODY: Final = RequestId("")
+_NO_REQUEST: Final = RequestId("")
 
 
 class OutsideCallRefused(Interrupted):
-    """A handler reached outside while it ran to look back; carries how."""
+    """A handler of a rerun has called the outside; the message says how."""
 
 
 class OutsideCall(NamedTuple):
     """A call that a handler was refused.
 
     Attributes:
-        what: The call, to be read after "the handler".
-        where: `folder/file:line` of the application; empty if none of its lines is running.
+        what: The call; the text continues "the handler …".
+        where: `folder/file:line` of the application; empty if the call comes from no line of it.
     """
 
     what: str
@@ -41,41 +41,36 @@ class OutsideCall(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in one sentence, without the request."""
+        """The call in one sentence."""
         return f"the handler {self.what}{f' ({self.where})' if self.where else ''}"
 
 
 class Sandbox:
-    """Refuses calls to the outside while the block runs; may be entered again.
+    """Refuses calls to the outside while its block runs; it may be entered several times.
 
     Attributes:
-        refused: The first call that each request was refused, by its id.
+        refused: By request id, the first refused call.
     """
 
     def __init__(self, executor: Executor) -> None:
-        """Isolate the handlers that an executor runs."""
+        """Create the sandbox of an executor's handlers."""
         self.refused: dict[RequestId, OutsideCall] = {}
         self._executor = executor
-        self._running = _NOBODY
+        self._running = _NO_REQUEST
 
     def __enter__(self) -> Self:
         self._thread = threading.current_thread()
         self._without_bytecode = sys.dont_write_bytecode
         sys.dont_write_bytecode = True  # handlers may import
-        hook.enter(self._refuse)
+        audit_hook.enter(self._refuse)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        hook.leave()
+    def __exit__(self, *_exception: object) -> None:
+        audit_hook.leave()
         sys.dont_write_bytecode = self._without_bytecode
 
     def each(self, rows: Iterable[RequestRow]) -> Iterator[RequestRow]:
-        """Yield rows, and note which of them runs."""
+        """Yield rows; the last yielded row is the running request."""
         for row in rows:
             self._running = row.request_id
             yield row
@@ -89,7 +84,7 @@ class Sandbox:
 
 
 def _own_line() -> str:
-    """Return the innermost line of the application that runs in this thread."""
+    """Return the innermost running line of the application in this thread."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 -- the only way to see them
     while frame is not None:
         name, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename

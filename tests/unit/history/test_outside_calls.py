@@ -207,7 +207,7 @@ def test_thread_of_the_application_stays_isolated(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a process of one command, a thread of the application is refused calls after it, too."""
-    monkeypatch.setattr(hook, "_alone", [True])
+    monkeypatch.setattr(hook, "_until_exit", [True])
     monkeypatch.setattr(hook, "_others", WeakSet())
     done, told = threading.Event(), list[str]()
 
@@ -227,7 +227,7 @@ def test_thread_of_the_application_stays_isolated(
     thread.join()
     assert listener.count() == 1
     assert told == [
-        f"a thread opened a connection to 127.0.0.1:{listener.port}, which looking back refuses"
+        f"a thread opened a connection to 127.0.0.1:{listener.port}; a rerun refuses such calls"
     ]
 
 
