@@ -144,7 +144,7 @@ def asking(app: App, journal: DeltaJournal, data: Path, epoch: Epoch) -> dict[st
 
     def ask(query: str) -> None:
         question = Query(query)
-        past = question.past()
+        past = question.as_of_statement()
         assert past is not None
         assert history.ask(past, question, time.monotonic() + 600).table.num_rows
 

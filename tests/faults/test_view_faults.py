@@ -101,7 +101,7 @@ def test_damage_under_a_running_view_is_noticed(tmp_path: Path) -> None:
         with view_file(tmp_path).open("r+b") as file:
             file.seek(12_288)
             file.write(b"\xaa" * (size - 12_288))
-        with pytest.raises(ViewUnavailable, match="made anew"):
+        with pytest.raises(ViewUnavailable, match="is rebuilt"):
             painters(view)
         written.painters({1: "Ada"})
         assert painters(view)[1] == (1, "Ada")

@@ -54,7 +54,7 @@ def in_sql(data: Path, epoch: int) -> pa.Table:
     with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         history = as_of_queries(data, app, journal, ViewConfig(memory_mb=256))
         question = Query(f"FROM Painting AS OF EPOCH {epoch}")
-        past = question.past()
+        past = question.as_of_statement()
         assert past is not None
         return history.ask(past, question, monotonic() + 30).table
 

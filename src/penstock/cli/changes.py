@@ -58,7 +58,7 @@ def command(
         oldest, newest = history.held_epochs()
         span = [oldest if first is None else first, newest if last is None else last]
         question = Query(_QUERY, [entity, *span])
-        past = question.past()
+        past = question.as_of_statement()
         assert past is not None, "changes are of the past"
         result = history.ask(past, question, time.monotonic() + settings.view.time_ms / 1_000)
     if output_format is OutputFormat.TABLE:

@@ -179,7 +179,7 @@ def require_journal(settings: Config, options: DataOptions) -> None:
 
 
 def _result(question: Query, app: App, settings: Config) -> QueryResult:
-    past = question.past()
+    past = question.as_of_statement()
     if past is None:
         with _opened_view(app, settings) as view:
             return view.ask(question)

@@ -1,8 +1,8 @@
-"""Rewinds: classes at epochs, as they were asked for of late.
+"""A cache of classes as of recently queried epochs.
 
-Promises one layout of the rows for one epoch, however they came about: what is computed from them by
-a single thread, in their order, is the same for ever. Bounded by bytes; the oldest question goes
-first. A child that has rewound a class tells its parent, which keeps the rows for later children.
+The rows of a class at an epoch always have the same order, so that a single-threaded query over them
+always has the same result. The cache is bounded in bytes, and drops the least recently used classes.
+A child sends the classes that it has computed to its parent, which keeps them for later children.
 """
 
 from collections import OrderedDict
@@ -20,8 +20,8 @@ from penstock.snapshots.table import tables_of
 from penstock.sql.query import QueryLimits
 
 
-class _Told(msgspec.Struct, array_like=True):
-    """A class at an epoch, as a child tells it."""
+class _CachedClass(msgspec.Struct, array_like=True):
+    """A class at an epoch, as a child sends it; `rows` is empty if the parent has the class."""
 
     entity: str
     epoch: int
@@ -30,66 +30,75 @@ class _Told(msgspec.Struct, array_like=True):
 
 
 class AsOfCache:
-    """The last few classes at epochs of one journal. One thread at a time uses them."""
+    """The cached classes of one journal. One thread at a time uses the cache."""
 
     def __init__(
         self, app: App, journal: Journal, snapshots: Snapshots | None, bytes_max: int
     ) -> None:
+        """Begin with an empty cache.
+
+        Args:
+            app: The application.
+            journal: Its journal.
+            snapshots: Its snapshots.
+            bytes_max: The size of the cache.
+        """
         self._app = app
         self._journal = journal
         self._snapshots = snapshots
         self._bytes_max = bytes_max
         self._kept: OrderedDict[tuple[str, Epoch], TypedStates] = OrderedDict()
-        self._used: dict[tuple[str, Epoch], bool] = {}  # whether it was rewound for that
+        self._used: dict[tuple[str, Epoch], bool] = {}  # the value is whether it was computed here
 
     def at(self, entity: str, epoch: Epoch, limits: QueryLimits) -> TypedStates:
         """Return the entities of a class after an epoch, in the order of keys.
 
         Raises:
-            QueryError: No snapshot and no journal lead there any more, or the time is over.
-            Diverged: The journal holds what does not fit the class.
+            QueryError: The state after the epoch is not held, or the deadline has passed.
+            Diverged: The journal holds values that do not fit the class.
             Corrupt: The journal is damaged.
         """
-        name = entity, epoch
-        found = self._kept.get(name)
-        if found is None:
-            found = self._kept[name] = self._rewound(entity, epoch)
-            self._used[name] = True
-        self._used.setdefault(name, False)
+        key = entity, epoch
+        states = self._kept.get(key)
+        if states is None:
+            states = self._kept[key] = self._compute(entity, epoch)
+            self._used[key] = True
+        self._used.setdefault(key, False)
         limits.check()
-        return found
+        return states
 
-    def told(self) -> bytes:
-        """Return the classes that were used or rewound here, for `keep` of the parent."""
-        told, size = [], 0
+    def used(self) -> bytes:
+        """Return the classes that were used here, for `keep` of the parent."""
+        classes, size = [], 0
         for (entity, epoch), is_new in self._used.items():
             table, rows = self._kept[entity, epoch]
             size += rows.nbytes
             if size <= self._bytes_max:
-                told.append(_Told(entity, epoch, table.wide, _stream(rows) if is_new else b""))
-        return msgspec.msgpack.encode(told) if told else b""
+                classes.append(
+                    _CachedClass(entity, epoch, table.wide, _stream(rows) if is_new else b"")
+                )
+        return msgspec.msgpack.encode(classes) if classes else b""
 
-    def keep(self, told: bytes) -> None:
-        """Keep the classes that a child has rewound, and forget the least recently used ones."""
-        for one in msgspec.msgpack.decode(told, type=list[_Told]):
-            name = one.entity, Epoch(one.epoch)
-            if one.rows:
-                table = tables_of(self._app, [one.entity] if one.wide else [])[one.entity]
-                self._kept[name] = TypedStates(table, pa.ipc.open_stream(one.rows).read_all())
-            elif name in self._kept:
-                self._kept.move_to_end(name)
-        size = sum(one.rows.nbytes for one in self._kept.values())
+    def keep(self, used: bytes) -> None:
+        """Keep the classes that a child has used, and drop the least recently used ones."""
+        for cached in msgspec.msgpack.decode(used, type=list[_CachedClass]):
+            key = cached.entity, Epoch(cached.epoch)
+            if cached.rows:
+                wide = [cached.entity] if cached.wide else []
+                table = tables_of(self._app, wide)[cached.entity]
+                self._kept[key] = TypedStates(table, pa.ipc.open_stream(cached.rows).read_all())
+            elif key in self._kept:
+                self._kept.move_to_end(key)
+        size = sum(states.rows.nbytes for states in self._kept.values())
         while size > self._bytes_max:
-            _, gone = self._kept.popitem(last=False)
-            size -= gone.rows.nbytes
+            _, dropped = self._kept.popitem(last=False)
+            size -= dropped.rows.nbytes
 
-    def _rewound(self, entity: str, epoch: Epoch) -> TypedStates:
+    def _compute(self, entity: str, epoch: Epoch) -> TypedStates:
         oldest = oldest_state(self._journal, self._snapshots)
         if oldest is None or epoch < oldest:
-            held = "none" if oldest is None else f"that after epoch {oldest}"
-            raise QueryError(
-                f"the state after epoch {epoch} is not held any more; the oldest is {held}"
-            )
+            held = "no state is held" if oldest is None else f"the oldest is after epoch {oldest}"
+            raise QueryError(f"the state after epoch {epoch} is not held any more; {held}")
         table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots)
         return TypedStates(table, rows.combine_chunks())
 

@@ -1,4 +1,4 @@
-"""What a query says of the past: `AS OF`, and `changes(…)`.
+"""The parser of `AS OF` clauses and of calls of `changes(…)` in queries.
 
 ```sql
 SELECT sum(stock) FROM Item AS OF EPOCH 120
@@ -7,13 +7,13 @@ SELECT * FROM Item AS OF EPOCH 10 AS before JOIN Item AS now USING (item_id)
 SELECT * FROM changes('Item', 10, 20) WHERE after.stock < 0
 ```
 
-At the end of a statement the clause is for the whole of it; behind a table's name elsewhere, for
-that table alone. DuckDB knows neither, so they are cut out here: a table that has its own clause, and
-a feed of changes, get a schema of their own, `past 0`, `past 1` …, in which `history` puts the rows.
+A clause at the end of a statement applies to all of its tables; a clause behind a table's name applies
+to this table alone. DuckDB knows neither, so both are cut out of the text here. A table with its own
+clause and a call of `changes` get a schema of their own (`past 0`, `past 1` …), in which `as_of_query`
+creates the table.
 
-Promises that nothing inside of strings, quoted identifiers and comments is taken for a clause: the
-text is read token by token, with DuckDB's tokens. Whether what was cut out stood where a table may
-stand is left to `seal`, which looks at the parsed statement.
+The text is read with DuckDB's tokens, so that strings, quoted identifiers and comments contain no
+clause. `query_guard` checks on the parsed statement that each clause stood behind a table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,27 +27,34 @@ from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.snapshots.column import quoted
 
 FEED: Final = "changes"
-"""The function that gives the changes of a class; also the name of its table."""
+"""The function that returns the changes of a class, and the name of its table."""
 
 _SCHEMA: Final = "past {}"
 _WORDS: Final = ("epoch", "timestamp", FEED)
-_SYNTAX: Final = "AS OF is followed by EPOCH and a number, or TIMESTAMP and a time in quotes"
-_CALL: Final = "changes takes a class's name and two epochs, as in changes('Item', 10, 20)"
+_SYNTAX: Final = "AS OF is followed by EPOCH and a number, or by TIMESTAMP and a time in quotes"
+_CALL: Final = "changes takes the name of a class and two epochs, as in changes('Item', 10, 20)"
 
 
 @dataclass(frozen=True, slots=True)
 class TableAsOf:
-    """A table at a moment of its own, and the schema that it is looked for in."""
+    """A table with its own clause.
+
+    Attributes:
+        schema: The schema that replaces it in the query.
+        given_schema: The schema in the query; empty if it names none.
+        name: The table.
+        moment: The point in time.
+    """
 
     schema: str
-    given: str
+    given_schema: str
     name: str
     moment: PointInTime
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesCall:
-    """The changes of a class in the epochs from `first` to `last`, and the schema for them."""
+    """A call of `changes` for the epochs from `first` to `last`, and the schema of its table."""
 
     schema: str
     entity: str
@@ -57,13 +64,13 @@ class ChangesCall:
 
 @dataclass(frozen=True, slots=True)
 class AsOfStatement:
-    """A query without its clauses.
+    """A query whose clauses are cut out.
 
     Attributes:
-        query: What DuckDB shall run.
-        parameters: Those that it still has.
-        moment: Of all tables without a clause of their own; None: the newest epoch.
-        references: Tables with a clause of their own.
+        query: The query for DuckDB.
+        parameters: The parameters that the query still has.
+        moment: The point in time of tables without their own clause; None is the newest epoch.
+        references: The tables with their own clause.
         feeds: The calls of `changes`.
     """
 
@@ -75,29 +82,28 @@ class AsOfStatement:
 
     @property
     def schemas(self) -> Mapping[str, str]:
-        """The schemas that it was given, with the one table of each."""
-        return {one.schema: one.name for one in self.references} | {
-            one.schema: FEED for one in self.feeds
-        }
+        """The schemas in the query, with the single table of each."""
+        tables = {reference.schema: reference.name for reference in self.references}
+        return tables | {feed.schema: FEED for feed in self.feeds}
 
 
 def parse_statement(query: str, parameters: list[Any] | dict[str, Any]) -> AsOfStatement | None:
-    """Return what a query asks of the past; None where it asks of nothing but the present.
+    """Parse a query; return None if it reads the newest epoch alone.
 
     Raises:
-        QueryError: A clause is incomplete, or its value is no epoch and no time.
+        QueryError: A clause is incomplete, or its value is neither an epoch nor a time.
     """
     folded = query.casefold()
     if not any(word in folded for word in _WORDS):
         return None
-    found = _Reader(query, parameters).read()
-    past = found.moment is not None or found.references or found.feeds
-    return found if past else None
+    statement = _Parser(query, parameters).parse()
+    has_clause = statement.moment is not None or statement.references or statement.feeds
+    return statement if has_clause else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token: its text, where it lies in the query's bytes, and its kind."""
+    """A token: its text, its range in the query's bytes, and its kind."""
 
     text: str
     start: int
@@ -106,7 +112,7 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The text as keywords are compared; a quoted identifier is none."""
+        """The text in lower case, for comparison with keywords."""
         return self.text.casefold()
 
     @property
@@ -115,7 +121,7 @@ class _Token:
 
     @property
     def name(self) -> str:
-        """The name that it writes."""
+        """The name that the token stands for."""
         return self.text[1:-1].replace('""', '"') if self.text[:1] == '"' else self.text
 
 
@@ -124,41 +130,41 @@ _END: Final = _Token("", 0, 0, "end")
 
 @dataclass(slots=True)
 class _Values:
-    """The parameters of a query, some of which its clauses use up."""
+    """The parameters of a query, and which of them its clauses have used."""
 
-    given: list[Any] | dict[str, Any]
+    values: list[Any] | dict[str, Any]
     used: set[str] = field(default_factory=set)  # "1" for the first `?` or `$1`, else the name
 
     def take(self, name: str) -> Any:
-        values = _by_name(self.given)
+        values = _by_name(self.values)
         if name not in values:
             raise QueryError(f"the query has no value for parameter {name}")
         self.used.add(name)
         return values[name]
 
     def left(self, still_named: set[str], *, positional: bool) -> list[Any] | dict[str, Any]:
-        """Return what the rest of the query needs."""
+        """Return the parameters for the rest of the query."""
         if not self.used:
-            return self.given
+            return self.values
         kept = {
             name: value
-            for name, value in _by_name(self.given).items()
+            for name, value in _by_name(self.values).items()
             if name not in self.used or name in still_named
         }
         return list(kept.values()) if positional else kept
 
 
-def _by_name(given: list[Any] | dict[str, Any]) -> dict[str, Any]:
-    if isinstance(given, dict):
-        return {name.removeprefix("$"): value for name, value in given.items()}
-    return {str(place): value for place, value in enumerate(given, 1)}
+def _by_name(parameters: list[Any] | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(parameters, dict):
+        return {name.removeprefix("$"): value for name, value in parameters.items()}
+    return {str(place): value for place, value in enumerate(parameters, 1)}
 
 
-class _Reader:
+class _Parser:
     """Goes through the tokens of a query once."""
 
     def __init__(self, query: str, parameters: list[Any] | dict[str, Any]) -> None:
-        self._bytes = query.encode()
+        self._data = query.encode()
         self._tokens = _tokens_of(query)
         self._values = _Values(parameters)
         self._questions = 0
@@ -169,16 +175,16 @@ class _Reader:
         self._references: list[TableAsOf] = []
         self._feeds: list[ChangesCall] = []
 
-    def read(self) -> AsOfStatement:
+    def parse(self) -> AsOfStatement:
         place = 0
         while place < len(self._tokens):
             place = self._step(place)
-        query = b"".join([*self._kept, self._bytes[self._copied :]]).decode()
+        query = b"".join([*self._kept, self._data[self._copied :]]).decode()
         left = self._values.left(self._named, positional=self._questions > 0)
         return AsOfStatement(query, left, self._moment, self._references, self._feeds)
 
     def _step(self, place: int) -> int:
-        """Look at one token, and return the place of the next."""
+        """Parse from one token on, and return the index of the next."""
         match [self._at(place + ahead).word for ahead in range(3)]:
             case ["as", "of", "epoch" | "timestamp"]:
                 return self._clause(place)
@@ -206,7 +212,7 @@ class _Reader:
                 moment = parse_timestamp(value)
             case _:
                 raise QueryError(_SYNTAX)
-        if all(one.text == ";" for one in self._tokens[after:]):
+        if all(token.text == ";" for token in self._tokens[after:]):
             self._cut(self._at(place).start, self._at(after - 1).end, b"")
             self._moment = moment
         else:
@@ -214,20 +220,20 @@ class _Reader:
         return after
 
     def _refer(self, place: int, after: int, moment: PointInTime) -> None:
-        """Give the table before a clause a schema of its own."""
+        """Replace the table before a clause by a table in a schema of its own."""
         table = self._at(place - 1)
         if not table.is_name:
-            raise QueryError("AS OF stands behind the name of a table, or at the end of the query")
-        start, given = table.start, ""
+            raise QueryError("AS OF must follow the name of a table, or end the query")
+        start, given_schema = table.start, ""
         if self._at(place - 2).text == "." and self._at(place - 3).is_name:
-            start, given = self._at(place - 3).start, self._at(place - 3).name
+            start, given_schema = self._at(place - 3).start, self._at(place - 3).name
         schema = self._new_schema()
-        self._references.append(TableAsOf(schema, given, table.name, moment))
+        self._references.append(TableAsOf(schema, given_schema, table.name, moment))
         named = f"{quoted(schema)}.{quoted(table.name)}"
         self._cut(start, self._at(after - 1).end, named.encode())
 
     def _feed(self, place: int) -> int:
-        """Put a table in the place of a call of `changes`."""
+        """Replace a call of `changes` by a table."""
         values, after = [], place + 1
         for closing in (",", ",", ")"):
             value, after = self._value(after + 1)
@@ -245,7 +251,7 @@ class _Reader:
         return after + 1
 
     def _value(self, place: int) -> tuple[Any, int]:
-        """Return a constant's or parameter's value, and the place behind it."""
+        """Return the value of a constant or parameter, and the index of the next token."""
         token = self._at(place)
         match token.kind, token.text:
             case "numeric_const", text if text.replace("_", "").isdecimal():
@@ -264,7 +270,7 @@ class _Reader:
         return _SCHEMA.format(len(self._references) + len(self._feeds))
 
     def _cut(self, start: int, end: int, instead: bytes) -> None:
-        self._kept += [self._bytes[self._copied : start], instead]
+        self._kept += [self._data[self._copied : start], instead]
         self._copied = end
 
     def _at(self, place: int) -> _Token:
@@ -272,17 +278,17 @@ class _Reader:
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter's value; a truth value is no number here."""
+    """Return a parameter's value; a Boolean is not an epoch."""
     return None if isinstance(value, bool) else value
 
 
 def _tokens_of(query: str) -> list[_Token]:
     """Return the tokens of a query without its comments."""
     data = query.encode()
-    found = duckdb.tokenize(query)
-    ends = [start for start, _ in found[1:]] + [len(data)]
+    starts = duckdb.tokenize(query)
+    ends = [start for start, _ in starts[1:]] + [len(data)]
     tokens = []
-    for (start, kind), end in zip(found, ends, strict=True):
+    for (start, kind), end in zip(starts, ends, strict=True):
         text = data[start:end].decode().rstrip()
         tokens.append(_Token(text, start, start + len(text.encode()), kind.name))
-    return [one for one in tokens if one.kind != "comment"]
+    return [token for token in tokens if token.kind != "comment"]

@@ -1,8 +1,8 @@
-"""The largest values that a view shows, where its memory is too small for all.
+"""The size limit of values in the view, for views whose memory is too small for all values.
 
-DuckDB keeps a group of rows in memory to write it. A class of large values may therefore never fit,
-however often the view tries. Then the limit is lowered by a step, and the view is made anew. The limit
-lies in a file of its own, which outlives the view's file.
+DuckDB keeps a group of rows in memory to write it, so a class of large values may never fit. Then the
+limit is lowered by a step, and the view is rebuilt. The limit is stored in a file of its own, which
+outlives the view's file.
 """
 
 from pathlib import Path
@@ -13,10 +13,10 @@ _FILE: Final = "cell_bytes_max"
 
 
 class CellLimit:
-    """The bytes that one value may take, as it is stored.
+    """The size limit of one value.
 
     Attributes:
-        bytes_max: The limit; None where there is none.
+        bytes_max: The limit in bytes; None is no limit.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +28,7 @@ class CellLimit:
             self.bytes_max = None
 
     def lower(self) -> bool:
-        """Go down by a step; say whether there was one."""
+        """Lower the limit by a step; return False at the lowest step."""
         for step in _STEPS:
             if self.bytes_max is None or step < self.bytes_max:
                 self.bytes_max = step

@@ -1,7 +1,7 @@
-"""Folds: the changes of consecutive epochs as one step, in which the last writer of a key wins.
+"""Batches: the changes of consecutive epochs as one step, in which the last writer of a key wins.
 
-Promises bounded memory: a fold ends with the epoch in which it reaches its limit, so that a view
-which lags behind by millions of changes takes them in pieces.
+A batch ends with the epoch in which it reaches a limit, so that a view that lags far behind needs
+bounded memory.
 """
 
 from collections import defaultdict
@@ -19,19 +19,20 @@ ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 
 EntityStates = dict[str, bytes | None]
-"""Key's text to state, None where the entity was deleted."""
+"""The key's text to the state; None is a deleted entity."""
 
 
 @dataclass(slots=True)
 class ChangeBatch:
-    """What happened in the epochs up to one.
+    """The changes of consecutive epochs.
 
     Attributes:
-        epoch: The last of them.
-        changes: Class name to its changes.
+        epoch: The last epoch.
+        changes: By class name, the last state of each changed key.
         transactions: The journal's rows, in order.
-        epochs: Of each epoch: number, time in microseconds, requests.
-        rows: How many changes and transactions were read.
+        epochs: Of each epoch: number, commit time in microseconds, number of requests.
+        rows: The number of changes and transactions.
+        size: Their bytes.
     """
 
     epoch: Epoch
@@ -45,7 +46,7 @@ class ChangeBatch:
         """Add the next epoch.
 
         Raises:
-            Corrupt: A part of it is damaged.
+            Corrupt: A part of the epoch is damaged.
         """
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
@@ -63,11 +64,11 @@ class ChangeBatch:
 
     @property
     def full(self) -> bool:
-        """Whether it should be applied before more is read."""
+        """Whether the batch has reached a limit."""
         return self.rows >= ROWS_MAX or self.size >= BYTES_MAX
 
     def newest_transactions(self, most: int) -> pa.Table:
-        """Return the transactions in order of their epochs and log positions, the last `most`."""
+        """Return the last `most` transactions, by epoch and log position."""
         if not self.transactions:
             return TRANSACTIONS.empty_table()
         table = pa.concat_tables(self.transactions)
@@ -78,40 +79,41 @@ class ChangeBatch:
         entities = rows["entity"].combine_chunks().dictionary_encode()
         codes = entities.indices.to_numpy()
         for code, name in enumerate(entities.dictionary.to_pylist()):
-            chosen = rows.filter(pa.array(codes == code)) if len(entities.dictionary) > 1 else rows
+            is_only = len(entities.dictionary) == 1
+            own = rows if is_only else rows.filter(pa.array(codes == code))
             self.changes[name].update(
-                zip(chosen["key"].to_pylist(), chosen["state"].to_pylist(), strict=True)
+                zip(own["key"].to_pylist(), own["state"].to_pylist(), strict=True)
             )
 
 
 def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[ChangeBatch]:
-    """Yield a snapshot in folds: all but the last lead nowhere, the last one to its epoch.
+    """Yield a snapshot as batches; only the last batch has the snapshot's epoch.
 
     Raises:
-        Corrupt: A file of it is missing or damaged.
+        Corrupt: A file of the snapshot is missing or damaged.
     """
-    for name, its in manifest.classes.items():
-        for file in its.files:
-            fold = ChangeBatch(BEFORE_FIRST)
-            rows = snapshots.states(its, file)
-            fold.changes[name].update(
+    for name, class_files in manifest.classes.items():
+        for file in class_files.files:
+            batch = ChangeBatch(BEFORE_FIRST)
+            rows = snapshots.states(class_files, file)
+            batch.changes[name].update(
                 zip(rows["key"].to_pylist(), rows["state"].to_pylist(), strict=True)
             )
-            yield fold
+            yield batch
     yield ChangeBatch(manifest.epoch)
 
 
 def journal_batches(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
-    """Yield the epochs of (after, upto] in folds.
+    """Yield the epochs of (after, upto] as batches.
 
     Raises:
         Corrupt: The journal is damaged.
     """
-    fold = ChangeBatch(after)
+    batch = ChangeBatch(after)
     for commit in journal.commits(after, upto):
-        fold.take(journal, commit)
-        if fold.full:
-            yield fold
-            fold = ChangeBatch(fold.epoch)
-    if fold.epochs:
-        yield fold
+        batch.take(journal, commit)
+        if batch.full:
+            yield batch
+            batch = ChangeBatch(batch.epoch)
+    if batch.epochs:
+        yield batch

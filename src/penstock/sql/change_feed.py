@@ -1,11 +1,11 @@
-"""The feed of changes of one class: what each epoch of a range made of each entity.
+"""The change feed of one class: the changes of its entities by each epoch of a range.
 
 A row has the epoch, its time, the key, the kind (`create`, `update`, `delete`), and the entity before
-and after the epoch as structs of the class's columns; NULL where it was not there. Rows are in the
-order of epochs, and of keys (by their bytes) inside of one. What an epoch created and deleted is no
-row. Applied to the state before the range, the feed gives the state after it.
+and after the epoch as structs of the class's columns, or NULL if the entity did not exist. Rows are
+ordered by epoch, then by the bytes of the key. An entity that an epoch creates and deletes has no row.
+The state before the range and the feed give the state after the range.
 
-Promises bounded memory: a range with too many changes is refused, to be asked for in pieces.
+A range with too many changes is rejected, so that memory is bounded.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _KEPT: Final = ("epoch", "key", "state")
 _ORDER: Final = [("epoch", "ascending"), ("key", "ascending")]
 _INSTANT: Final = pa.timestamp("us", "UTC")
 
-# Tables and a column that are gone when the query runs; no class can have their names.
+# Temporary tables, and a column of theirs; no class can have these names.
 _STEPS: Final = '"feed steps"'
 _STATES: Final = '"feed states"'
 _BEFORE: Final = '"feed before"'
@@ -52,11 +52,11 @@ class ChangeFeed:
     """The changes of a class.
 
     Attributes:
-        table: The class's columns, wide where a value of them wants it.
-        steps: Of each change its place, epoch, time and key.
-        places: Of those changes after which the entity was there.
-        after: What it was then.
-        before: The class before the first epoch; None: it had no entity that matters.
+        table: The class's columns, wide if a value needs it.
+        steps: The changes: index, epoch, time and key.
+        places: The indexes of the changes after which the entity exists.
+        after: The entities after these changes.
+        before: The class before the first epoch; None if it is not needed.
     """
 
     table: EntityTable
@@ -74,13 +74,19 @@ def read_feed(
     before: Callable[[], TypedStates],
     bytes_max: int,
 ) -> ChangeFeed:
-    """Read the changes of a class in a span of epochs.
+    """Read the changes of a class in a range of epochs.
 
-    `before` gives the class as it was before the span; it is asked only where something changed.
+    Args:
+        app: The application.
+        journal: Its journal.
+        entity: The class.
+        span: The range.
+        before: Returns the class before the range; called only if the range has changes.
+        bytes_max: The limit of the changes' size.
 
     Raises:
-        QueryError: They take more than `bytes_max`.
-        Diverged: The journal holds what does not fit the class.
+        QueryError: The changes are larger than `bytes_max`.
+        Diverged: The journal holds values that do not fit the class.
         Corrupt: The journal is damaged.
     """
     changes = _changes(journal, entity, span, bytes_max)
@@ -88,38 +94,39 @@ def read_feed(
     present = pc.is_valid(changes["state"]).combine_chunks()
     states = changes.filter(present)
     after = typed_states(app, entity, states) if states.num_rows else None
-    found = before() if changes.num_rows and span.first > 0 else None
-    wide = any(one is not None and one.table.wide for one in (after, found))
+    former = before() if changes.num_rows and span.first > 0 else None
+    wide = any(states is not None and states.table.wide for states in (after, former))
     table = tables_of(app, [entity] if wide else [])[entity]
-    times = {one.epoch: one.time_us for one in journal.commits(Epoch(span.first - 1), span.last)}
-    moments = [times[one] for one in changes["epoch"].to_pylist()]
+    commits = journal.commits(Epoch(span.first - 1), span.last)
+    times = {commit.epoch: commit.time_us for commit in commits}
+    times_us = [times[epoch] for epoch in changes["epoch"].to_pylist()]
     steps = {
         "place": places,
         "epoch": changes["epoch"],
-        "time": pa.array(moments, pa.int64()).cast(_INSTANT),
+        "time": pa.array(times_us, pa.int64()).cast(_INSTANT),
         "key": table.keys(changes["key"].to_pylist())[table.key],
     }
-    return ChangeFeed(table, pa.table(steps), places.filter(present), after, found)
+    return ChangeFeed(table, pa.table(steps), places.filter(present), after, former)
 
 
 def _changes(journal: Journal, entity: str, span: EpochRange, bytes_max: int) -> pa.Table:
     """Return epoch, key and state of the changes, in order."""
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     size = 0
     for _, rows in journal.rows(PartKind.CHANGES, Epoch(span.first - 1), span.last, _COLUMNS):
-        chosen = rows.filter(pc.equal(rows["entity"], entity)).select(_KEPT)
-        size += chosen.nbytes
+        own = rows.filter(pc.equal(rows["entity"], entity)).select(_KEPT)
+        size += own.nbytes
         if size > bytes_max:
             raise QueryError(
                 f"the changes of {entity} in the epochs {span.first} to {span.last} take more than "
                 f"{bytes_max >> 20} MB (a part of view.memory_mb); ask for fewer epochs at a time"
             )
-        found.append(chosen)
-    return pa.concat_tables(found).sort_by(_ORDER)
+        tables.append(own)
+    return pa.concat_tables(tables).sort_by(_ORDER)
 
 
 def create_feed_table(connection: duckdb.DuckDBPyConnection, feed: ChangeFeed, target: str) -> None:
-    """Make the table of a feed, under a name that is quoted already."""
+    """Create the table of a feed; `target` is its quoted name."""
     table, key = feed.table, quoted(feed.table.key)
     run = connection.execute
     kind = f"STRUCT({table.definition})"
@@ -136,11 +143,11 @@ def create_feed_table(connection: duckdb.DuckDBPyConnection, feed: ChangeFeed, t
     if feed.after is not None:
         rows = feed.after.rows.append_column(_PLACE.strip('"'), feed.places)
         with registered(connection, rows) as source:
-            chosen = _chosen(feed.after.table, table)
+            chosen = _select_list(feed.after.table, table)
             run(f"INSERT INTO {_STATES} SELECT {_PLACE}, {chosen} FROM {source}")
     if feed.before is not None:
         with registered(connection, feed.before.rows) as source:
-            typed_rows = f"(SELECT {_chosen(feed.before.table, table)} FROM {source})"
+            typed_rows = f"(SELECT {_select_list(feed.before.table, table)} FROM {source})"
             run(
                 f"INSERT INTO {_BEFORE} SELECT * FROM {typed_rows} "
                 f"WHERE {key} IN (SELECT key FROM {_STEPS})"
@@ -150,16 +157,19 @@ def create_feed_table(connection: duckdb.DuckDBPyConnection, feed: ChangeFeed, t
         run(f"DROP TABLE {name}")
 
 
-def _chosen(given_: EntityTable, table: EntityTable) -> str:
-    return select_list(given_) if given_.wide == table.wide else widening_select_list(given_, table)
+def _select_list(source: EntityTable, table: EntityTable) -> str:
+    is_same = source.wide == table.wide
+    return select_list(source) if is_same else widening_select_list(source, table)
 
 
 def _joined(table: EntityTable) -> str:
-    """Return what puts every step beside the states before and after it."""
+    """Return the SELECT that joins each change with the states before and after it."""
     key = quoted(table.key)
 
     def struct(source: str) -> str:
-        fields = ", ".join(f"{quoted(one)} := {source}.{quoted(one)}" for one, _ in table.columns)
+        fields = ", ".join(
+            f"{quoted(name)} := {source}.{quoted(name)}" for name, _ in table.columns
+        )
         return f"CASE WHEN {source}.{key} IS NULL THEN NULL ELSE struct_pack({fields}) END"
 
     return f"""

@@ -1,11 +1,10 @@
-"""`ChildProcess`: work that is done in a process of its own, which the system bounds and ends.
+"""Work in a forked child process, which the operating system bounds and ends.
 
-The process is a fork, so it has the memory of its parent (a DuckDB with its tables, a
-journal, an application) and can change none of it. Promises that it ends when its time is up, however
-its code behaves: the kernel's alarm ends it without anybody's help, its parent kills it, and it dies
-with its parent; that it takes no more memory and processor time than it may; and that no zombie is
-left. Its parent keeps the locks that the work will need while it forks, because no other thread lives
-on in the child.
+A fork has its parent's memory (a DuckDB with its tables, a journal, an application) and cannot change
+it. The child ends when its time is up, whatever its code does: the kernel's alarm ends it, its parent
+kills it, and it dies with its parent. It takes at most the allowed memory and processor time, and
+leaves no zombie. The parent holds all locks that the work needs during the fork, because other threads
+do not exist in the child.
 """
 
 import ctypes
@@ -27,18 +26,18 @@ from typing import IO, Final, NoReturn
 import psutil
 
 _GRACE_S: Final = 0.2
-"""The kernel ends a child so long after its parent should have."""
+"""How long after the deadline the kernel ends a child that its parent has not ended."""
 
 OUT_OF_MEMORY: Final = 3
-"""How a child exits that has no memory left to say so."""
+"""The exit code of a child that is out of memory."""
 
 _CHUNK: Final = 1 << 20
 _STATM: Final = 5
-"""The field of `/proc/self/statm` that counts the pages that RLIMIT_DATA is about."""
+"""The field of `/proc/self/statm` with the number of pages that RLIMIT_DATA limits."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _HELD_BACK: Final = (signal.SIGINT, signal.SIGTERM)
-"""Signals that ask the parent to stop; questions that run are finished."""
+"""Signals that stop the parent after the running queries."""
 
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)
 Work = Callable[[IO[bytes]], None]
@@ -49,9 +48,9 @@ class Bounds:
     """The limits of a child.
 
     Attributes:
-        deadline: When it must have ended, as `time.monotonic` counts.
-        memory_bytes: Memory beyond that of its parent when it was forked.
-        threads: Each of which may use the processor until the deadline.
+        deadline: When the child must have ended, in seconds of `time.monotonic`.
+        memory_bytes: Memory beyond its parent's memory at the fork.
+        threads: How many threads may use the processor until the deadline.
     """
 
     deadline: float
@@ -60,7 +59,7 @@ class Bounds:
 
 
 class ChildProcess:
-    """The parent's side of a process that does one piece of work and writes the outcome."""
+    """The parent's handle of a child, which does one piece of work and writes its output to a pipe."""
 
     def __init__(self, pid: int, source: int) -> None:
         self.pid = pid
@@ -68,7 +67,7 @@ class ChildProcess:
         self._ended: int | None = None
 
     def copy(self, target: IO[bytes], until: float) -> bool:
-        """Copy its output until it has ended; False if the time is up before."""
+        """Copy the output; return whether the child has closed its pipe before `until`."""
         poll = select.poll()
         poll.register(self._source, select.POLLIN)
         while True:
@@ -81,7 +80,7 @@ class ChildProcess:
             target.write(data)
 
     def end(self) -> int:
-        """Kill it if it has not ended, and return its exit code; below 0: the signal, negated."""
+        """Kill the child if it still runs; return its exit code, or the negated signal number."""
         if self._ended is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -89,13 +88,13 @@ class ChildProcess:
         return self._ended
 
     def joined(self) -> int:
-        """Return the exit code as `end` does, but let the child end by itself: its pipe is closed already."""
+        """Wait until a child that has closed its pipe ends; return as `end` does."""
         if self._ended is None:
             self._ended = self._reaped()
         return self._ended
 
     def is_alive(self) -> bool:
-        """Say whether it has not ended yet."""
+        """Return whether the child still runs."""
         if self._ended is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -104,17 +103,17 @@ class ChildProcess:
         return self._ended is None
 
     def busy_s(self) -> float:
-        """Return for how long it has used the processor."""
+        """Return the processor time of the child in seconds."""
         with suppress(psutil.Error):
-            found = psutil.Process(self.pid).cpu_times()
-            return float(found.user + found.system)
+            times = psutil.Process(self.pid).cpu_times()
+            return float(times.user + times.system)
         return 0.0
 
     def yield_to_others(self, nice: int) -> None:
-        """Let other processes have the processor first, from now on."""
+        """Set the nice value of all threads of the child."""
         with suppress(OSError):
-            for one in Path(f"/proc/{self.pid}/task").iterdir():
-                os.setpriority(os.PRIO_PROCESS, int(one.name), nice)
+            for task in Path(f"/proc/{self.pid}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
 
     def _reaped(self) -> int:
         os.close(self._source)
@@ -128,16 +127,16 @@ def start(
     still: AbstractContextManager[object],
     closed: Sequence[int] = (),
 ) -> ChildProcess:
-    """Fork, and let the child do the work.
+    """Fork a child that does some work.
 
     Args:
-        work: A function that writes its outcome to the pipe that it is given.
-        bounds: Its limits; None if the work calls `keep_to` itself.
-        still: Keeps other threads from everything that the work uses, while the process forks.
+        work: Writes its output to the pipe that it receives.
+        bounds: The limits of the child; None if `work` calls `keep_to` itself.
+        still: A context for the fork, in which no other thread changes the data of `work`.
         closed: Descriptors that the child closes.
 
     Raises:
-        OSError: The system has no room for another process.
+        OSError: The system cannot create a process.
     """
     parent = os.getpid()
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
@@ -150,7 +149,7 @@ def start(
                 os.close(source)
                 os.close(target)
                 raise
-            if pid:  # inside of `still`: another child would keep the pipe open
+            if pid:  # inside `still`, so that no other child inherits the pipe
                 os.close(target)
         if not pid:
             _do(work, target, bounds, parent, closed)
@@ -160,7 +159,9 @@ def start(
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():  # of other threads, whose locks `still` keeps
+    with (
+        warnings.catch_warnings()
+    ):  # the warning is about locks of other threads, which `still` holds
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -180,12 +181,12 @@ def _do(
     except BaseException:
         traceback.print_exc()
         raise
-    finally:  # nothing of the parent's may be run to its end here
+    finally:  # the child must not run the parent's cleanup
         os._exit(1)
 
 
 def _leave(parent: int, closed: Sequence[int]) -> None:
-    """Give up the files, signals and threads of the parent."""
+    """Separate the child from the parent's sockets, signals and collector."""
     gc.disable()  # a collection would copy every page, and close files of the parent
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -193,19 +194,19 @@ def _leave(parent: int, closed: Sequence[int]) -> None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-    for one in (*_sockets(), *closed):
-        os.close(one)
+    for descriptor in (*_sockets(), *closed):
+        os.close(descriptor)
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_text("1000")
     _limit(resource.RLIMIT_CORE, 0)
 
 
 def keep_to(bounds: Bounds) -> None:
-    """Let the system bound this process, which is a child, from now on."""
+    """Set the limits of this process, which is a child."""
     left_s = max(0.001, bounds.deadline - time.monotonic()) + _GRACE_S
     signal.setitimer(signal.ITIMER_REAL, left_s)
     _limit(resource.RLIMIT_CPU, int(time.process_time() + left_s * bounds.threads) + 1)
-    with suppress(OSError):  # not Linux, where the kernel counts and bounds it
+    with suppress(OSError):  # only Linux counts and limits this
         pages = int(Path("/proc/self/statm").read_text().split()[_STATM])
         _limit(resource.RLIMIT_DATA, pages * resource.getpagesize() + bounds.memory_bytes)
 
@@ -217,10 +218,10 @@ def _limit(kind: int, most: int) -> None:
 
 
 def _sockets() -> list[int]:
-    """Return the open sockets, so that a client sees when the parent closes its socket."""
-    found = []
+    """Return the open sockets; a client must see when the parent closes its socket."""
+    sockets = []
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 -- a fifth of the time
-        with suppress(OSError):  # the directory's own
+        with suppress(OSError):  # the descriptor of the directory itself
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found.append(int(name))
-    return found
+                sockets.append(int(name))
+    return sockets

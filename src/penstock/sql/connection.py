@@ -1,23 +1,51 @@
-"""Connections to a DuckDB that keeps to itself: no file, network, extension or variable of Python.
+"""Connections to an isolated DuckDB: no files, network, extensions or Python variables.
 
-Promises that a database has no thread but those that call it, so that a process which has one can be
-forked; that after `close_to_outside` nothing outside can be reached, and after `fix_settings` no setting can be changed.
-Before `close_to_outside`, files may be attached.
+A database has no threads but its callers, so that a process with a database can be forked. After
+`close_to_outside`, queries reach nothing outside of the database; files must be attached before.
+After `fix_settings`, no setting can be changed.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
 
 import duckdb
 import pyarrow as pa
 
+from penstock.errors import ConfigError, StateUnavailable
+from penstock.files.lock import Claimed, claim
 from penstock.snapshots.column import quoted
+
+BREAKDOWNS: Final = ("INTERNAL Error", "FATAL Error")
+_DAMAGES: Final = ("IO Error", "Serialization Error", "Corrupt database file", *BREAKDOWNS)
+"""How messages of DuckDB begin after it or its file is damaged; errors that occur while rows are
+fetched have no class of their own."""
+
+_SHORT_OF_MEMORY: Final = ("could not allocate block", "failed to pin block", "failed to allocate")
+"""Words in the input/output error of a checkpoint that is short of memory."""
+
+
+class ViewDamaged(Exception):
+    """DuckDB or its file is damaged; the view must be reopened or rebuilt."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error of DuckDB means damage, and not a wrong query."""
+    return str(error).startswith(_DAMAGES)
+
+
+def is_short_of_memory(error: Exception) -> bool:
+    """Return whether DuckDB failed because of its memory limit."""
+    return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or any(
+        words in str(error) for words in _SHORT_OF_MEMORY
+    )
 
 
 def open_isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
-    """Open a database in memory; what wants more memory fails, because nothing spills.
+    """Open a database in memory; a query that needs more memory fails, because nothing spills.
 
-    A file that it attaches is written to, but for its log, only by CHECKPOINT and in free blocks.
+    An attached file is written only by CHECKPOINT, except for its log.
     """
     return duckdb.connect(
         ":memory:",
@@ -37,13 +65,13 @@ def open_isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
 
 
 def close_to_outside(connection: duckdb.DuckDBPyConnection) -> None:
-    """Close it to the outside, for ever."""
+    """Refuse access to files and network until the database is closed."""
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET enable_external_access = false")
 
 
 def fix_settings(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> None:
-    """Change no setting any more; so many threads run its queries."""
+    """Set the number of threads for queries, and refuse all later changes of settings."""
     if threads > 1:
         connection.execute(f"SET threads = {threads}")
     connection.execute("SET lock_configuration = true")
@@ -51,11 +79,30 @@ def fix_settings(connection: duckdb.DuckDBPyConnection, threads: int = 1) -> Non
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
-    """Let SQL read an Arrow table, under the name that is given."""
-    name = "given rows"  # no class can have it
+    """Make an Arrow table readable for SQL during the block; the result is its quoted name."""
+    name = "given rows"  # no class can have this name
     connection.register(name, rows)
     try:
         yield quoted(name)
     finally:
-        with suppress(duckdb.Error):  # of a transaction that is aborted; why, is on its way up
+        with suppress(duckdb.Error):  # the transaction is aborted; its error is being raised
             connection.unregister(name)
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock the view's directory for this process; return the descriptor of the lock.
+
+    Raises:
+        ConfigError: Another process has the lock.
+        StateUnavailable: The directory cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return claim(folder / "view.lock")
+    except Claimed as error:
+        raise ConfigError(
+            f"process {error.holder} has the SQL view in {folder} open already; stop it, or send the "
+            "query to it"
+        ) from None
+    except OSError as error:
+        raise StateUnavailable(f"{folder} cannot be written: {error.strerror}") from error

@@ -1,7 +1,7 @@
-"""Questions: one query with its limits, run at exactly one epoch.
+"""Queries with their limits; each is executed at exactly one epoch.
 
-Promises that epoch and rows are of one transaction, and that the answer has no more rows and bytes
-than it may. Leaves to `seal` what may be asked, and to `pool` that a query ends by its time.
+Epoch and rows of a result are read in one transaction. A result has at most the allowed rows and
+bytes. `query_guard` decides which queries are allowed, and `query_pool` ends them in time.
 """
 
 import time
@@ -16,43 +16,43 @@ import pyarrow as pa
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.process.config import ViewConfig
-from penstock.sql import query_guard as seal
+from penstock.sql import query_guard
 from penstock.sql.as_of_clause import AsOfStatement, parse_statement
-from penstock.sql.damage import ViewDamaged, is_damage
+from penstock.sql.connection import ViewDamaged, is_damage
 from penstock.sql.query_body import QueryBody
 from penstock.sql.view_store import ViewStore, names_of
 
 _BATCH_ROWS: Final = 2_048
-"""How many rows come at once; small, because their size is known only when they are there."""
+"""How many rows are fetched at once; few, because their size is known only afterwards."""
 
 
 class Query(QueryBody, frozen=True):
-    """A query, as the body of `POST /sql` describes it."""
+    """A query; `QueryBody` describes its fields."""
 
-    def past(self) -> AsOfStatement | None:
-        """Return what is asked of the past; None where it is the present alone.
+    def as_of_statement(self) -> AsOfStatement | None:
+        """Return the query with its points in time; None if it reads the newest epoch alone.
 
         Raises:
-            QueryError: It says so wrongly, or twice.
+            QueryError: A point in time is invalid, or is given twice.
         """
-        seal.check_length(self.query)
-        found = parse_statement(self.query, self.parameters)
+        query_guard.check_length(self.query)
+        statement = parse_statement(self.query, self.parameters)
         if self.as_of is None:
-            return found
+            return statement
         moment = self.as_of.moment()
-        if found is None:
+        if statement is None:
             return AsOfStatement(self.query, self.parameters, moment)
-        if found.moment is not None:
-            raise QueryError("AS OF is said in the query, and once more beside it (as_of)")
-        return replace(found, moment=moment)
+        if statement.moment is not None:
+            raise QueryError("AS OF is in the query and once more in as_of; give only one of them")
+        return replace(statement, moment=moment)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Rows at one epoch.
+    """The rows of a query.
 
     Attributes:
-        epoch: The epoch.
+        epoch: Their epoch.
         table: The rows.
         types: The SQL type of each column.
     """
@@ -64,13 +64,13 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What one query may take.
+    """The limits of one query.
 
     Attributes:
-        deadline: When it must have ended, as `time.monotonic` counts.
-        time_ms: How long that was when it began.
-        rows_max: Rows of its answer.
-        settings: The view's own limits.
+        deadline: When the query must have ended, in seconds of `time.monotonic`.
+        time_ms: The time from the beginning of the query to the deadline.
+        rows_max: The number of rows in its result.
+        settings: The limits of the view.
     """
 
     deadline: float
@@ -79,10 +79,10 @@ class QueryLimits:
     settings: ViewConfig
 
     def check(self) -> None:
-        """Go on, if there is time left.
+        """Check the deadline.
 
         Raises:
-            QueryError: There is none.
+            QueryError: It has passed.
         """
         if time.monotonic() > self.deadline:
             raise self.too_late()
@@ -94,40 +94,40 @@ class QueryLimits:
         )
 
 
-def limits_of(question: Query, settings: ViewConfig, deadline: float) -> QueryLimits:
-    """Return the limits of a question, which are none above the view's own."""
-    rows_max = min(question.rows_max or settings.rows_max, settings.rows_max)
+def limits_of(query: Query, settings: ViewConfig, deadline: float) -> QueryLimits:
+    """Return the limits of a query, which are at most the view's own."""
+    rows_max = min(query.rows_max or settings.rows_max, settings.rows_max)
     left_ms = max(1, round((deadline - time.monotonic()) * 1_000))
     return QueryLimits(deadline, left_ms, rows_max, settings)
 
 
-def run(store: ViewStore, question: Query, limits: QueryLimits) -> QueryResult:
-    """Run a query of the present; in a process of its own, because nothing else can end it.
+def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
+    """Execute a query of the newest epoch, in a child, because only the end of a process ends it.
 
     Raises:
-        QueryError: It may not be run, is wrong, or exceeds a limit; names it.
-        Damaged: The file cannot be trusted.
+        QueryError: The query is not allowed, is wrong, or exceeds a limit.
+        ViewDamaged: DuckDB or its file is damaged.
     """
-    with limited(limits):
+    with translating_errors(limits):
         cursor = store.sealed()
-        seal.check_query(question.query, names_of(store.tables.values()), cursor)
+        query_guard.check_query(query.query, names_of(store.tables.values()), cursor)
         cursor.execute("BEGIN TRANSACTION READ ONLY")
         [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
-        return read(cursor, question.query, question.parameters, limits, Epoch(epoch))
+        return read(cursor, query.query, query.parameters, limits, Epoch(epoch))
 
 
 @contextmanager
-def limited(limits: QueryLimits) -> Iterator[None]:
-    """Say of every error of DuckDB what it means.
+def translating_errors(limits: QueryLimits) -> Iterator[None]:
+    """Translate errors of DuckDB.
 
     Raises:
-        QueryError: It is wrong, or exceeds a limit.
-        Damaged: DuckDB broke down.
+        QueryError: The query is wrong, or exceeds a limit.
+        ViewDamaged: DuckDB or its file is damaged.
     """
     try:
         yield
-    except (duckdb.Error, OSError) as error:  # OSError: what comes while rows flow
-        raise _meaning(error, limits) from error
+    except (duckdb.Error, OSError) as error:  # OSError: an error while rows are fetched
+        raise _translated(error, limits) from error
     except MemoryError as error:
         raise too_large(limits.settings) from error
 
@@ -139,26 +139,33 @@ def read(
     limits: QueryLimits,
     epoch: Epoch,
 ) -> QueryResult:
-    """Return what a query finds, within its limits; names of parameters may have their `$`."""
+    """Execute a query and return its rows.
+
+    Args:
+        cursor: The database, in a transaction.
+        query: The query.
+        parameters: Its parameters; their names may begin with `$`.
+        limits: Its limits.
+        epoch: The epoch of the tables.
+    """
     if isinstance(parameters, dict):
         parameters = {name.removeprefix("$"): value for name, value in parameters.items()}
     relation = cursor.sql(query, params=parameters) if parameters else cursor.sql(query)
-    types = [str(one) for one in relation.types]
+    types = [str(sql_type) for sql_type in relation.types]
     return QueryResult(epoch, _rows(relation, limits), types)
 
 
-def _meaning(error: Exception, limits: QueryLimits) -> Exception:
-    """Return what an error of DuckDB says about the question, or about the file."""
+def _translated(error: Exception, limits: QueryLimits) -> Exception:
     text = str(error)
     if text.startswith("Out of Memory"):
         return too_large(limits.settings)
     if is_damage(error):
         return ViewDamaged(text)
-    return QueryError(seal.error_text(error))
+    return QueryError(query_guard.error_text(error))
 
 
 def too_large(settings: ViewConfig) -> QueryError:
-    """Return the error of a query that needs more memory than there is."""
+    """Return the error of a query that needs too much memory."""
     return QueryError(f"the query needs more than {settings.memory_mb} MB (view.memory_mb)")
 
 
@@ -172,9 +179,9 @@ def _rows(relation: duckdb.DuckDBPyRelation, limits: QueryLimits) -> pa.Table:
         size += batch.nbytes
         if rows > limits.rows_max:
             raise QueryError(
-                f"the answer has more than {limits.rows_max:,} rows (rows_max, view.rows_max)"
+                f"the result has more than {limits.rows_max:,} rows (rows_max, view.rows_max)"
             )
         if size > memory_mb << 20:
-            raise QueryError(f"the answer exceeds {memory_mb} MB (view.memory_mb)")
+            raise QueryError(f"the result is larger than {memory_mb} MB (view.memory_mb)")
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)

@@ -1,10 +1,10 @@
-"""The seal: which statements a view runs at all.
+"""The query guard: which statements a view executes.
 
-A query is one SELECT (or WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE, or EXPLAIN of one) that
-reads the view's tables and nothing else. Three things hold that, each without the others: this
-check of the parsed statement, a transaction that is read-only, and a database without access to
-files, network, extensions and settings. Functions that read beyond tables, that act, or that take
-addresses of memory are not run: table functions are allowed by name, others refused by name.
+A query is one SELECT (or WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE, or EXPLAIN of one) that reads
+only the view's tables. Three independent barriers ensure this: this check of the parsed statement, a
+read-only transaction, and a database without access to files, network, extensions and settings. Table
+functions are allowed by name; functions that act, that read beyond tables, or that take memory
+addresses are refused by name.
 """
 
 import re
@@ -22,7 +22,7 @@ QUERY_CHARACTERS_MAX: Final = 100_000
 TABLE_FUNCTIONS: Final = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
-"""The only functions that may stand where a table stands."""
+"""The only allowed table functions."""
 
 REFUSED: Final = frozenset(
     {
@@ -34,7 +34,7 @@ REFUSED: Final = frozenset(
         *("index_key", "pg_get_constraintdef", "pg_get_viewdef", "get_block_size"),
     }
 )
-"""Functions that act, or tell of the process and not of the data."""
+"""Functions that act, or that return facts about the process instead of data."""
 
 _INTERNALS: Final = ("duckdb_", "pragma_", "sqlite_", "pg_")
 _SCHEMAS: Final = frozenset({"", "main", "penstock", "information_schema"})
@@ -43,12 +43,12 @@ _NODES: Final = frozenset(
 )
 _SHOWABLE: Final = frozenset({"", "tables", "__show_tables_expanded"})
 _EXPLAIN: Final = re.compile(r"\s*EXPLAIN\s+(?:ANALYZE\s+)?(?=\w|\()", re.IGNORECASE)
-_ONE: Final = "one statement is asked at a time, and this is {count}"
-_KINDS: Final = "only SELECT is answered (and WITH, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), not {kind}"
+_ONE: Final = "a query is one statement, and this text has {count}"
+_KINDS: Final = "only SELECT is allowed (and WITH, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), not {kind}"
 
 
 class TableName(NamedTuple):
-    """A table that a query names, as SQL compares names: without case."""
+    """A table that a query names, in lower case."""
 
     schema: str
     name: str
@@ -60,16 +60,16 @@ def check_query(
     cursor: duckdb.DuckDBPyConnection,
     schemas: Collection[str] = (),
 ) -> set[TableName]:
-    """Let a query pass and return the tables that it names, or say why not.
+    """Check a query, and return the tables that it names.
 
     Args:
-        query: What was asked.
-        tables: The names that it may read.
-        cursor: A connection that parses it; nothing of it is run.
-        schemas: Where it may read them beside the usual places; it must read from each.
+        query: The query.
+        tables: The names of the allowed tables.
+        cursor: A connection that parses the query without executing it.
+        schemas: Additional schemas; the query must read from each of them.
 
     Raises:
-        QueryError: It is no query, asks for more than the tables, or cannot be understood.
+        QueryError: The query is not allowed, or cannot be parsed.
     """
     check_length(query)
     kind = _kind_of(query, tables, cursor)
@@ -79,21 +79,21 @@ def check_query(
         kind = _kind_of(query, tables, cursor)
     if kind != "SELECT":
         raise QueryError(_KINDS.format(kind=kind))
-    found: set[TableName] = set()
+    named: set[TableName] = set()
     for node in _nodes(_tree(query, cursor)):
         _check_node(node, tables, schemas)
         if node.get("type") == "BASE_TABLE":
-            found.add(_named(node))
-    if not {one.schema for one in found}.issuperset(schemas):
-        raise QueryError("AS OF and changes(…) stand where a table may stand, and nowhere else")
-    return found
+            named.add(_table_name(node))
+    if not {table.schema for table in named}.issuperset(schemas):
+        raise QueryError("AS OF and changes(…) are allowed only in the place of a table")
+    return named
 
 
 def check_length(query: str) -> None:
-    """Refuse a query that is too long to be read.
+    """Check the length of a query.
 
     Raises:
-        QueryError: It is.
+        QueryError: The query is too long.
     """
     if len(query) > QUERY_CHARACTERS_MAX:
         raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
@@ -113,15 +113,15 @@ def _tree(query: str, cursor: duckdb.DuckDBPyConnection) -> Any:
     """Return the parsed statement.
 
     Raises:
-        QueryError: It is not made of SELECT alone.
+        QueryError: The statement contains more than SELECT.
     """
     try:
         [(text,)] = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
         tree = msgspec.json.decode(text)
     except (duckdb.Error, msgspec.DecodeError, RecursionError) as error:
-        raise QueryError("the query is too complex to be checked") from error
+        raise QueryError("the query is too complex to be checked; make it smaller") from error
     if tree.get("error"):
-        raise QueryError(_KINDS.format(kind="what this contains"))
+        raise QueryError(_KINDS.format(kind="another statement"))
     return tree["statements"]
 
 
@@ -129,12 +129,12 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
     """Yield every object of a tree, however deep."""
     waiting = [tree]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
 
 
 def _check_node(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
@@ -145,18 +145,20 @@ def _check_node(node: dict[str, Any], tables: Collection[str], schemas: Collecti
         case "TABLE_FUNCTION":
             name = str(node["function"].get("function_name", "")).casefold()
             if name not in TABLE_FUNCTIONS:
-                raise QueryError(f"the function {name} may not stand for a table here")
+                raise QueryError(f"the table function {name} is not allowed")
         case "BASE_TABLE":
             _check_table(node, tables, schemas)
         case "SHOW_REF":
             name = str(node["table_name"]).strip('"').casefold()
             if node["query"] is None and name not in _SHOWABLE:
-                raise QueryError(f"SHOW {name.upper()} is not answered; SHOW TABLES is")
+                raise QueryError(f"SHOW {name.upper()} is not allowed; use SHOW TABLES")
         case _:
             pass
     function = node.get("function_name")
     if isinstance(function, str) and _refused(function):
-        raise QueryError(f"the function {function} is not run here: it is not about data")
+        raise QueryError(
+            f"the function {function} is not allowed, because it does not compute with data"
+        )
 
 
 def _refused(name: str) -> bool:
@@ -164,32 +166,32 @@ def _refused(name: str) -> bool:
     return folded in REFUSED or (folded.startswith(_INTERNALS) and folded not in ("pg_typeof",))
 
 
-def _named(node: dict[str, Any]) -> TableName:
+def _table_name(node: dict[str, Any]) -> TableName:
     schema, name = node.get("schema_name", ""), node.get("table_name", "")
     return TableName(str(schema).casefold(), str(name).casefold())
 
 
 def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
-    schema, name = _named(node)
-    own = name in {one.casefold() for one in tables}
+    schema, name = _table_name(node)
+    own = name in {table.casefold() for table in tables}
     if (schema not in _SCHEMAS and schema not in schemas) or (
         name.startswith(_INTERNALS) and not own
     ):
         raise QueryError(f"there is no table {'.'.join(filter(None, (schema, name)))} in the view")
     path = node.get("qualified_name", {}).get("path", [])
     if len(path) > 2 or node.get("catalog_name"):
-        raise QueryError("the view is one database; write the table's name alone")
+        raise QueryError("the view is a single database; write the table's name without a database")
 
 
 def error_text(error: Exception) -> str:
-    """Return what DuckDB says without its name for the error, and without the query's text."""
+    """Return the message of DuckDB without its error class and without the query's text."""
     text = str(error).split("\n\nLINE ")[0].strip()
     return text.partition(" Error: ")[2] or text
 
 
 def _hint(message: str, tables: Collection[str]) -> str:
-    """Say how to write a table whose name is a word of SQL, as Order is."""
+    """Return a hint for a table whose name is an SQL keyword, for example Order."""
     for name in tables:
         if f'at or near "{name.casefold()}"' in message.casefold():
-            return f" ({name} is a word of SQL; the table is written {quoted(name)})"
+            return f" ({name} is an SQL keyword; write the table as {quoted(name)})"
     return ""

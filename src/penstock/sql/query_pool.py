@@ -1,10 +1,9 @@
-"""`QueryPool`: each question is answered by a child of its own, within limits that the system keeps.
+"""Executes each query in a child process, within limits that the operating system enforces.
 
-Promises that a question ends by its deadline with an answer or an error that names the limit, that
-a crash costs the question alone, and that questions which take long leave places to those that do
-not: a question that has no answer after `QUICK_S` goes on where one of the places for long ones is
-free; otherwise it is ended, and begins again when its turn there has come. An answer lies in memory
-while it is small, else in a file without a name.
+A query ends by its deadline, with a result or with an error that names the limit. A crash costs one
+query. Long queries leave room for short ones: a query without a result after `QUICK_S` continues if a
+slot for long queries is free; otherwise it is ended, and starts again when it gets such a slot. A
+small result lies in memory, a large one in an unnamed file.
 """
 
 import signal
@@ -31,46 +30,46 @@ from penstock.errors import (
     ViewUnavailable,
 )
 from penstock.sql.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
-from penstock.sql.damage import ViewDamaged
+from penstock.sql.connection import ViewDamaged
 from penstock.sql.query import QueryLimits, QueryResult, too_large
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.slots import FairSlots
 
 QUICK_S: Final = 0.2
-"""How long every question may run before it needs a place for long ones; longer if it could use less
-than half a core of that time."""
+"""How long a query may run before it needs a slot for long queries. A query that has used less than
+half a core of this time may run longer."""
 
 QUICK: Final = 2
 LONG: Final = 3
-"""Places: so many questions run at once in their first moments, and so many beyond them."""
+"""Slots: how many queries run at once during their first `QUICK_S`, and how many after it."""
 
 LONG_EACH: Final = 2
-"""The number of places for long questions that a caller may have."""
+"""How many slots for long queries one caller may have."""
 
 _NICE: Final = 15
-"""The processor is for short questions and for the thread that applies epochs first."""
+"""The nice value of long queries; short queries and the applying thread run first."""
 
 _SLACK: Final = 256 << 20
-"""Memory that a query may take beyond `view.memory_mb`: stacks, code, vectors."""
+"""Bytes that a child may take beyond `view.memory_mb`, for stacks, code and vectors."""
 
 _IN_MEMORY: Final = 1 << 20
 _LET_START_S: Final = 0.05
 _LENGTH: Final = struct.Struct("<Q")
-_KINDS: Final[dict[str, type[Exception]]] = {
-    one.__name__: one
-    for one in (QueryError, ViewUnavailable, JournalUnavailable, Corrupt, Diverged, ViewDamaged)
+_ERRORS: Final[dict[str, type[Exception]]] = {
+    error.__name__: error
+    for error in (QueryError, ViewUnavailable, JournalUnavailable, Corrupt, Diverged, ViewDamaged)
 }
 _TIME: Final = (signal.SIGALRM, signal.SIGXCPU)
 
 
 class _Head(msgspec.Struct):
-    """The beginning of a child's output.
+    """The header of a child's output.
 
     Attributes:
-        epoch: The epoch of the answer.
+        epoch: The epoch of the result.
         types: The SQL type of each column.
-        size: Bytes of the body, which follows; then come bytes for `QueryJob.keep`.
-        error: The class of an error and its message, instead of an answer.
+        size: The bytes of the body, which follows the header. Bytes for `QueryJob.keep` follow it.
+        error: Instead of a result, the class name and the message of an error.
     """
 
     epoch: int = -1
@@ -80,27 +79,27 @@ class _Head(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How an answer is wanted.
+class ResultOptions:
+    """The format and the caller of a query.
 
     Attributes:
-        chosen: The format.
-        caller: A name; the places are shared out among callers.
+        result_format: The format of the result.
+        caller: The caller's name; slots are shared among callers.
     """
 
-    chosen: ResultFormat = ResultFormat.ARROW
+    result_format: ResultFormat = ResultFormat.ARROW
     caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedResult:
-    """An answer in its format.
+    """A result in its format.
 
     Attributes:
-        epoch: Its epoch.
+        epoch: The epoch of the rows.
         types: The SQL type of each column.
-        body: A file, at the beginning of the answer.
-        size: Its bytes.
+        body: A file, positioned at the beginning of the result.
+        size: The bytes of the result.
     """
 
     epoch: Epoch
@@ -108,8 +107,8 @@ class EncodedResult:
     body: IO[bytes]
     size: int
 
-    def answer(self) -> QueryResult:
-        """Return the rows of an answer that is an Arrow stream."""
+    def result(self) -> QueryResult:
+        """Return the rows of a result in Arrow format."""
         with self.body:
             table = pa.ipc.open_stream(self.body.read(self.size)).read_all()
         return QueryResult(self.epoch, table.replace_schema_metadata(None), self.types)
@@ -117,20 +116,20 @@ class EncodedResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
-    """A question as a child answers it.
+    """A query for a child.
 
     Attributes:
-        ask: Gives the answer.
-        asked: How the answer is wanted.
-        limits: Its limits.
-        still: Keeps other threads from the data that `ask` uses, while a process is forked.
-        kept: Gives bytes that the parent keeps for other children.
-        keep: Takes them, in the parent.
-        ready: Gives a child that does this job already, if there is one.
+        execute: Executes the query, in the child.
+        options: The format and the caller.
+        limits: The limits of the query.
+        still: A context for the fork, in which no other thread changes the data of `execute`.
+        kept: Returns bytes for later children, in the child.
+        keep: Receives these bytes, in the parent.
+        ready: Returns a warm child that executes the query already, or None.
     """
 
-    ask: Callable[[], QueryResult]
-    asked: Asked
+    execute: Callable[[], QueryResult]
+    options: ResultOptions
     limits: QueryLimits
     still: Callable[[], AbstractContextManager[object]] = nullcontext
     kept: Callable[[], bytes] = bytes
@@ -138,40 +137,40 @@ class QueryJob:
     ready: Callable[[], ChildProcess | None] = lambda: None
 
     def work(self, pipe: IO[bytes]) -> None:
-        """Answer, in a child."""
-        head, body = self._answered()
-        told = msgspec.msgpack.encode(head)
-        pipe.write(_LENGTH.pack(len(told)))
-        pipe.write(told)
+        """Execute the query in a child, and write the output."""
+        head, body = self._execute()
+        header = msgspec.msgpack.encode(head)
+        pipe.write(_LENGTH.pack(len(header)))
+        pipe.write(header)
         pipe.write(body)
         pipe.flush()
         try:
             kept = self.kept()
-        except MemoryError:  # the answer is there
+        except MemoryError:  # the result is written already
             kept = b""
         pipe.write(_LENGTH.pack(len(kept)))
         pipe.write(kept)
 
-    def _answered(self) -> tuple[_Head, bytes]:
+    def _execute(self) -> tuple[_Head, bytes]:
         error: Exception
         try:
-            answer = self.ask()
-            body = encode_result(answer, self.asked.chosen)
-            return _Head(answer.epoch, list(answer.types), len(body)), body
+            result = self.execute()
+            body = encode_result(result, self.options.result_format)
+            return _Head(result.epoch, list(result.types), len(body)), body
         except MemoryError:
             error = too_large(self.limits.settings)
-        except (PenstockError, ViewDamaged) as found:
-            error = found
+        except (PenstockError, ViewDamaged) as failure:
+            error = failure
         return _Head(error=(type(error).__name__, str(error))), b""
 
 
 class QueryPool:
-    """The places for questions. Many threads may ask at once."""
+    """The slots for queries. Many threads may use the pool at once."""
 
     def __init__(self, closed: Sequence[int] = ()) -> None:
-        """Have all places free; children close the given descriptors."""
+        """Begin with free slots; children close the given descriptors."""
         self.still = threading.Lock()
-        """No process is forked while a thread has this lock, unless that thread forks."""
+        """While a thread holds this lock, no other thread forks a process."""
         self._closed = closed
         self._quick = FairSlots(QUICK, QUICK)
         self._long = FairSlots(LONG, LONG_EACH)
@@ -181,25 +180,25 @@ class QueryPool:
 
     @property
     def living(self) -> int:
-        """Children that live, and those about to; none is forked while `still` is held."""
+        """The number of living and starting children."""
         return self._living
 
     def let_start(self) -> None:
-        """Let questions start that wait for `still`, which must not be held."""
+        """Give way to children that wait for `still`; the caller must not hold it."""
         until = time.monotonic() + _LET_START_S
         while self._starting and time.monotonic() < until:
             time.sleep(_LET_START_S / 100)
 
     def run(self, job: QueryJob) -> EncodedResult:
-        """Have a question answered.
+        """Execute a query.
 
         Raises:
             QueryError: The query is wrong, or exceeds a limit.
-            Overloaded: Other questions had all places until its time was up.
-            PenstockError: The error of the child.
-            Damaged: The file cannot be trusted.
+            Overloaded: Other queries had all slots until the deadline.
+            PenstockError: The child has failed with this error.
+            ViewDamaged: DuckDB or its file is damaged.
         """
-        target = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- the answer has it
+        target = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- the result owns it
         try:
             if not self._quickly(job, target):
                 target.seek(0)
@@ -209,41 +208,45 @@ class QueryPool:
         except OSError as error:
             target.close()
             where = tempfile.gettempdir()
-            raise ViewUnavailable(f"the answer cannot be kept in {where}: {error}") from error
+            raise ViewUnavailable(
+                f"the result cannot be stored in {where}: {error}; free space there"
+            ) from error
         except BaseException:
             target.close()
             raise
 
     def _quickly(self, job: QueryJob, target: IO[bytes]) -> bool:
-        """Run a question; False if it takes long and has to wait for a place."""
-        deadline, caller = job.limits.deadline, job.asked.caller
+        """Execute a query; return False if it takes long and no slot for long queries is free."""
+        deadline, caller = job.limits.deadline, job.options.caller
         if not self._quick.take(caller, deadline):
-            raise Overloaded("other queries had all places until the time of this one was up")
-        place = self._quick
+            raise Overloaded(
+                "other queries had all places until the deadline of this query; try again later"
+            )
+        slots = self._quick
         try:
             with self._child(job) as child:
                 is_short = True
                 while is_short:
                     until = min(deadline, time.monotonic() + QUICK_S)
-                    if _followed(child, job, target, until):
+                    if _copy_output(child, job, target, until):
                         return True
                     is_short = until < deadline and child.busy_s() < QUICK_S / 2
                 if not self._long.take_now(caller):
                     return False
-                place.give(caller)
-                place = self._long
+                slots.give(caller)
+                slots = self._long
                 self._rest(child, job, target)
                 return True
         finally:
-            place.give(caller)
+            slots.give(caller)
 
     def _at_length(self, job: QueryJob, target: IO[bytes]) -> None:
-        """Run a question from its beginning on, in a place for long ones."""
-        caller = job.asked.caller
+        """Execute a query from its beginning in a slot for long queries."""
+        caller = job.options.caller
         if not self._long.take(caller, job.limits.deadline):
             raise Overloaded(
-                f"the query takes longer than {QUICK_S * 1_000:.0f} ms, and other such queries had "
-                "all places until its time was up"
+                f"the query takes longer than {QUICK_S * 1_000:.0f} ms, and other long queries had all "
+                "places until its deadline; try again later"
             )
         try:
             with self._child(job) as child:
@@ -253,12 +256,12 @@ class QueryPool:
 
     def _rest(self, child: ChildProcess, job: QueryJob, target: IO[bytes]) -> None:
         child.yield_to_others(_NICE)
-        if not _followed(child, job, target, job.limits.deadline):
+        if not _copy_output(child, job, target, job.limits.deadline):
             raise job.limits.too_late()
 
     @contextmanager
     def _child(self, job: QueryJob) -> Iterator[ChildProcess]:
-        """Start a child, and see it end."""
+        """Start a child, and end it after the block."""
         with self.counted():
             child = job.ready() or self.started(job.work, bounds_of(job.limits), job.still())
             try:
@@ -268,7 +271,7 @@ class QueryPool:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Let a child count as one that lives, before it is started and until it has ended."""
+        """Count a child as living during the block, which begins before the child starts."""
         self._count(1, 0)
         try:
             yield
@@ -278,16 +281,16 @@ class QueryPool:
     def started(
         self, work: Work, bounds: Bounds | None, still: AbstractContextManager[object]
     ) -> ChildProcess:
-        """Start a child, as `start` does; the caller has counted it.
+        """Start a child as `child_process.start` does; the caller has counted it.
 
         Raises:
-            ViewUnavailable: The system has no room for it.
+            ViewUnavailable: The system cannot create a process.
         """
         self._count(0, 1)
         try:
             return start(work, bounds, still, self._closed)
         except OSError as error:
-            message = f"no process can be started for the query: {error}"
+            message = f"the system cannot start a process for the query: {error}"
             raise ViewUnavailable(message) from error
         finally:
             self._count(0, -1)
@@ -299,54 +302,53 @@ class QueryPool:
 
 
 def bounds_of(limits: QueryLimits) -> Bounds:
-    """Return the limits of a child for one query."""
+    """Return the limits of the child for a query."""
     memory = (limits.settings.memory_mb << 20) + _SLACK
     return Bounds(limits.deadline, memory, limits.settings.threads)
 
 
-def _followed(child: ChildProcess, job: QueryJob, target: IO[bytes], until: float) -> bool:
-    """Copy the output of a child until it has ended or the time is up; say which.
+def _copy_output(child: ChildProcess, job: QueryJob, target: IO[bytes], until: float) -> bool:
+    """Copy the output of a child; return whether the child has ended before `until`.
 
     Raises:
-        QueryError: It broke down, or exceeds a limit.
+        QueryError: The child has crashed, or has exceeded a limit.
     """
     if not child.copy(target, until):
         return False
-    how = child.joined()
-    if -how in _TIME:
+    exit_code = child.joined()
+    if -exit_code in _TIME:
         raise job.limits.too_late()
-    if how == OUT_OF_MEMORY:
+    if exit_code == OUT_OF_MEMORY:
         raise too_large(job.limits.settings)
-    if how > 0:
-        raise RuntimeError("the process of the query failed; its traceback is on standard error")
-    if how < 0:
+    if exit_code > 0:
+        raise RuntimeError("the process of the query failed; standard error has its traceback")
+    if exit_code < 0:
         raise QueryError(
-            f"the process of the query was ended by {signal.Signals(-how).name}; a query that needs "
+            f"the process of the query was ended by {signal.Signals(-exit_code).name}; a query that needs "
             f"much more than {job.limits.settings.memory_mb} MB (view.memory_mb) may end so, too"
         )
     return True
 
 
 def _read(job: QueryJob, target: IO[bytes]) -> EncodedResult:
-    """Return the answer that a child has given.
+    """Return the result in a child's output.
 
     Raises:
-        Exception: It has said so.
+        Exception: The output is this error.
     """
     target.seek(0)
-    told = _piece(target)
-    head = msgspec.msgpack.decode(told, type=_Head)
+    head = msgspec.msgpack.decode(_read_piece(target), type=_Head)
     begin = target.tell()
     target.seek(begin + head.size)
-    if kept := _piece(target):
+    if kept := _read_piece(target):
         job.keep(kept)
     if head.error is not None:
-        kind, message = head.error
-        raise _KINDS.get(kind, RuntimeError)(message)
+        name, message = head.error
+        raise _ERRORS.get(name, RuntimeError)(message)
     target.seek(begin)
     return EncodedResult(Epoch(head.epoch), head.types, target, head.size)
 
 
-def _piece(source: IO[bytes]) -> bytes:
-    """Read bytes that follow their length."""
+def _read_piece(source: IO[bytes]) -> bytes:
+    """Read the length of a piece, then the piece."""
     return source.read(_LENGTH.unpack(source.read(_LENGTH.size))[0])

@@ -1,7 +1,7 @@
-"""Two answers to one query, and how their rows differ.
+"""The difference of two results of one query.
 
-Rows are compared as what JSON says of them, and counted: a row that is there three times on one side
-and once on the other differs twice. Their order does not matter.
+Rows are compared by their JSON, and counted: a row that occurs three times in one result and once in the
+other differs twice. The order of rows does not matter.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from penstock.errors import QueryError
 from penstock.model.application import App
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import json_text
-from penstock.sql import query_guard as seal
+from penstock.sql import query_guard
 from penstock.sql.as_of_clause import AsOfStatement
 from penstock.sql.connection import open_isolated
 from penstock.sql.query import Query, QueryResult
@@ -24,17 +24,17 @@ from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
 Row = tuple[Any, ...]
 
 _MEMORY_MB: Final = 64
-"""Enough to parse a query."""
+"""The memory for parsing a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultDiff:
-    """How two answers differ.
+    """The difference of two results.
 
     Attributes:
-        columns: Of the first and of the second one.
-        same: Rows that both have.
-        only_first, only_second: The others, in order of their first columns.
+        columns: The column names of the first and of the second result.
+        same: The number of rows that both have.
+        only_first, only_second: The other rows, ordered by their JSON.
     """
 
     columns: tuple[list[str], list[str]]
@@ -44,12 +44,12 @@ class ResultDiff:
 
     @property
     def count(self) -> int:
-        """Rows that differ, one that stands for another one counted once."""
+        """The number of differing rows; a changed row counts once."""
         return max(len(self.only_first), len(self.only_second))
 
 
 def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
-    """Compare two answers; where their columns differ, so do all rows."""
+    """Compare two results; if their columns differ, all rows differ."""
     columns = first.table.column_names, second.table.column_names
     rows = [(json_text(row), row) for row in json_rows(first.table)]
     others = [(json_text(row), row) for row in json_rows(second.table)]
@@ -64,9 +64,9 @@ def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
 
 
 def pair_rows(found: ResultDiff) -> list[tuple[Row | None, Row | None]]:
-    """Put rows side by side: those with equal first columns, else each alone.
+    """Pair rows with equal first columns; other rows are paired with None.
 
-    A single row on either side is the same thing on both.
+    If both sides have a single row, these two are a pair.
     """
     if len(found.only_first) == len(found.only_second) == 1:
         return [(found.only_first[0], found.only_second[0])]
@@ -82,29 +82,28 @@ def pair_rows(found: ResultDiff) -> list[tuple[Row | None, Row | None]]:
 
 
 def entity_query(query: str, app: App) -> AsOfStatement:
-    """Return a query that can be asked of any state; AS OF is what the caller will say.
+    """Return a query of entities, for execution at any epoch.
 
     Raises:
-        QueryError: It may not be run, says AS OF itself, or asks for more than entities.
+        QueryError: The query is not allowed, has AS OF or `changes`, or reads system tables.
     """
-    past = Query(query).past()
-    if past is not None:
-        raise QueryError("both states are those after the last epoch; leave AS OF and changes out")
+    if Query(query).as_of_statement() is not None:
+        raise QueryError("both states are after the last epoch; remove AS OF and changes(…)")
     tables = {table.name.casefold() for table in tables_of(app).values()}
     with closing(open_isolated(_MEMORY_MB)) as connection:
-        named = seal.check_query(query, tables | SYSTEM_TABLES.keys(), connection)
+        named = query_guard.check_query(query, tables | SYSTEM_TABLES.keys(), connection)
     _check_entities(named, tables)
     return AsOfStatement(query, [], None)
 
 
-def _check_entities(named: Collection[seal.TableName], tables: Collection[str]) -> None:
+def _check_entities(named: Collection[query_guard.TableName], tables: Collection[str]) -> None:
     for schema, name in named:
         if schema == SYSTEM or (name in SYSTEM_TABLES and name not in tables):
             raise QueryError(
-                f"{name} cannot be compared: only entities have a state; the replies that differ "
-                "are listed anyway"
+                f"{name} cannot be compared, because only entities have a state; differing replies are "
+                "listed without a query"
             )
 
 
 def _ordered(rows: list[tuple[str, Row]]) -> list[Row]:
-    return [row for _, row in sorted(rows, key=lambda one: one[0])]
+    return [row for _, row in sorted(rows, key=lambda row: row[0])]

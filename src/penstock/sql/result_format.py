@@ -1,9 +1,9 @@
-"""Formats: an answer's rows as JSON, JSON lines, CSV or an Arrow stream.
+"""The formats of results: JSON, JSON lines, CSV and Arrow streams.
 
-Arrow is lossless and has DuckDB's own types. JSON and CSV write what JavaScript would spoil as text:
+Arrow is lossless and has DuckDB's types. JSON and CSV write values that JavaScript would change as text:
 integers beyond ±(2^53 - 1), every DECIMAL, and NaN and the infinities (`"NaN"`, `"Infinity"`). BLOB
-is base64, INTERVAL and instants are ISO 8601, STRUCT is an object, and MAP an object where its keys
-are text, else a list of pairs. In CSV, what is nested is JSON, NULL is empty, and empty text is `""`.
+is base64, INTERVAL and timestamps are ISO 8601, and STRUCT is an object. MAP is an object if its keys
+are text, else a list of pairs. In CSV, nested values are JSON, NULL is empty, and empty text is `""`.
 """
 
 import math
@@ -22,7 +22,7 @@ from penstock.snapshots.text import json_text
 from penstock.sql.query import QueryResult
 
 EPOCH: Final = b"penstock.epoch"
-"""In the metadata of an Arrow stream's schema."""
+"""The key of the epoch in the metadata of an Arrow schema."""
 
 _SAFE: Final = (1 << 53) - 1
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
@@ -30,7 +30,7 @@ Plain = Callable[[Any], Any]
 
 
 class ResultFormat(StrEnum):
-    """What an answer can be, by its media type."""
+    """The formats, by media type."""
 
     JSON = http.JSON
     LINES = http.NDJSON
@@ -39,33 +39,33 @@ class ResultFormat(StrEnum):
 
 
 def accepted_format(accept: str) -> ResultFormat:
-    """Return the first format that an `Accept` header names; JSON where it names none."""
-    for one in accept.split(","):
-        media = http.media_type_of(one)
+    """Return the first format that an `Accept` header names, or JSON."""
+    for media_range in accept.split(","):
+        media = http.media_type_of(media_range)
         if media in set(ResultFormat):
             return ResultFormat(media)
     return ResultFormat.JSON
 
 
-def encode_result(answer: QueryResult, chosen: ResultFormat) -> bytes:
-    """Return an answer's body.
+def encode_result(result: QueryResult, result_format: ResultFormat) -> bytes:
+    """Return the body of a result.
 
     Raises:
-        QueryError: Arrow is not chosen, and a date lies outside of the years 1 to 9999.
+        QueryError: The format is not Arrow, and a date lies outside of the years 1 to 9999.
     """
-    match chosen:
+    match result_format:
         case ResultFormat.JSON:
-            return _json(answer)
+            return _json(result)
         case ResultFormat.LINES:
-            return _lines(answer.table)
+            return _lines(result.table)
         case ResultFormat.CSV:
-            return _csv(answer.table)
+            return _csv(result.table)
         case ResultFormat.ARROW:
-            return _arrow(answer)
+            return _arrow(result)
 
 
 def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Return rows whose values JSON can hold.
+    """Return the rows with values that JSON can represent.
 
     Raises:
         QueryError: A date lies outside of the years 1 to 9999, or is infinite.
@@ -74,12 +74,12 @@ def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _json(answer: QueryResult) -> bytes:
+def _json(result: QueryResult) -> bytes:
     columns = [
         {"name": name, "type": type_}
-        for name, type_ in zip(answer.table.column_names, answer.types, strict=True)
+        for name, type_ in zip(result.table.column_names, result.types, strict=True)
     ]
-    return _encode({"epoch": answer.epoch, "columns": columns, "rows": json_rows(answer.table)})
+    return _encode({"epoch": result.epoch, "columns": columns, "rows": json_rows(result.table)})
 
 
 def _lines(table: pa.Table) -> bytes:
@@ -95,9 +95,9 @@ def _csv(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _arrow(answer: QueryResult) -> bytes:
-    metadata = {**(answer.table.schema.metadata or {}), EPOCH: str(answer.epoch).encode()}
-    table = answer.table.replace_schema_metadata(metadata)
+def _arrow(result: QueryResult) -> bytes:
+    metadata = {**(result.table.schema.metadata or {}), EPOCH: str(result.epoch).encode()}
+    table = result.table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -112,17 +112,19 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> list[Any]:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError) as error:
         raise QueryError(
-            f"{name} holds a time that JSON and CSV cannot show ({error}); "
-            "cast it to VARCHAR, or ask for Arrow"
+            f"the column {name} has a time that JSON and CSV cannot represent ({error}); cast it to "
+            "VARCHAR, or use Arrow"
         ) from error
-    return values if plain is None else [None if one is None else plain(one) for one in values]
+    return (
+        values if plain is None else [None if value is None else plain(value) for value in values]
+    )
 
 
 def _csv_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind):
         return column
-    texts = [None if one is None else _text(one) for one in _plain_column(name, column)]
+    texts = [None if value is None else _text(value) for value in _plain_column(name, column)]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 
@@ -131,7 +133,7 @@ def _text(value: Any) -> str:
 
 
 def _plain_of(kind: pa.DataType) -> Plain | None:
-    """Return what makes a value of an Arrow type fit JSON; None where it does already."""
+    """Return the conversion of an Arrow type's values for JSON; None if they need none."""
     for is_kind, make in _MAKERS:
         if is_kind(kind):
             return make(kind)
@@ -149,7 +151,7 @@ def _float(value: float) -> float | str:
 
 
 def _decimal(kind: pa.DataType) -> Plain:
-    """HUGEINT arrives as a decimal of 38 digits without a fraction."""
+    """Return the conversion of decimals; HUGEINT is a decimal of 38 digits without a fraction."""
     if kind.precision == 38 and kind.scale == 0:
         return lambda value: _integer(int(value))
     return lambda value: format(value if isinstance(value, Decimal) else Decimal(value), "f")
@@ -164,7 +166,7 @@ def _list(kind: pa.DataType) -> Plain | None:
     inner = _plain_of(kind.value_type)
     if inner is None:
         return None
-    return lambda value: [None if one is None else inner(one) for one in value]
+    return lambda value: [None if item is None else inner(item) for item in value]
 
 
 def _struct(kind: pa.DataType) -> Plain | None:
@@ -174,8 +176,8 @@ def _struct(kind: pa.DataType) -> Plain | None:
 
     def make(value: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: plains[name](one) if name in plains and one is not None else one
-            for name, one in value.items()
+            name: plains[name](item) if name in plains and item is not None else item
+            for name, item in value.items()
         }
 
     return make
@@ -186,8 +188,8 @@ def _map(kind: pa.DataType) -> Plain:
 
     def make(value: list[tuple[Any, Any]]) -> Any:
         pairs = [
-            (key(name) if key else name, inner(one) if inner and one is not None else one)
-            for name, one in value
+            (key(name) if key else name, inner(item) if inner and item is not None else item)
+            for name, item in value
         ]
         return dict(pairs) if pa.types.is_string(kind.key_type) else pairs
 

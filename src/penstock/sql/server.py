@@ -1,10 +1,9 @@
-"""The view as a process: HTTP on a Unix socket, for the gateways and for `penstock sql`.
+"""The view's process: HTTP on a Unix socket, for gateways and for `penstock sql`.
 
-`POST /sql` answers a question, `GET /status` says how the view stands. What is wrong with a question
-is 400, what will be better later 503; headers name the epoch, and whether the view is being made
-anew. SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, end the process
-after the questions that run. Queries run in children of this process (`pool`), which passes on what
-they answer.
+`POST /sql` executes a query, and `GET /status` returns the status of the view. A wrong query is 400, a
+temporary failure 503. Headers name the epoch, and say whether the view is being rebuilt. SIGTERM,
+SIGINT, or the end of standard input under a supervisor end the process after the running queries.
+Queries run in children of this process (`query_pool`).
 """
 
 import asyncio
@@ -44,7 +43,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
 from penstock.sql.query import Query
-from penstock.sql.query_pool import Asked, EncodedResult
+from penstock.sql.query_pool import EncodedResult, ResultOptions
 from penstock.sql.result_format import accepted_format
 from penstock.sql.view import View
 
@@ -53,7 +52,7 @@ _log = logging.getLogger(__name__)
 ROLE: Final = "view"
 SOCKET: Final = "view.sock"
 WAITING_MAX: Final = 64
-"""Questions that wait or run; one caller may have half of them."""
+"""How many queries may wait or run; one caller may have half of them."""
 
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
@@ -62,7 +61,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ViewEndpoints:
-    """What the socket answers."""
+    """The endpoints of the socket."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -79,39 +78,39 @@ class ViewEndpoints:
         )
 
     def close(self) -> None:
-        """Wait for the queries that run."""
+        """Wait for the running queries."""
         self._threads.shutdown()
 
     async def _sql(self, request: Request) -> Response:
         body = await request.body()
         caller = request.headers.get(CALLER, "")
         if self._inside.total() >= WAITING_MAX or self._inside[caller] >= WAITING_MAX // 2:
-            return self._refusal(Overloaded("too many queries wait already"))
+            return self._refusal(Overloaded("too many queries wait already; try again later"))
         self._inside[caller] += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._answer, request, body)
+            return await loop.run_in_executor(self._threads, self._execute, request, body)
         finally:
             self._inside[caller] -= 1
-            self._inside += Counter()  # forgets callers who have none
+            self._inside += Counter()  # removes callers without queries
 
     async def _status(self, _request: Request) -> Response:
         loop = asyncio.get_running_loop()
         status = await loop.run_in_executor(None, self._view.status)
         return Response(_encode(status), media_type=JSON)
 
-    def _answer(self, request: Request, body: bytes) -> Response:
+    def _execute(self, request: Request, body: bytes) -> Response:
         try:
-            question = _question(body, request.headers.get(MIN_EPOCH))
+            query = _query_of(body, request.headers.get(MIN_EPOCH))
             chosen = accepted_format(request.headers.get("accept", ""))
-            asked = Asked(chosen, request.headers.get(CALLER, ""))
-            answer = self._view.answer(question, asked)
-            headers = {EPOCH: str(answer.epoch), **self._state()}
-            if answer.size <= _CHUNK:
-                with answer.body as body_:
-                    return Response(body_.read(answer.size), 200, headers, chosen)
-            headers["Content-Length"] = str(answer.size)
-            return StreamingResponse(_chunks(answer), 200, headers, chosen)
+            options = ResultOptions(chosen, request.headers.get(CALLER, ""))
+            result = self._view.execute(query, options)
+            headers = {EPOCH: str(result.epoch), **self._state()}
+            if result.size <= _CHUNK:
+                with result.body as body_:
+                    return Response(body_.read(result.size), 200, headers, chosen)
+            headers["Content-Length"] = str(result.size)
+            return StreamingResponse(_chunks(result), 200, headers, chosen)
         except PenstockError as error:
             return self._refusal(error)
 
@@ -126,13 +125,13 @@ class ViewEndpoints:
 
 
 def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False) -> None:
-    """Keep an application's view and answer questions, until this process is asked to stop.
+    """Keep an application's view and execute queries, until the process is options to stop.
 
     Args:
         app: The application.
-        spec: How the command line named it.
-        config: Its settings.
-        supervised: Whether the end of standard input asks to stop, too.
+        spec: The application, as on the command line.
+        config: Its configuration.
+        supervised: Whether the end of standard input stops the process, too.
 
     Raises:
         ConfigError: Another process has the view open.
@@ -169,10 +168,10 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         await asyncio.get_running_loop().run_in_executor(None, endpoints.close)
 
 
-def _chunks(answer: EncodedResult) -> Iterator[bytes]:
-    """Yield an answer's body, piece by piece."""
-    left = answer.size
-    with answer.body as body:
+def _chunks(result: EncodedResult) -> Iterator[bytes]:
+    """Yield the body of a result in pieces."""
+    left = result.size
+    with result.body as body:
         while left > 0:
             data = body.read(min(_CHUNK, left))
             left -= len(data)
@@ -181,29 +180,31 @@ def _chunks(answer: EncodedResult) -> Iterator[bytes]:
 
 @contextmanager
 def _socket(data: Path) -> Iterator[Path]:
-    """Give the path of a socket that is not there; one that is too long lies elsewhere."""
+    """Return the path of a new socket; a path that is too long is replaced by a temporary one."""
     path = (data / presence.FOLDER / SOCKET).absolute()
     with tempfile.TemporaryDirectory(prefix="penstock-view-") as folder:
         if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
             path = Path(folder) / SOCKET
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # what a killed view left; `View` has seen that none runs
+        path.unlink(
+            missing_ok=True
+        )  # left by a killed view; the lock of `View` shows that none runs
         try:
             yield path
         finally:
             path.unlink(missing_ok=True)
 
 
-def _question(body: bytes, min_epoch: str | None) -> Query:
-    """Read a question; the header names an epoch where the body does not.
+def _query_of(body: bytes, min_epoch: str | None) -> Query:
+    """Decode a query; `min_epoch` is the header's value for a body without this field.
 
     Raises:
-        QueryError: It is none.
+        QueryError: The body is not a query.
     """
     try:
-        question = _decode(body)
-        if question.min_epoch is None and min_epoch is not None:
-            question = msgspec.structs.replace(question, min_epoch=int(min_epoch))
+        query = _decode(body)
+        if query.min_epoch is None and min_epoch is not None:
+            query = msgspec.structs.replace(query, min_epoch=int(min_epoch))
     except (msgspec.MsgspecError, ValueError) as error:
-        raise QueryError(f"the body is no question: {error}") from error
-    return question
+        raise QueryError(f"the body is not a query: {error}") from error
+    return query

@@ -1,7 +1,7 @@
-"""Penstock's own tables of a view: requests, replies, epochs.
+"""The system tables of a view: requests, replies, epochs.
 
-Promises rows that fit the tables they are for, from what the journal holds. Leaves the tables of
-entities to `snapshots.table`, and to `store` how rows get into tables.
+This module computes their rows from the journal's rows. `snapshots.table` describes the tables of
+entities, and `view_store` writes rows into tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_
 from penstock.snapshots.text import Unshowable, json_text
 
 SYSTEM: Final = "penstock"
-"""The schema of Penstock's own tables."""
+"""The schema of the system tables."""
 
 _VERSION: Final = 3
-"""Of all tables together: a view made with another one is rebuilt."""
+"""The version of all tables; a view of another version is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
 SYSTEM_TABLES: Final[Mapping[str, str]] = {
@@ -31,39 +31,39 @@ SYSTEM_TABLES: Final[Mapping[str, str]] = {
     "message VARCHAR, value VARCHAR",
     "epochs": f"epoch BIGINT, time {_INSTANT}, records BIGINT",
 }
-"""Name to columns."""
+"""By table name, the column definitions."""
 
 _TOO_DEEP: Final = "it is nested too deeply"
 _INSTANTS: Final = pa.timestamp("us", "UTC")
 
 
 def schema_fingerprint(app: App) -> str:
-    """Return what changes when tables must be made anew, because classes are declared otherwise."""
-    tables = [f"{one.name}({one.definition})" for one in tables_of(app).values()]
+    """Return a fingerprint of all tables; the view is rebuilt when it differs."""
+    tables = [f"{table.name}({table.definition})" for table in tables_of(app).values()]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
 
 
 def select_list(table: EntityTable, count: int | None = None) -> str:
-    """Return what turns columns as they are built into those of a table; `count` takes the first."""
-    chosen = []
+    """Return the SELECT list from built columns to a table's columns, or to its first `count`."""
+    expressions = []
     for name, column in table.columns[:count]:
         value = f"CAST({quoted(name)} AS {column.sql})" if column.cast else quoted(name)
         value = f"list_sort({value})" if column.ordered else value
-        chosen.append(f"{value} AS {quoted(name)}")
-    return ", ".join(chosen)
+        expressions.append(f"{value} AS {quoted(name)}")
+    return ", ".join(expressions)
 
 
 def widening_select_list(table: EntityTable, wide: EntityTable) -> str:
-    """Return what turns the rows of a table into those of the same class's wide one."""
+    """Return the SELECT list from a table to the wide table of the same class."""
     columns = dict(table.columns)
-    chosen = []
+    expressions = []
     for name, column in wide.columns:
         value = quoted(name) if name in columns else "NULL"
         value = f"CAST({value} AS {column.sql})"
         value = f"list_sort({value})" if column.ordered else value
-        chosen.append(f"{value} AS {quoted(name)}")
-    return ", ".join(chosen)
+        expressions.append(f"{value} AS {quoted(name)}")
+    return ", ".join(expressions)
 
 
 class _Call(msgspec.Struct, frozen=True, array_like=True):
@@ -81,24 +81,24 @@ _NO_CALL: Final = _Call("", None, "", [], {})
 
 
 def request_rows(transactions: pa.Table) -> pa.Table:
-    """Return rows of `requests` from rows of the journal's transactions."""
+    """Return the rows of `requests` for the journal's transactions."""
     calls = _calls(transactions["request"].to_pylist())
-    named = [
+    columns = [
         transactions["epoch"],
         transactions["lsn"],
         transactions["request_id"],
         transactions["time_us"].cast(_INSTANTS),
-        pa.array([one.entity or None for one in calls], pa.string()),
-        pa.array([one.key for one in calls], pa.string()),
-        pa.array([one.method for one in calls], pa.string()),
-        pa.array([_text(_arguments(one)) for one in calls], pa.string()),
+        pa.array([call.entity or None for call in calls], pa.string()),
+        pa.array([call.key for call in calls], pa.string()),
+        pa.array([call.method for call in calls], pa.string()),
+        pa.array([_text(_arguments(call)) for call in calls], pa.string()),
     ]
     names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
-    return pa.Table.from_arrays(named, names=names)
+    return pa.Table.from_arrays(columns, names=names)
 
 
 def without_large(rows: pa.Table, cell_bytes_max: int | None) -> pa.Table:
-    """Return rows whose texts that take more bytes are NULL; all of them where there is no limit."""
+    """Replace texts of more than `cell_bytes_max` bytes by NULL; None replaces nothing."""
     if cell_bytes_max is None:
         return rows
     for place, field in enumerate(rows.schema):
@@ -110,7 +110,7 @@ def without_large(rows: pa.Table, cell_bytes_max: int | None) -> pa.Table:
 
 
 def reply_rows(transactions: pa.Table) -> pa.Table:
-    """Return rows of `replies` from rows of the journal's transactions."""
+    """Return the rows of `replies` for the journal's transactions."""
     replies = transactions["reply"].to_pylist()
     decoded = _values(replies)
     errors = transactions["error"].to_pylist()
@@ -127,8 +127,8 @@ def reply_rows(transactions: pa.Table) -> pa.Table:
         transactions["lsn"],
         transactions["request_id"],
         transactions["error"],
-        pa.array([one[1] for one in failures], pa.string()),
-        pa.array([one[2] for one in failures], pa.string()),
+        pa.array([failure[1] for failure in failures], pa.string()),
+        pa.array([failure[2] for failure in failures], pa.string()),
         pa.array(values, pa.string()),
     ]
     names = ["epoch", "lsn", "request_id", "error", "kind", "message", "value"]
@@ -136,7 +136,7 @@ def reply_rows(transactions: pa.Table) -> pa.Table:
 
 
 def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
-    """Return rows of `epochs` from (epoch, microseconds, records)."""
+    """Return the rows of `epochs`; the input has epoch, commit time in microseconds and requests."""
     numbers, times, records = zip(*epochs, strict=True)
     columns = [
         pa.array(numbers, pa.int64()),
@@ -150,11 +150,11 @@ def _calls(bodies: Sequence[bytes]) -> list[_Call]:
     try:
         return _decode_calls(array_header(len(bodies)) + b"".join(bodies))
     except (msgspec.MsgspecError, RecursionError):
-        return [_call(one) for one in bodies]
+        return [_call(body) for body in bodies]
 
 
 def _call(body: bytes) -> _Call:
-    """Read a body; one that is no request was answered with an error, and is listed empty."""
+    """Decode a body; an invalid body was answered with an error, and gives an empty call."""
     try:
         return _decode_call(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -165,7 +165,7 @@ def _values(replies: Sequence[bytes]) -> list[Any]:
     try:
         return _decode_values(array_header(len(replies)) + b"".join(replies))
     except RecursionError:
-        return [_value(one) for one in replies]
+        return [_value(reply) for reply in replies]
 
 
 def _value(reply: bytes) -> Any:
@@ -176,7 +176,7 @@ def _value(reply: bytes) -> Any:
 
 
 def _text(value: object) -> str:
-    """Return JSON of a value, or of the reason why there is none."""
+    """Return the JSON of a value, or of the reason why it has none."""
     try:
         return json_text(value)
     except (RecursionError, Unshowable) as error:
@@ -184,7 +184,7 @@ def _text(value: object) -> str:
 
 
 def _arguments(call: _Call) -> object:
-    """Return arguments as they are sent over HTTP: an array, or an object where all have names."""
+    """Return the arguments as in an HTTP body: an array, or an object if all have names."""
     if call.positional and call.named:
         return {"positional": call.positional, "named": call.named}
     return call.named or call.positional

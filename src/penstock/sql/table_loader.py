@@ -1,7 +1,6 @@
-"""Filling: rows of the past, put into a database for one query.
+"""Loads historical tables into a database for one query.
 
-Promises tables that are made as the view makes them, with rows in one order: of keys, of the log, of
-epochs. Leaves to `history` which tables a query needs.
+The tables are defined as in the view. Rows have a fixed order: by key, by log position, by epoch.
 """
 
 from typing import Final
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
-from penstock.journal.api import Journal
+from penstock.journal.api import TRANSACTIONS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of
 from penstock.model.application import App
 from penstock.snapshots.column import quoted
@@ -21,8 +20,8 @@ from penstock.sql.as_of_clause import FEED, ChangesCall
 from penstock.sql.change_feed import EpochRange, create_feed_table, read_feed
 from penstock.sql.connection import registered
 from penstock.sql.query import QueryLimits
-from penstock.sql.recent_requests import epochs_upto, recent_transactions
 from penstock.sql.system_tables import (
+    SYSTEM,
     SYSTEM_TABLES,
     epoch_rows,
     reply_rows,
@@ -31,78 +30,119 @@ from penstock.sql.system_tables import (
 )
 
 _FEED_SHIFT: Final = 17
-"""An eighth of the view's memory is what a feed may begin with; building it takes several times that."""
+"""Input of a change feed, in bytes per megabyte of the view's memory as a shift: one eighth. Building the
+feed takes several times its input."""
 
 _SLICE: Final = 100_000
-"""Transactions that are decoded at once."""
+"""How many transactions are decoded at once."""
+
+_ORDER: Final = [("epoch", "ascending"), ("lsn", "ascending"), ("partition", "ascending")]
+_EPOCHS: Final = 64
+"""How many epochs are read first, backwards from the last; the number doubles each time."""
 
 
 class TableLoader:
-    """Puts rows of the past into a database."""
+    """Creates the tables of one query."""
 
     def __init__(
         self,
         app: App,
         journal: Journal,
-        rewinds: AsOfCache,
+        cache: AsOfCache,
         connection: duckdb.DuckDBPyConnection,
         limits: QueryLimits,
     ) -> None:
+        """Prepare the database of a query.
+
+        Args:
+            app: The application.
+            journal: Its journal.
+            cache: The cache of typed states.
+            connection: The database.
+            limits: The limits of the query.
+        """
         self._app = app
         self._journal = journal
-        self._rewinds = rewinds
+        self._cache = cache
         self._connection = connection
         self._limits = limits
 
     def schema(self, name: str) -> None:
-        """Make a schema."""
+        """Create a schema."""
         self._connection.execute(f"CREATE SCHEMA {quoted(name)}")
 
     def entities(self, schema: str, table: EntityTable, epoch: Epoch | None) -> None:
-        """Make the table of a class; without an epoch it stays empty."""
+        """Create the table of a class as of an epoch; None leaves it empty."""
         rows: pa.Table | None = None
         if epoch is not None:
-            table, rows = self._rewinds.at(table.kind.name, epoch, self._limits)
+            table, rows = self._cache.at(table.kind.name, epoch, self._limits)
         target = f"{quoted(schema)}.{quoted(table.name)}"
         self._connection.execute(f"CREATE TABLE {target}({table.definition})")
         if rows is not None:
             self._insert(target, select_list(table), rows)
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
-        """Make one of Penstock's own tables; without an epoch it stays empty."""
+        """Create a system table as of an epoch; None leaves it empty."""
         target = f"{quoted(schema)}.{name}"
         self._connection.execute(f"CREATE TABLE {target}({SYSTEM_TABLES[name]})")
         if epoch is None:
             return
-        check = self._limits.check
         if name == "epochs":
-            self._insert(target, "*", epoch_rows(epochs_upto(self._journal, epoch, check)))
+            self._insert(target, "*", epoch_rows(self._epochs(epoch)))
             return
         rows_of = request_rows if name == "requests" else reply_rows
-        most = self._limits.settings.requests_max
-        found = recent_transactions(self._journal, epoch, most, check)
-        for start in range(0, found.num_rows, _SLICE):
-            check()
-            self._insert(target, "*", rows_of(found.slice(start, _SLICE)))
+        transactions = self._recent_transactions(epoch)
+        for start in range(0, transactions.num_rows, _SLICE):
+            self._limits.check()
+            self._insert(target, "*", rows_of(transactions.slice(start, _SLICE)))
+
+    def alias(self, name: str) -> None:
+        """Make a system table readable without its schema."""
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
 
     def feed(self, call: ChangesCall, entity: str) -> None:
-        """Make the table that a call of `changes` stands for."""
+        """Create the table of a call of `changes`."""
         span = EpochRange(
             epoch_as_of(self._journal, call.first), epoch_as_of(self._journal, call.last)
         )
         if span.first > span.last:
-            raise QueryError(f"changes goes from {span.first} to {span.last}, which is backwards")
+            raise QueryError(f"the epochs of changes are backwards: {span.first} to {span.last}")
         before = Epoch(span.first - 1)
-        found = read_feed(
+        feed = read_feed(
             self._app,
             self._journal,
             entity,
             span,
-            lambda: self._rewinds.at(entity, before, self._limits),
+            lambda: self._cache.at(entity, before, self._limits),
             self._limits.settings.memory_mb << _FEED_SHIFT,
         )
         self._limits.check()
-        create_feed_table(self._connection, found, f"{quoted(call.schema)}.{FEED}")
+        create_feed_table(self._connection, feed, f"{quoted(call.schema)}.{FEED}")
+
+    def _recent_transactions(self, upto: Epoch) -> pa.Table:
+        """Return the newest transactions up to an epoch, as many as the view keeps."""
+        tables: list[pa.Table] = [TRANSACTIONS.empty_table()]
+        first, end, epochs, count = self._journal.first(), upto, _EPOCHS, 0
+        most = self._limits.settings.requests_max
+        while end >= first and count < most:
+            after = Epoch(max(first - 1, end - epochs))
+            names = TRANSACTIONS.names
+            for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, end, names):
+                self._limits.check()
+                tables.append(rows)
+                count += rows.num_rows
+            end, epochs = after, 2 * epochs
+        table = pa.concat_tables(tables).sort_by(_ORDER)
+        return table.slice(max(0, table.num_rows - most))
+
+    def _epochs(self, upto: Epoch) -> list[tuple[int, int, int]]:
+        """Return number, commit time in microseconds and request count of the held epochs."""
+        epochs: list[tuple[int, int, int]] = []
+        for commit in self._journal.commits(Epoch(self._journal.first() - 1), upto):
+            self._limits.check()
+            requests = sum(part.rows for part in commit.parts_of(PartKind.TRANSACTIONS))
+            epochs.append((commit.epoch, commit.time_us, requests))
+        return epochs
 
     def _insert(self, target: str, chosen: str, rows: pa.Table) -> None:
         with registered(self._connection, rows) as source:

@@ -1,7 +1,6 @@
-"""Examining a view's file: whether it can be read, and is of the journal beside it.
+"""Verification of a view's file: it can be read, and is of the journal in the same directory.
 
-Reads only. Promises that a file which passes can be opened; that its rows are right is known from
-how they come about (each fold with its epoch, in one transaction).
+The check only reads. It does not compare rows: each batch is applied with its epoch in one transaction.
 """
 
 from collections.abc import Iterator
@@ -24,11 +23,11 @@ def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
     """Check the view of a data directory, if there is one.
 
     Raises:
-        NotChecked: It runs, so that nobody else can open its file.
+        NotChecked: The view runs, so that no other process can open its file.
     """
     files = sorted((data / FOLDER).glob("*.duckdb"))
     if files and presence.find(data, "view"):
-        raise NotChecked("the SQL view: it runs, and looks after itself")
+        raise NotChecked("the SQL view: it runs, and repairs itself")
     for path in files:
         where = f"{FOLDER}/{path.name}"
         try:
@@ -43,9 +42,9 @@ def _content(
 ) -> Iterator[Finding]:
     for epoch, journal in connection.table(f"{SYSTEM}.view").project("epoch, journal").fetchall():
         if journal != identity:
-            yield rebuildable("it was fed from another journal", where)
+            yield rebuildable("it was built from another journal", where)
         elif epoch > newest:
-            yield rebuildable(f"it is at epoch {epoch}, ahead of the journal", where)
+            yield rebuildable(f"it is at epoch {epoch}, which the journal does not have", where)
     tables = connection.execute(
         "SELECT table_schema, table_name FROM information_schema.tables "
         "WHERE table_type = 'BASE TABLE'"

@@ -1,17 +1,16 @@
-"""The view's DuckDB file: what it holds, and how a fold of the journal gets into it.
+"""The view's DuckDB file, and how changes of the journal get into it.
 
-Promises that a fold is applied whole or not at all, together with the epoch that it leads to, so
-that a killed process goes on where it was; that a file of another journal, of other classes or with
-damage is made anew, and the caller is told; and that nothing outside of this file can be reached
-through its connections.
+A batch of changes is applied completely or not at all, together with its epoch, so that a killed
+process continues where it was. A file that is damaged, or of another journal or other classes, is
+rebuilt, and the caller is told. Queries reach nothing outside of the file.
 
 Changes are merged (`MERGE INTO`) into tables without an index. Measured with 3 classes of 100,000
-entities and epochs of 2,000 changes, on two cores that others used, too: MERGE 45 ms an epoch,
-DELETE by join and INSERT 90 ms, ON CONFLICT with a primary key 600 ms and four times the file. The
-merged file stayed at 6 to 8 MB over 1,500 epochs, with a log of at most 16 MB beside it, which DuckDB
-folds in by itself. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a
-join of the three classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99); the whole
-view is made anew at 230,000 entities a second (`benchmarks/view_sql.py`).
+entities and epochs of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and
+INSERT 90 ms; ON CONFLICT with a primary key 600 ms, and a file of four times the size. With MERGE the
+file stayed at 6 to 8 MB over 1,500 epochs, and its log at 16 MB or less. With 2,500 checkouts a second
+applied as they come, which takes 16 % of a core, a join of the three classes over all lines of all
+orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a second
+(`benchmarks/view_sql.py`).
 """
 
 import logging
@@ -34,9 +33,14 @@ from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.table import EntityTable, tables_of
 from penstock.sql.cell_limit import CellLimit
 from penstock.sql.change_batch import ChangeBatch, EntityStates
-from penstock.sql.connection import close_to_outside, fix_settings, open_isolated, registered
-from penstock.sql.damage import BREAKDOWNS
-from penstock.sql.lock import locked
+from penstock.sql.connection import (
+    BREAKDOWNS,
+    close_to_outside,
+    fix_settings,
+    lock_folder,
+    open_isolated,
+    registered,
+)
 from penstock.sql.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
@@ -55,32 +59,38 @@ FOLDER: Final = VIEW
 EPOCH: Final = VIEW_EPOCH
 _FILE: Final = "view.duckdb"
 _SLACK: Final = 20
-"""Old requests are removed when they exceed what is kept by one in so many."""
+"""Old requests are removed when they exceed `view.requests_max` by this fraction (1/20)."""
 
 _LOG_MAX: Final = 16 << 20
 _LOG_READ_MAX: Final = 128 << 20
-"""How long DuckDB's log becomes, and how long while somebody reads the file."""
+"""The size in bytes at which DuckDB's log is folded, without and with readers of the file."""
 
 _CATALOG: Final = "penstock_view"
 _ROW_GROUP: Final = 14_336
-"""Rows that one thread reads at a time. With DuckDB's 122,880 a class of 100,000 is read by a single
-thread: a join of three took 48 ms, with this 23 ms (two cores)."""
+"""How many rows one thread reads at a time. With DuckDB's default of 122,880, a single thread reads a
+class of 100,000: a join of three classes took 48 ms, and takes 23 ms with this (two cores)."""
 
 _STATE: Final = f"{SYSTEM}.view"
 
 
 class StaleViewFile(Exception):
-    """The file cannot be used and must be made anew; says why."""
+    """The file must be rebuilt; the message says why."""
 
 
 class ViewStore:
-    """The tables of one application in one file; one process at a time has it open."""
+    """The tables of one application in one file, which one process at a time has open."""
 
     def __init__(self, data: Path, app: App, identity: str, settings: ViewConfig) -> None:
-        """Open the file if it is there and right; otherwise `rebuild` must follow.
+        """Open the file; create it if it is missing, damaged or stale.
+
+        Args:
+            data: The data directory.
+            app: The application.
+            identity: The identity of its journal.
+            settings: The limits of the view.
 
         Raises:
-            ConfigError: Another process has it open.
+            ConfigError: Another process has the file open.
             StateUnavailable: The directory cannot be written.
         """
         self._folder = data / FOLDER
@@ -88,21 +98,21 @@ class ViewStore:
         self._identity = identity
         self._settings = settings
         self._layout = schema_fingerprint(app)
-        self._lock = locked(self._folder)
+        self._lock = lock_folder(self._folder)
         self.tables: dict[str, EntityTable] = {}
         self.epoch = BEFORE_FIRST
         self._kept = 0
         self._is_sealed = False
         self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
-        for path in self._folder.glob("*.copy"):  # what a killed view left
+        for path in self._folder.glob("*.copy"):  # left by a killed view
             path.unlink()
         self._reopen()
 
     def rebuild(self, why: str) -> None:
-        """Make the file anew, empty; what it held is in the journal."""
-        fresh = not (self._folder / _FILE).exists()
-        if not fresh:
+        """Replace the file by an empty one; its content follows from the journal."""
+        is_new = not (self._folder / _FILE).exists()
+        if not is_new:
             _log.warning("view.rebuild", extra={"reason": why, "epoch": self.epoch})
         if hasattr(self, "_connection"):
             self._connection.close()
@@ -110,10 +120,10 @@ class ViewStore:
             path.unlink()
         self._connection = self._connected()
         self._create()
-        self._tell_epoch()
+        self._publish_epoch()
 
     def repair(self, damage: str, *, again: bool) -> None:
-        """Make the file anew; where DuckDB itself broke down, try first to open it `again`."""
+        """Rebuild the file; if DuckDB itself broke down and `again` is set, only reopen it."""
         if not (again and damage.startswith(BREAKDOWNS)):
             self.rebuild(damage)
             return
@@ -122,13 +132,13 @@ class ViewStore:
         self._reopen()
 
     def withhold(self) -> bool:
-        """Make the file anew without the largest values, which want more memory than there is.
+        """Rebuild the file without the largest values, because they need too much memory.
 
-        DuckDB keeps a group of rows in memory to write it, so that a class whose values are large
-        may never fit, however often it is tried.
+        DuckDB keeps a group of rows in memory to write it, so that a class of large values may
+        never fit.
 
         Returns:
-            Whether there was something left to withhold.
+            Whether the limit of values could be lowered.
         """
         if not self._cells.lower():
             return False
@@ -144,27 +154,28 @@ class ViewStore:
             self.rebuild(_why(error))
 
     def sealed(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection for a query; nobody may change a setting of this database any more."""
+        """Return a connection for a query; from now on no setting of this database can change."""
         if not self._is_sealed:
             self._is_sealed = True
             fix_settings(self._connection, self._settings.threads)
         return self._connection
 
     def fold_log(self, *, is_read: bool) -> None:
-        """Fold DuckDB's log into the file when it is long; other processes may read the file.
+        """Fold DuckDB's log into the file when the log is long.
 
-        A checkpoint writes to blocks that they may still need. So it waits until they have ended, or
-        until the log is as long as half of the file: then they keep the file, and a copy goes on.
+        A checkpoint writes to blocks that child processes may still read. So while the file is read,
+        the checkpoint waits until the log has half the size of the file; then the children keep the
+        old file, and the view continues with a copy.
         """
         size, log = (path.stat().st_size if path.exists() else 0 for path in self._files())
         if log < _LOG_MAX or (is_read and log < max(_LOG_READ_MAX, size // 2)):
             return
         if is_read:
-            self._leave_file()
+            self._continue_with_copy()
         self._connection.execute(f"CHECKPOINT {_CATALOG}")
 
-    def _leave_file(self) -> None:
-        """Go on with a copy of the file, under its name."""
+    def _continue_with_copy(self) -> None:
+        """Replace the file by a copy under the same name."""
         copies = [(path, path.with_name(f"{path.name}.copy")) for path in self._files()]
         for path, copy in copies:
             shutil.copyfile(path, copy)
@@ -174,40 +185,40 @@ class ViewStore:
         self._reopen()
 
     def _files(self) -> tuple[Path, Path]:
-        """Return the file and its log."""
+        """Return the paths of the file and its log."""
         return self._folder / _FILE, self._folder / f"{_FILE}.wal"
 
-    def apply(self, fold: ChangeBatch) -> None:
-        """Take over a fold, in one transaction.
+    def apply(self, batch: ChangeBatch) -> None:
+        """Apply a batch of changes in one transaction.
 
         Raises:
-            Diverged: The journal holds what does not fit the classes.
+            Diverged: The journal holds values that do not fit the classes.
             duckdb.Error: The disk is full, or the file is damaged.
         """
-        assert fold.epoch >= self.epoch, f"a fold up to {fold.epoch} is behind {self.epoch}"
-        requests = fold.newest_transactions(self._settings.requests_max)
+        assert batch.epoch >= self.epoch, f"a batch up to {batch.epoch} is behind {self.epoch}"
+        requests = batch.newest_transactions(self._settings.requests_max)
         kept = self._kept + requests.num_rows
         with self._transaction():
-            for name, changes in fold.changes.items():
+            for name, changes in batch.changes.items():
                 if name in self.tables:
                     self._merge(name, changes)
-            if fold.epochs:
-                self._insert(f"{SYSTEM}.epochs", epoch_rows(fold.epochs))
+            if batch.epochs:
+                self._insert(f"{SYSTEM}.epochs", epoch_rows(batch.epochs))
             if requests.num_rows:
                 most = self._cells.bytes_max
                 self._insert(f"{SYSTEM}.requests", without_large(request_rows(requests), most))
                 self._insert(f"{SYSTEM}.replies", without_large(reply_rows(requests), most))
             kept -= self._forget(kept)
-            self._connection.execute(f"UPDATE {_STATE} SET epoch = ?", [fold.epoch])
+            self._connection.execute(f"UPDATE {_STATE} SET epoch = ?", [batch.epoch])
         self._kept = kept
-        self.epoch = fold.epoch
-        self._tell_epoch()
+        self.epoch = batch.epoch
+        self._publish_epoch()
 
     def rows(self) -> int:
         """Return how many entities the view holds."""
         return sum(
-            _number(self._connection, f"SELECT count(*) FROM {quoted(one.name)}")
-            for one in self.tables.values()
+            _number(self._connection, f"SELECT count(*) FROM {quoted(table.name)}")
+            for table in self.tables.values()
         )
 
     def size(self) -> int:
@@ -224,9 +235,9 @@ class ViewStore:
         self._connection.close()
         os.close(self._lock)
 
-    def _tell_epoch(self) -> None:
-        """Say for others what has been applied: the journal keeps what comes after it."""
-        with suppress(OSError):  # who reads an older number keeps more
+    def _publish_epoch(self) -> None:
+        """Publish the applied epoch, so that retention keeps all later epochs."""
+        with suppress(OSError):  # with an older number, retention keeps more
             (self._folder / EPOCH).write_text(str(int(self.epoch)))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
@@ -245,32 +256,32 @@ class ViewStore:
         """Open the file.
 
         Raises:
-            Stale: It is not there, or is not of this journal and these classes.
+            Stale: It is missing, or is not of this journal and these classes.
             duckdb.Error: It is damaged.
         """
         if not (self._folder / _FILE).exists():
             raise StaleViewFile("there is no file yet")
         connection = self._connected()
         try:
-            found = connection.execute(
+            row = connection.execute(
                 f"SELECT epoch, journal, layout, wide FROM {_STATE}"
             ).fetchall()[0]
-            if found[1] != self._identity:
-                raise StaleViewFile("it was fed from another journal")
-            if found[2] != self._layout:
-                raise StaleViewFile("classes are declared otherwise now")
+            if row[1] != self._identity:
+                raise StaleViewFile("it was built from another journal")
+            if row[2] != self._layout:
+                raise StaleViewFile("the declaration of a class has changed")
             self._kept = _number(connection, f"SELECT count(*) FROM {SYSTEM}.requests")
         except BaseException:
             connection.close()
             raise
-        self.epoch = Epoch(found[0])
-        self.tables = tables_of(self._app, msgspec.json.decode(found[3], type=list[str]))
+        self.epoch = Epoch(row[0])
+        self.tables = tables_of(self._app, msgspec.json.decode(row[3], type=list[str]))
         return connection
 
     def _create(self) -> None:
         self.tables = tables_of(self._app)
         self.epoch, self._kept = BEFORE_FIRST, 0
-        taken = {one.name.casefold() for one in self.tables.values()}
+        taken = {table.name.casefold() for table in self.tables.values()}
         with self._transaction():
             run = self._connection.execute
             run(f"CREATE SCHEMA {SYSTEM}")
@@ -296,8 +307,8 @@ class ViewStore:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            self.tables = before  # a class that was widened meanwhile is not
-            with suppress(duckdb.Error):  # the cause is on its way up already
+            self.tables = before  # a class that was widened in this transaction is narrow again
+            with suppress(duckdb.Error):  # the cause is being raised
                 self._connection.execute("ROLLBACK")
             raise
 
@@ -337,16 +348,16 @@ class ViewStore:
         with registered(self._connection, rows) as source:
             chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
             into = f"MERGE INTO {target} USING {chosen} ON {target}.{key} = source.{key} "
-            setting = ", ".join(f"{one} = source.{one}" for one in names[1:])
+            setting = ", ".join(f"{name} = source.{name}" for name in names[1:])
             changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
-            values = ", ".join(f"source.{one}" for one in names)
+            values = ", ".join(f"source.{name}" for name in names)
             self._connection.execute(
                 f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})"
             )
 
     def _widen(self, name: str) -> EntityTable:
-        """Give a class the wider types; what it holds is copied."""
-        wide = sorted([one for one, table in self.tables.items() if table.wide] + [name])
+        """Give a class the wide types, and copy its rows."""
+        wide = sorted([entity for entity, table in self.tables.items() if table.wide] + [name])
         narrow, table = self.tables[name], tables_of(self._app, wide)[name]
         target = quoted(table.name)
         run = self._connection.execute
@@ -365,7 +376,7 @@ class ViewStore:
             self._connection.execute(f"INSERT INTO {target} SELECT * FROM {source}")
 
     def _forget(self, kept: int) -> int:
-        """Remove the oldest requests and replies beyond what is kept; return how many."""
+        """Remove the oldest requests and replies beyond `view.requests_max`; return their number."""
         most = self._settings.requests_max
         excess = kept - most
         if excess <= most // _SLACK:
@@ -389,5 +400,5 @@ def _why(error: Exception) -> str:
 
 
 def names_of(tables: Iterable[EntityTable]) -> list[str]:
-    """Return the names of the tables that queries see."""
-    return [*(one.name for one in tables), *SYSTEM_TABLES]
+    """Return the names of all tables for queries."""
+    return [*(table.name for table in tables), *SYSTEM_TABLES]

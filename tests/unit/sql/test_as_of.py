@@ -139,19 +139,19 @@ def test_words_alone_are_no_clause(query: str) -> None:
 def test_moment_may_stand_beside_the_query() -> None:
     """`as_of` means the same as the clause at the end, and both together are refused."""
     query = "FROM Item"
-    assert Query(query).past() is None
-    beside = Query(query, as_of=AsOf(3)).past()
+    assert Query(query).as_of_statement() is None
+    beside = Query(query, as_of=AsOf(3)).as_of_statement()
     assert beside is not None
     assert beside.moment == 3
-    timed = Query(query, as_of=AsOf(timestamp="2026-11-21T12:00")).past()
+    timed = Query(query, as_of=AsOf(timestamp="2026-11-21T12:00")).as_of_statement()
     assert timed is not None
     assert timed.moment == NOON
     for wrong in (AsOf(), AsOf(3, "2026-11-21")):
         with pytest.raises(QueryError, match="an epoch or a timestamp"):
-            Query(query, as_of=wrong).past()
+            Query(query, as_of=wrong).as_of_statement()
     with pytest.raises(QueryError, match="once more"):
-        Query(f"{query} AS OF EPOCH 3", as_of=AsOf(3)).past()
-    own = Query("FROM Item AS OF EPOCH 1 AS x JOIN Item", as_of=AsOf(3)).past()
+        Query(f"{query} AS OF EPOCH 3", as_of=AsOf(3)).as_of_statement()
+    own = Query("FROM Item AS OF EPOCH 1 AS x JOIN Item", as_of=AsOf(3)).as_of_statement()
     assert own is not None
     assert (own.moment, own.references[0].moment) == (3, 1)
 

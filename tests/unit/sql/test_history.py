@@ -37,7 +37,7 @@ HISTORIES = st.lists(
 
 def asked(history: AsOfQueries, query: str, *parameters: Any, **given_: Any) -> QueryResult:
     question = Query(query, list(parameters), **given_)
-    past = question.past()
+    past = question.as_of_statement()
     assert past is not None, query
     return history.ask(past, question, time.monotonic() + SETTINGS.time_ms / 1_000)
 
@@ -229,8 +229,8 @@ def test_attack_is_refused_in_the_past_too(
         ("FROM Paintr AS OF EPOCH 0 p", "did you mean Painter"),
         ("FROM other.Painter AS OF EPOCH 0 p", "no table"),
         ("FROM Paintr AS OF EPOCH 0", 'Did you mean "Painter"'),
-        ("SELECT number AS OF EPOCH 0 FROM Painter", "nowhere else"),
-        ("SELECT changes('Painter', 0, 1)", "nowhere else"),
+        ("SELECT number AS OF EPOCH 0 FROM Painter", "only in the place of a table"),
+        ("SELECT changes('Painter', 0, 1)", "only in the place of a table"),
         ('FROM "past 0".Painter, Painter AS OF EPOCH 0', "no table past 0"),
         ("FROM \"feed steps\", changes('Painter', 0, 1)", "does not exist"),
     ],
@@ -250,7 +250,7 @@ def test_limits_hold_in_the_past(journal: MemoryJournal) -> None:
         asked(small, "SELECT list(range) FROM range(100000000) AS OF EPOCH 0")
     endless = "SELECT count(*) FROM range(100000000000) WHERE range % 7 = hash(range) % 5"
     question = Query(f"{endless} AS OF EPOCH 0")
-    past = question.past()
+    past = question.as_of_statement()
     assert past is not None
     with pytest.raises(QueryError, match=r"view\.time_ms"):
         small.ask(past, question, time.monotonic() + 0.2)
@@ -285,7 +285,7 @@ def test_waits_for_the_epoch_that_was_seen(history: AsOfQueries) -> None:
     query = "SELECT count(*) FROM Painter a, Painter AS OF EPOCH 0 b"
     assert asked(history, query, min_epoch=4).epoch == 4
     question = Query(query, min_epoch=5)
-    past = question.past()
+    past = question.as_of_statement()
     assert past is not None
     with pytest.raises(ViewUnavailable, match="epoch 5"):
         history.ask(past, question, time.monotonic() + 0.05)

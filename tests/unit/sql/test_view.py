@@ -179,7 +179,7 @@ def test_time_that_json_cannot_show_is_named(view: View, value: str, media: str)
     body = {"query": f"SELECT {value} AS far"}
     answer = asked(view, "POST", "/sql", json=body, headers={"Accept": media})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "query")
-    assert answer.json()["error"]["message"].startswith("far holds a time")
+    assert answer.json()["error"]["message"].startswith("the column far has a time")
     arrow = {"Accept": "application/vnd.apache.arrow.stream"}
     assert asked(view, "POST", "/sql", json=body, headers=arrow).status_code == 200
 

@@ -17,7 +17,7 @@ from penstock.process.config import ViewConfig
 from penstock.sql import view_store as store
 from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.query import Query
-from penstock.sql.query_pool import LONG, QUICK, Asked
+from penstock.sql.query_pool import LONG, QUICK, ResultOptions
 from penstock.sql.slots import FairSlots
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
@@ -53,7 +53,7 @@ def children() -> list[psutil.Process]:
 
 
 def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
-    found = view.answer(Query(query, timeout_ms=timeout_ms), Asked(caller=caller)).answer()
+    found = view.execute(Query(query, timeout_ms=timeout_ms), ResultOptions(caller=caller)).result()
     return [tuple(row.values()) for row in found.table.to_pylist()]
 
 
@@ -133,7 +133,7 @@ def test_past_has_the_same_limits(journal: MemoryJournal) -> None:
     """A stubborn function ends at its limit in a query of the past, too."""
     history = AsOfQueries(app, journal, SETTINGS)
     question = Query(f"{STUBBORN} FROM Painter AS OF EPOCH 0")
-    past = question.past()
+    past = question.as_of_statement()
     assert past is not None
     began = time.monotonic()
     with pytest.raises(QueryError, match=r"view\.time_ms"):
@@ -146,7 +146,7 @@ def test_what_was_rewound_is_kept_for_later_children(journal: MemoryJournal) -> 
     """A class at an epoch is rewound once; a later child has it from its parent."""
     history = AsOfQueries(app, journal, SETTINGS)
     question = Query("SELECT name FROM Painter AS OF EPOCH 0")
-    past = question.past()
+    past = question.as_of_statement()
     assert past is not None
     expected = pa.table({"name": ["Ada", "Bob"]})
     assert history.ask(past, question, time.monotonic() + DEADLINE_S).table == expected
