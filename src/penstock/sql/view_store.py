@@ -132,14 +132,7 @@ class ViewStore:
         self._reopen()
 
     def withhold(self) -> bool:
-        """Rebuild the file without the largest values, because they need too much memory.
-
-        DuckDB keeps a group of rows in memory to write it, so that a class of large values may
-        never fit.
-
-        Returns:
-            Whether the limit of values could be lowered.
-        """
+        """Rebuild the file with a lower `CellLimit`; return False if that is already the lowest."""
         if not self._cells.lower():
             return False
         self.rebuild(
@@ -151,7 +144,7 @@ class ViewStore:
         try:
             self._connection = self._opened()
         except (StaleViewFile, duckdb.Error) as error:
-            self.rebuild(_why(error))
+            self.rebuild(str(error).partition("\n")[0])
 
     def sealed(self) -> duckdb.DuckDBPyConnection:
         """Return a connection for a query; from now on no setting of this database can change."""
@@ -393,10 +386,6 @@ class ViewStore:
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     [(number,)] = connection.execute(query).fetchall()
     return int(number)
-
-
-def _why(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def names_of(tables: Iterable[EntityTable]) -> list[str]:
