@@ -14,7 +14,7 @@ from penstock.cli.output import print_result, utc_text
 from penstock.cli.trace import show_outside_calls
 from penstock.errors import RequestError
 from penstock.history.reader import HistoryReader
-from penstock.history.trace import entity_history, entity_history_json
+from penstock.history.trace import document_json, entity_history
 from penstock.snapshots.text import json_text
 
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
@@ -51,7 +51,7 @@ def command(
     with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
         span = past.span(first, last)
         changes = entity_history(past, application, name, span, most, settings.limits)
-    plain = entity_history_json(name, changes)
+    plain = document_json(changes)
     print_result(plain, lambda console: _show(plain, console), as_json=as_json)
 
 

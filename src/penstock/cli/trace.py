@@ -13,7 +13,7 @@ from rich.tree import Tree
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
 from penstock.history.reader import HistoryReader
-from penstock.history.trace import trace, trace_json
+from penstock.history.trace import document_json, trace
 from penstock.snapshots.text import json_text
 
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
@@ -49,7 +49,7 @@ def command(
     # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
         found = trace(past, application, settings.data, request_id, settings.limits)
-        plain = trace_json(found)
+        plain = document_json(found)
     print_result(plain, lambda console: _show(plain, console), as_json=as_json)
 
 

@@ -21,7 +21,7 @@ from penstock.history.lookup import (
     TraceQuery,
 )
 from penstock.history.reader import HistoryReader
-from penstock.history.trace import entity_history, entity_history_json, trace, trace_json
+from penstock.history.trace import document_json, entity_history, trace
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
@@ -43,14 +43,12 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
     match lookup.query:
         case TraceQuery(request_id):
             with HistoryReader(data, app, "trace") as history:
-                return trace_json(trace(history, app, data, request_id, limits))
+                return document_json(trace(history, app, data, request_id, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
             with HistoryReader(data, app, "history") as history:
                 span = history.span(first, last)
-                return entity_history_json(
-                    name, entity_history(history, app, name, span, changes_max, limits)
-                )
+                return document_json(entity_history(history, app, name, span, changes_max, limits))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ as recorded. Only the data directory is read.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
 from penstock.base.http import ErrorBody
-from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
@@ -24,18 +24,19 @@ from penstock.engine.replay import (
     call_text,
     reply_of,
 )
-from penstock.engine.tracing import RequestTrace, TracedCall
+from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
-from penstock.history import trace_document
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
-from penstock.history.sandbox import OutsideCall
 from penstock.history.trace_document import (
     AttributeChange,
+    EntityChange,
     HistoryDocument,
     NextChange,
     RecordedReply,
     RefusedCall,
+    TracedCall,
+    TracedEntity,
     TraceDocument,
 )
 from penstock.model.application import App
@@ -48,78 +49,9 @@ _REPLAYED_MAX: Final = 3
 """How many of these are executed again to find the request of that change."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedEntity:
-    """An entity that a request has read or written.
-
-    Attributes:
-        written: Whether the request changed the entity.
-        undone: Whether the request changed the entity and the change was undone. Then `after` holds
-            the undone values.
-        before, after: The attributes by name; None if the entity did not exist.
-        next: The next change of the entity.
-    """
-
-    entity: EntityKey
-    written: bool
-    undone: bool
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-    next: NextChange | None
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The trace of a request.
-
-    Attributes:
-        row: The recorded request.
-        epoch: Its epoch.
-        position: Its position in the epoch, from 0.
-        report: The driver's report of the epoch, while it is kept.
-        as_recorded: Whether the outcome equals the recorded one.
-        taken_as_recorded: Whether the request was not executed, because it had exceeded a limit.
-        root: The handler's call, with all calls inside it; None if the request was not executed.
-        entities: The entities that the request has read or written.
-        refused: By request id, the first call to the outside, of all executed requests.
-    """
-
-    row: RequestRow
-    epoch: RecordedEpoch
-    position: int
-    report: StoredReport | None
-    as_recorded: bool
-    taken_as_recorded: bool
-    root: TracedCall | None
-    entities: tuple[TracedEntity, ...]
-    refused: Mapping[RequestId, OutsideCall]
-
-
-class EntityChange(NamedTuple):
-    """A change of an entity: its request, and the attributes by name before and after it."""
-
-    epoch: Epoch
-    time_us: int
-    row: RequestRow
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-
-class EntityHistory(NamedTuple):
-    """The changes of an entity.
-
-    Attributes:
-        changes: The newest changes, in order.
-        more: Whether there are older changes.
-        refused: As in `Trace`.
-    """
-
-    changes: list[EntityChange]
-    more: bool
-    refused: Mapping[RequestId, OutsideCall]
-
-
-def trace(history: HistoryReader, app: App, data: Path, request_id: str, limits: Limits) -> Trace:
+def trace(
+    history: HistoryReader, app: App, data: Path, request_id: str, limits: Limits
+) -> TraceDocument:
     """Return the trace of a request.
 
     Args:
@@ -152,19 +84,29 @@ def trace(history: HistoryReader, app: App, data: Path, request_id: str, limits:
         traced = rerun.trace(row, time.perf_counter)
     entities = _entities_of(app, before, traced)
     later = rerun.run_all(recorded.rows[position + 1 :])
-    keys = [entity.entity for entity in entities]
-    next_changes = _next_changes(history, rerun, recorded, position, later, keys)
-    outcome = traced.outcome
-    return Trace(
-        row,
-        recorded,
-        position,
-        _report_of(data, number),
-        (outcome.error, outcome.reply) == (row.error, row.reply),
-        is_skipped,
-        traced.root,
-        tuple(replace(entity, next=next_changes.get(entity.entity)) for entity in entities),
-        rerun.refused,
+    next_changes = _next_changes(history, rerun, recorded, position, later, list(entities))
+    report = _report_of(data, number)
+    return TraceDocument(
+        request_id=row.request_id,
+        call=call_text(row.body),
+        epoch=number,
+        lsn=row.lsn,
+        position=position,
+        requests_in_epoch=len(recorded.rows),
+        appended_us=row.time_us,
+        committed_us=recorded.time_us,
+        rounds=None if report is None else report.rounds,
+        reran=None if report is None else report.reran,
+        tasks=None if report is None else report.tasks,
+        reply=_reply_of(row),
+        as_recorded=(traced.outcome.error, traced.outcome.reply) == (row.error, row.reply),
+        taken_as_recorded=is_skipped,
+        root=None if traced.root is None else _call_of(traced.root),
+        entities=[
+            msgspec.structs.replace(entity, next=next_changes.get(key))
+            for key, entity in entities.items()
+        ],
+        outside=_refused_calls(rerun),
     )
 
 
@@ -175,7 +117,7 @@ def entity_history(
     span: tuple[Epoch, Epoch],
     changes_max: int,
     limits: Limits,
-) -> EntityHistory:
+) -> HistoryDocument:
     """Return the newest changes of an entity.
 
     Args:
@@ -204,10 +146,12 @@ def entity_history(
             if outcome is not None and key in outcome.writes:
                 after = outcome.writes[key]
                 states = attributes_of(app, key, before), attributes_of(app, key, after)
-                changes.append(EntityChange(recorded.epoch, recorded.time_us, row, *states))
+                changes.append(_change_of(recorded, row, *states))
                 before = after
     more = len(epochs) > len(chosen) or len(changes) > changes_max
-    return EntityHistory(changes[-changes_max:], more, rerun.refused)
+    name, text = split_entity_key(key)
+    newest = changes[-changes_max:]
+    return HistoryDocument(name, text, newest, more, _refused_calls(rerun))
 
 
 def _run_epochs(
@@ -228,12 +172,12 @@ def _run_epochs(
 
 def _entities_of(
     app: App, before: Callable[[EntityKey], bytes | None], traced: RequestTrace
-) -> list[TracedEntity]:
+) -> dict[EntityKey, TracedEntity]:
     """Return the entities that a request has read or written, in order of first access.
 
     `before` returns an entity as it was before the request.
     """
-    entities: list[TracedEntity] = []
+    entities: dict[EntityKey, TracedEntity] = {}
     writes = traced.outcome.writes
     for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
         old = before(key)
@@ -242,7 +186,7 @@ def _entities_of(
         new = writes[key] if written else traced.undone[key] if undone else old
         undone = undone and new != old
         values = attributes_of(app, key, old), attributes_of(app, key, new)
-        entities.append(TracedEntity(key, written, undone, *values, None))
+        entities[key] = TracedEntity(*split_entity_key(key), written, undone, *values, None)
     return entities
 
 
@@ -297,49 +241,14 @@ def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
     )
 
 
-def trace_json(found: Trace) -> dict[str, Any]:
-    """Return a `TraceDocument` as plain data."""
-    row, report = found.row, found.report
-    return _plain(
-        TraceDocument(
-            request_id=row.request_id,
-            call=call_text(row.body),
-            epoch=found.epoch.epoch,
-            lsn=row.lsn,
-            position=found.position,
-            requests_in_epoch=len(found.epoch.rows),
-            appended_us=row.time_us,
-            committed_us=found.epoch.time_us,
-            rounds=None if report is None else report.rounds,
-            reran=None if report is None else report.reran,
-            tasks=None if report is None else report.tasks,
-            reply=_reply_of(row),
-            as_recorded=found.as_recorded,
-            taken_as_recorded=found.taken_as_recorded,
-            root=None if found.root is None else _traced(found.root),
-            entities=[_described(entity) for entity in found.entities],
-            outside=[RefusedCall(**call) for call in outside_calls_json(found.refused)],
-        )
-    )
-
-
-def entity_history_json(key: EntityKey, changes: EntityHistory) -> dict[str, Any]:
-    """Return a `HistoryDocument` as plain data."""
-    entity, _, text = key.partition("/")
-    return _plain(
-        HistoryDocument(
-            entity=entity,
-            key=text,
-            changes=[_change_of(change) for change in changes.changes],
-            more=changes.more,
-            outside=[RefusedCall(**call) for call in outside_calls_json(changes.refused)],
-        )
-    )
-
-
-def _plain(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
+def document_json(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
+    """Return a document as a JSON object; values without JSON become text."""
     plain: dict[str, Any] = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
     return plain
+
+
+def _refused_calls(rerun: Rerun) -> list[RefusedCall]:
+    return [RefusedCall(**call) for call in outside_calls_json(rerun.refused)]
 
 
 def _reply_of(row: RequestRow) -> RecordedReply:
@@ -349,38 +258,34 @@ def _reply_of(row: RequestRow) -> RecordedReply:
     return RecordedReply(error=ErrorBody(reply["error"], reply["kind"], reply["message"]))
 
 
-def _traced(call: TracedCall) -> trace_document.TracedCall:
-    return trace_document.TracedCall(
+def _call_of(call: tracing.TracedCall) -> TracedCall:
+    return TracedCall(
         call=call.call,
         where=call.where,
         took_us=round(call.took_us, 1),
         value=call.value,
         error=call.error,
         undone=call.undone,
-        calls=[_traced(inner) for inner in call.calls],
+        calls=[_call_of(inner) for inner in call.calls],
     )
 
 
-def _described(traced: TracedEntity) -> trace_document.TracedEntity:
-    entity, _, key = traced.entity.partition("/")
-    return trace_document.TracedEntity(
-        entity, key, traced.written, traced.undone, traced.before, traced.after, traced.next
-    )
-
-
-def _change_of(change: EntityChange) -> trace_document.EntityChange:
+def _change_of(
+    epoch: RecordedEpoch,
+    row: RequestRow,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+) -> EntityChange:
     kind: Literal["create", "update", "delete"] = "update"
-    if change.before is None:
+    if before is None:
         kind = "create"
-    elif change.after is None:
+    elif after is None:
         kind = "delete"
-    before, after = change.before or {}, change.after or {}
+    before, after = before or {}, after or {}
     attributes = [
         AttributeChange(name, before.get(name), after.get(name))
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    row = change.row
-    return trace_document.EntityChange(
-        change.epoch, change.time_us, row.request_id, call_text(row.body), kind, attributes
-    )
+    call = call_text(row.body)
+    return EntityChange(epoch.epoch, epoch.time_us, row.request_id, call, kind, attributes)

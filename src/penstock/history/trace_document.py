@@ -49,7 +49,10 @@ class NextChange(Struct, frozen=True):
 
 
 class TracedEntity(Struct, frozen=True):
-    """An entity that a request read or wrote; `before` and `after` are its attributes."""
+    """An entity that a request read or wrote; `before` and `after` are its attributes.
+
+    If a change was undone, `after` holds the undone values.
+    """
 
     entity: str
     key: str

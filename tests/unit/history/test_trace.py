@@ -241,10 +241,11 @@ def test_traces_of_an_epoch_together_are_its_changes(
                 number += 1
                 assert found.as_recorded
                 for one in found.entities:
-                    if one.entity in seen:
-                        assert one.before == seen[one.entity]
+                    key = f"{one.entity}/{one.key}"
+                    if key in seen:
+                        assert one.before == seen[key]
                     if one.written:
-                        seen[one.entity] = one.after
+                        seen[key] = one.after
             for key, data_after in past.epoch(epoch).changes.items():  # type: ignore[arg-type]
                 assert (data_after is None) == (seen[key] is None)
                 if data_after is not None:
