@@ -91,7 +91,10 @@ def test_programs_get_the_answer_alone(running: Path, shape: str) -> None:
 
 def test_mistake_is_explained(running: Path) -> None:
     """A table that is a word of SQL, or nearly right, is named as it must be written."""
-    for query, hint in (("FROM Order", 'write the table as "Order"'), ("FROM Itm", 'Did you mean "Item"')):
+    for query, hint in (
+        ("FROM Order", 'write the table as "Order"'),
+        ("FROM Itm", 'Did you mean "Item"'),
+    ):
         refused = penstock("sql", query, "--data", str(running))
         assert refused.returncode == 2
         assert hint in refused.stderr.decode()
