@@ -5,8 +5,11 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from rich.console import Console
@@ -36,16 +39,17 @@ with Stop(supervised=sys.argv[1] == "supervised", at_once=lambda: print("at once
 """
 
 
-def started(kind: str) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", STOPS, kind],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+@contextmanager
+def started(role: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start a process that waits for a signal; kill it at the end, if the test has failed."""
+    command = [sys.executable, "-c", STOPS, role]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def driver_with_a_request(data: Path) -> SerialDriver:
@@ -117,25 +121,25 @@ def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
 @pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM])
 def test_signal_asks_to_stop(one: signal.Signals) -> None:
     """The first signal only asks: the process ends in good order."""
-    process = started("alone")
-    process.send_signal(one)
-    assert process.communicate(timeout=30)[0] == "wanted\n"
-    assert process.returncode == 0
+    with started("alone") as process:
+        process.send_signal(one)
+        assert process.communicate(timeout=30)[0] == "wanted\n"
+        assert process.returncode == 0
 
 
 def test_second_signal_ends_at_once() -> None:
     """A second signal ends the process at once, after the steps that must not be left out."""
-    process = started("stuck")
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "wanted\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == "at once\n"
-    assert process.returncode == 130
+    with started("stuck") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "wanted\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[0] == "at once\n"
+        assert process.returncode == 130
 
 
 def test_end_of_input_asks_a_supervised_process_to_stop() -> None:
     """A process whose supervisor is gone ends by itself."""
-    process = started("supervised")
-    assert process.communicate(timeout=30)[0] == "wanted\n"
-    assert process.returncode == 0
+    with started("supervised") as process:
+        assert process.communicate(timeout=30)[0] == "wanted\n"
+        assert process.returncode == 0

@@ -26,17 +26,17 @@ RUN = """
     from pathlib import Path
     from rich.console import Console
     from penstock.cli.foreground import Foreground
-    from penstock.cli.processes import Given, children_of
+    from penstock.cli.processes import ChildOptions, children_of
     from penstock.process.config import Config, GatewayConfig
     from penstock.process.loading import load_app
 
-    def without_view(given, settings):
-        return [one for one in children_of(given, settings) if one.role != "view"]
+    def without_view(options, settings):
+        return [child for child in children_of(options, settings) if child.role != "view"]
 
     app, data = sys.argv[1:]
     settings = Config(Path(data), cores=2, gateway=GatewayConfig(port=0))
-    given = Given(app, None, ["cores=2"])
-    Foreground(load_app(app), given, settings, Console(), without_view).run()
+    options = ChildOptions(app, None, ["cores=2"])
+    Foreground(load_app(app), options, settings, Console(), without_view).run()
 """
 
 

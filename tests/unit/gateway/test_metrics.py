@@ -32,10 +32,10 @@ import prometheus_client  # as an application may that counts something itself
 import sys
 from pathlib import Path
 from penstock.base.ids import Epoch
-from penstock.process.metrics import DriverMeasures
+from penstock.process.metrics import DriverMetrics
 from penstock.process.epoch_report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
-DriverMeasures(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
+DriverMetrics(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
 """
 SHOW = """
 import os, sys
