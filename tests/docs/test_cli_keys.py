@@ -91,7 +91,7 @@ def test_revoke_takes_name_or_id(keys: Run) -> None:
     assert keys("revoke", "b", "--data", ".penstock/shop")[0] == 0
     code, _, err = keys("revoke", "b", SHOP)
     assert code == 2
-    assert "there is no key 'b'; there are: none" in err
+    assert "no key is named 'b'; the keys are: none" in err
 
 
 def test_all_wrong_scopes_are_named_with_near_misses(keys: Run) -> None:

@@ -1,7 +1,7 @@
-"""Requests into the log: all that arrive while one append is being made durable share the next.
+"""Appends requests to the log in batches: requests that arrive during an append share the next one.
 
-Promises what `Log.append` promises, to each request alone: a request that is refused takes no other
-with it. One thread writes; the event loop never waits for a disk.
+Promises the guarantees of `Log.append` for each request alone: a request that is refused does not
+affect the others of its batch. One thread writes, so the event loop never waits for a disk.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class AppendBatcher:
-    """Appends the requests of one gateway. Belongs to one event loop."""
+    """Appends the requests of one gateway. For one event loop."""
 
     def __init__(self, log: Log, metrics: Metrics) -> None:
-        """Start its thread; `close` ends it."""
+        """Start the thread; `close` ends it."""
         self._log = log
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "penstock-append")
@@ -31,12 +31,17 @@ class AppendBatcher:
         self._writer: asyncio.Task[None] | None = None
 
     async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
-        """Append a request durably and return its position.
+        """Append a request durably, and return its position.
+
+        Args:
+            request_id: The stored request id.
+            body: The encoded request.
+            touches: The access hint.
 
         Raises:
-            RequestConflict: The id is known with another body.
+            RequestConflict: The id belongs to a request with another body.
             RecordTooLarge: The body exceeds the log's limit.
-            LogUnavailable: The disk is full or fails; it was not appended.
+            LogUnavailable: The disk is full or fails; the request was not appended.
         """
         entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
         future: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
@@ -48,33 +53,33 @@ class AppendBatcher:
     async def schedule(
         self, request_id: RequestId, body: bytes, touches: bytes, due_us: int
     ) -> None:
-        """Make a request durable that is appended when it is due; raises like `append`."""
+        """Store a request durably until it is due and appended; raises as `append`."""
         entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
         await self._in_thread(self._log.schedule, entry, due_us)
 
     async def place_of(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
-        """Return where a request id was appended, while its retention lasts."""
+        """Return the position of a request id; None if the log does not know it, or no longer."""
         return await self._in_thread(self._log.find, request_id)
 
     async def body_of(self, place: tuple[LogPartition, Lsn]) -> bytes | None:
-        """Return the body of an appended request; None where the log has forgotten it."""
+        """Return the body of an appended request; None if the log was truncated since."""
         return await self._in_thread(self._body, *place)
 
     async def due_of(self, request_id: RequestId) -> int | None:
-        """Return when a scheduled request is due, in microseconds since the Unix epoch."""
+        """Return the due time of a scheduled request in microseconds since the Unix epoch."""
         return await self._in_thread(self._log.scheduled, request_id)
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
-        """Call a function of the log in its thread."""
+        """Run a function in the thread of the log."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the running append."""
         self._thread.shutdown()
 
     async def _write(self) -> None:
-        """Append until nothing is waiting."""
+        """Append batches until no request waits."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
             entries = [entry for entry, _ in batch]
@@ -82,7 +87,7 @@ class AppendBatcher:
             outcomes = await self._in_thread(self._append, entries)
             self._metrics.appended(time.perf_counter() - began, len(entries))
             for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if future.done():  # the caller has gone
+                if future.done():  # the client has disconnected
                     continue
                 if isinstance(outcome, PenstockError):
                     future.set_exception(outcome)
@@ -99,7 +104,7 @@ class AppendBatcher:
     def _append(self, entries: Sequence[Entry]) -> Sequence[Lsn | PenstockError]:
         try:
             return self._log.append(entries)
-        except UserError as error:  # one of them, and then nothing of the call is appended
+        except UserError as error:  # caused by one entry; then the log appends none
             if len(entries) == 1:
                 return [error]
             return [outcome for entry in entries for outcome in self._append([entry])]

@@ -1,8 +1,8 @@
-"""The gateway as one ASGI application.
+"""The gateway as an ASGI application.
 
-Every request passes here: its head is checked, its path found, its principal asked for, its handler
-run; whatever is raised becomes an answer by the one table of `errors`. What the core does not serve
-goes to other ASGI routes (console, pages).
+Every request passes here: the gateway checks its head, finds the handler of its path, authenticates
+its principal, and runs the handler. The table of `errors` gives the status of every exception. Paths
+without a handler go to other ASGI routes (the console).
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from penstock.process.config import GatewayConfig
 _log = logging.getLogger(__name__)
 
 OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""Paths that anybody may ask."""
+"""Paths that need no credential."""
 
 _OTHER: Final = "other"
 
 
 class Gateway:
-    """Answers HTTP requests; an ASGI application.
+    """Answers HTTP requests as an ASGI application.
 
     Attributes:
-        routing: Paths that the core serves.
-        draining: Whether new requests are refused because the process is about to stop.
+        routing: The paths and their handlers.
+        draining: Whether new requests are refused, because the process is about to stop.
     """
 
     def __init__(
@@ -51,7 +51,15 @@ class Gateway:
         metrics: Metrics,
         more: Sequence[BaseRoute] = (),
     ) -> None:
-        """Serve what `routing` knows, and `more` beside it."""
+        """Create the gateway.
+
+        Args:
+            config: The gateway's configuration.
+            routing: The paths and their handlers.
+            authenticator: Finds the principal of a request.
+            metrics: Counts responses.
+            more: Routes for all other paths.
+        """
         self.routing = routing
         self.draining = False
         self._config = config
@@ -82,7 +90,7 @@ class Gateway:
             self._metrics.observe(kind, status, time.perf_counter() - began)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Take nothing new, and wait until what runs is answered; say whether that was in time."""
+        """Refuse new requests, and wait for the running ones; return False after the time limit."""
         self.draining = True
         try:
             async with asyncio.timeout(timeout_s):
@@ -94,28 +102,28 @@ class Gateway:
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send
     ) -> tuple[str, Response | None]:
-        """Return the route's kind and the answer; None where another application has answered."""
+        """Return the kind of the route and the response; None if another application responded."""
         kind, request = _OTHER, None
         try:
             request = HttpRequest(scope, receive, self._config)
-            found = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
+            route = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
             path = scope["path"]
             if self.draining and path not in OPEN:
-                raise Stopping("this gateway stops; send it again")
-            if found is None:
+                raise Stopping("this gateway stops; send the request again")
+            if route is None:
                 scope["penstock.authenticator"] = self._authenticator
                 await self._more(scope, receive, send)
                 return kind, None
-            handler, request.path, kind = found
+            handler, request.path, kind = route
             if path not in OPEN:
                 request.principal = self._authenticator.identify(scope["headers"], scope["method"])
             return kind, await handler(request)
         except (PenstockError, HttpError) as error:
             return kind, self._refusal(error, request)
-        except Exception:  # noqa: BLE001 -- an answer for whatever it is; the log has it whole
+        except Exception:  # noqa: BLE001 -- every request gets a response; the log has the traceback
             _log.exception("a request failed", extra={"path": scope["path"]})
             return kind, error_response(
-                500, "gateway-failed", "", "something failed here; the log of the gateway says what"
+                500, "gateway-failed", "", "the gateway failed; its log has the error"
             )
 
     def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
@@ -125,7 +133,9 @@ class Gateway:
         response = response_of(error, headers)
         if isinstance(error, IntegrityError):
             _log.error("stored data is damaged", exc_info=error)
-        elif isinstance(error, OperationalError):  # as many as requests, while it lasts
+        elif isinstance(
+            error, OperationalError
+        ):  # one for each request, as long as the condition lasts
             _log.debug("a request was not served: %s", error, extra={"code": error.code})
         return response
 
@@ -138,6 +148,6 @@ def _raw(scope: Scope) -> bytes:
 async def _not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for it"
     if error.status_code == 404:
-        message = f"there is nothing at {request.url.path}; /docs lists what there is"
+        message = f"{request.url.path} does not exist; /docs lists all paths"
         return error_response(404, "not-found", "Refused", message)
     return error_response(error.status_code, "request", "Refused", error.detail)

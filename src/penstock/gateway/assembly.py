@@ -1,4 +1,4 @@
-"""Putting a gateway together: what it opens, which paths it serves, and what it closes.
+"""Builds a gateway: opens log, journal and state, and adds the handlers of all paths.
 
 ```python
 gateway = await assemble(app, spec, config)
@@ -24,6 +24,7 @@ from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
@@ -55,12 +56,12 @@ _DRIVER: Final = "driver"
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A gateway and what it holds open.
+    """A gateway and the resources that it holds open.
 
     Attributes:
-        gateway: Who answers.
-        served: The ASGI application: the gateway, or what asks browsers' questions before it.
-        tail: Where it stands in the journal.
+        gateway: The gateway.
+        served: The ASGI application: the gateway inside its middleware.
+        tail: The gateway's journal tail.
     """
 
     gateway: Gateway
@@ -75,7 +76,7 @@ class Assembly:
     _journal: DeltaJournal
 
     async def close(self) -> None:
-        """Release everything; nothing may be running any more."""
+        """Close all resources; no request may be running."""
         self._history.close()
         await self._sql.close()
         if self._tracing is not None:
@@ -90,15 +91,20 @@ class Assembly:
 async def assemble(
     app: App, spec: str, config: Config, *, more: Sequence[BaseRoute] = ()
 ) -> Assembly:
-    """Open log, journal and state of an application, and put its gateway together.
+    """Open log, journal and state of an application, and build its gateway.
 
-    Must be called in the event loop that serves. `spec` says where other processes find the
-    application; `more` are other routes to serve beside.
+    Call this in the event loop that serves.
+
+    Args:
+        app: The application.
+        spec: The name by which another process loads the application.
+        config: The configuration.
+        more: Further routes.
 
     Raises:
-        ConfigError: Keys or token settings cannot be used.
+        ConfigError: The settings of keys or tokens cannot be used.
         IntegrityError: Log or journal is damaged.
-        OperationalError: They cannot be opened.
+        OperationalError: Log or journal cannot be opened.
     """
     data = config.data
     DataDirectory(data).create()
@@ -130,8 +136,8 @@ async def assemble(
 
 
 def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
-    """Answer what browsers ask before a page of a named origin may call."""
-    origins = [one.strip() for one in config.gateway.cors_origins.split(",") if one.strip()]
+    """Answer the CORS requests of browsers for pages of the configured origins."""
+    origins = allowed_origins(config.gateway)
     if not origins:
         return served
     return CORSMiddleware(
@@ -182,7 +188,7 @@ def _serve_metrics(routing: Router, metrics: Metrics, journal: Journal, log: Log
 
 
 def _partitions(data: Path, config: Config) -> int:
-    """Return how many partitions the state has: the running driver knows best."""
-    for one in presence.find(data, _DRIVER):
-        return int(one.details["partitions"])
+    """Return the number of state partitions: the running driver's, or else the configured one."""
+    for driver in presence.find(data, _DRIVER):
+        return int(driver.details["partitions"])
     return config.partitions

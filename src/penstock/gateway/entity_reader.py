@@ -1,8 +1,7 @@
-"""Entities as they are at the newest committed epoch, read from the state on local disk.
+"""Reads entities at the newest committed epoch from the state on local disk.
 
-Promises strictness: what is read holds every change whose reply anybody was given before, through
-whichever gateway, because the journal is asked for its newest epoch first and the stores are
-brought to it. Nothing is appended, and no epoch runs.
+Promises strict reads: a read sees every change whose reply any gateway has returned before, because
+it first looks up the newest epoch of the journal and brings the stores to it. It appends nothing.
 """
 
 import asyncio
@@ -15,20 +14,20 @@ from penstock.errors import Corrupt, PenstockError, StateUnavailable
 from penstock.process.data_directory import DataDirectory
 
 ATTEMPTS: Final = 20
-"""A driver that goes on while this one reads may be an epoch further each time."""
+"""A read is repeated if a driver commits the next epoch meanwhile; at most this often."""
 
 
 class EntityReader:
-    """Reads entities for one gateway, in a thread of its own."""
+    """Reads entities for one gateway, in its own thread."""
 
     def __init__(self, data: Path, app: str, partitions: int) -> None:
-        """Name the stores; each is opened when it is first needed."""
+        """Name the stores of a data directory; each is opened on its first use."""
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
         self._journal = DataDirectory(data).open_journal_of(app)
         self._stores = DataDirectory(data).open_stores(self._journal, partitions)
 
     async def read(self, key: EntityKey) -> tuple[Epoch, bytes | None]:
-        """Return the newest epoch and the entity's encoded attributes; None where it is not.
+        """Return the newest epoch and the encoded attributes; None if the entity does not exist.
 
         Raises:
             OperationalError: Journal or state cannot be read.
@@ -38,7 +37,7 @@ class EntityReader:
         return await loop.run_in_executor(self._thread, self._read, key)
 
     def close(self) -> None:
-        """Release everything."""
+        """Close stores and journal."""
         self._thread.submit(self._stores.close)
         self._thread.shutdown()
         self._journal.close()
@@ -52,7 +51,7 @@ class EntityReader:
             try:
                 with self._stores.at(last.epoch) as reader:
                     return last.epoch, reader.get(key)
-            except StateUnavailable as error:  # most often: a driver has gone on meanwhile
+            except StateUnavailable as error:  # usually a driver has committed meanwhile
                 failure = error
             except Corrupt as error:
                 failure = error

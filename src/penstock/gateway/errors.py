@@ -1,7 +1,7 @@
-"""From errors to HTTP: one table of statuses, and one shape of body.
+"""HTTP responses from errors: a table of statuses, and the body of an error.
 
-Promises that every code of the error tree has a status, and that no answer shows more than code,
-kind and message: no stack trace, no path of this machine.
+Promises that every code of the error tree has a status, and that a response holds code, kind and
+message only: no stack trace and no path of this machine.
 """
 
 from typing import Final
@@ -47,18 +47,18 @@ STATUS: Final = {
     "diverged": 500,
     "truncated": 500,
 }
-"""HTTP status of each code."""
+"""The HTTP status of each code."""
 
 RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2}
 _RETRY_AFTER_DEFAULT_S: Final = 1
 _RETRIABLE: Final = frozenset({429, 503})
 
 MESSAGE_MAX: Final = 2_000
-"""Characters of a message that an answer shows."""
+"""The longest message in a response, in characters."""
 
 
 class HttpError(Exception):
-    """HTTP itself was used wrongly: a path, a verb, a header, a length."""
+    """A request that is wrong as HTTP: its path, verb, headers or length."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         self.status = status
@@ -70,27 +70,36 @@ class HttpError(Exception):
 def error_response(
     status: int, code: str, kind: str, message: str, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return the answer that says what went wrong."""
-    told = dict(headers or {})
+    """Return the response for an error.
+
+    Args:
+        status: The HTTP status.
+        code: The stable code of the error.
+        kind: The name of the exception class.
+        message: The message; a long one is shortened.
+        headers: Further headers.
+    """
+    all_headers = dict(headers or {})
     if status in _RETRIABLE:
-        told.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
+        all_headers.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
     if len(message) > MESSAGE_MAX:
         message = f"{message[:MESSAGE_MAX]} …"
     body = encode_error(code, kind, message)
-    return Response(body, status, told, JSON)
+    return Response(body, status, all_headers, JSON)
 
 
 def response_of(
     error: PenstockError | HttpError, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return the answer to an error that was raised in this process."""
+    """Return the response for an error that was raised in this process."""
     if isinstance(error, HttpError):
-        told = {name.replace("_", "-"): value for name, value in error.headers.items()}
-        told |= headers or {}
-        return error_response(error.status, error.code, "Refused", str(error), told)
+        own = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        return error_response(
+            error.status, error.code, "Refused", str(error), own | (headers or {})
+        )
     message = str(error)
     if isinstance(error, IntegrityError):
-        message = "stored data is damaged; the log of the gateway names it"
+        message = "stored data is damaged; the gateway's log names it"
     kind = error.kind or type(error).__name__
     if error.code == "unauthenticated":
         headers = {"WWW-Authenticate": "Bearer", **(headers or {})}

@@ -1,7 +1,7 @@
-"""One HTTP request: what came in, read within its limits.
+"""An HTTP request, read within its limits.
 
-Promises that a body is never larger than allowed and never waited for longer than allowed, and
-that JSON is not nested deeper than allowed before any decoder sees it.
+Promises limits on the size of a body, on the time for which it is received, and on the depth of JSON
+before any decoder reads it.
 """
 
 import asyncio
@@ -19,24 +19,25 @@ from penstock.gateway.errors import HttpError
 from penstock.gateway.request_ids import check_chosen, named_id
 from penstock.process.config import GatewayConfig
 
-# A string that does not end reaches to the end, so that each byte is looked at once.
+# A string without its end matches up to the end of the text, so that each byte is read once.
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
-_JSON_KINDS: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
-"""What the body may be called: `curl -d` says it is a form. `site` keeps out foreign pages."""
+_JSON_TYPES: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
+"""Content types of JSON bodies: `curl -d` sends a form's. `origin_policy` refuses foreign pages."""
 
 _OPENING: Final = (b"[", b"{")
 _CLOSING: Final = (b"]", b"}")
 _QUERY_FIELDS_MAX: Final = 100
+_DIGITS_MAX: Final = 18
 
 
 class HttpRequest:
-    """What a handler is given.
+    """The argument of a handler.
 
     Attributes:
-        path: What the names in the route's path stand for.
-        headers: By lower-case name; of repeated ones the last.
-        principal: Who asks.
-        request_id: As the principal knows it; empty where there is none.
+        path: The values of the names in the route's path.
+        headers: The headers by lower-case name; the last one if a header is repeated.
+        principal: The sender of the request.
+        request_id: The request id as the principal knows it; empty if the request has none.
     """
 
     __slots__ = ("_config", "_receive", "_scope", "headers", "path", "principal", "request_id")
@@ -45,7 +46,7 @@ class HttpRequest:
         """Check the head.
 
         Raises:
-            Refused: The headers are too large.
+            HttpError: The headers are too large.
         """
         self._scope = scope
         self._receive = receive
@@ -74,10 +75,10 @@ class HttpRequest:
         return method
 
     def query(self) -> dict[str, str]:
-        """Return the query string's fields; of repeated ones the last.
+        """Return the fields of the query string; the last one if a field is repeated.
 
         Raises:
-            RequestError: It is malformed.
+            RequestError: The query string is malformed.
         """
         raw: bytes = self._scope["query_string"]
         if not raw:
@@ -87,7 +88,7 @@ class HttpRequest:
             pairs = parse_qsl(
                 text, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
             )
-        except ValueError as error:  # of which UnicodeDecodeError is one
+        except ValueError as error:  # also UnicodeDecodeError
             raise RequestError(f"the query string cannot be read: {error}") from error
         return dict(pairs)
 
@@ -95,7 +96,7 @@ class HttpRequest:
         """Return the whole body.
 
         Raises:
-            Refused: It is too large, comes too slowly, or the client has gone.
+            HttpError: The body is too large or too slow, or the client has disconnected.
         """
         most = self._config.body_bytes_max
         length = self.headers.get("content-length")
@@ -127,33 +128,40 @@ class HttpRequest:
                 return b"".join(chunks)
 
     async def gone(self) -> None:
-        """Wait until the client has gone; for exchanges whose body is empty, or has been read."""
+        """Wait until the client disconnects; the body must be empty, or read already."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def json(self) -> bytes:
-        """Return the body, which shall be JSON.
+        """Return the body of a JSON request.
 
         Raises:
-            Refused: As `body` does, or the content type is another one, or it is nested too deeply.
+            HttpError: `body` raised it, the content type is wrong, or the JSON is nested too deeply.
         """
         body = await self.body()
-        kind = self.media_type
-        if body and kind not in _JSON_KINDS and not kind.endswith("+json"):
-            raise HttpError(415, "unsupported-media-type", f"the body must be {JSON}, not {kind}")
+        media_type = self.media_type
+        if body and media_type not in _JSON_TYPES and not media_type.endswith("+json"):
+            raise HttpError(
+                415, "unsupported-media-type", f"the body must be {JSON}, not {media_type}"
+            )
         check_depth(body, self._config.depth_max)
         return body
 
     @property
     def media_type(self) -> str:
-        """The body's content type, without parameters."""
+        """The media type of the body."""
         return media_type_of(self.headers.get("content-type", ""))
 
     def seconds(self, name: str, default: float, most: float) -> float:
-        """Return a number of seconds from the query string, bounded.
+        """Return a number of seconds from the query string.
+
+        Args:
+            name: The name of the field.
+            default: The result if the field is absent.
+            most: The largest result.
 
         Raises:
-            RequestError: It is no number, or negative.
+            RequestError: The field is not a number, or is negative.
         """
         text = self.query().get(name)
         if text is None:
@@ -167,52 +175,59 @@ class HttpRequest:
         return min(value, most)
 
     def min_epoch(self) -> int:
-        """Return the epoch that the answer must have seen; -1 where none is named.
+        """Return the oldest epoch that may answer; -1 if the request names none.
 
         Raises:
-            RequestError: It is no epoch.
+            RequestError: The value is not an epoch.
         """
         text = self.headers.get(MIN_EPOCH.lower()) or self.query().get("min_epoch")
-        if text is None:
-            return -1
-        if not text.isdecimal() or len(text) > 18:
-            raise RequestError(f"min_epoch={text} is no epoch: a whole number, 0 or more")
-        return int(text)
+        return -1 if text is None else parse_epoch("min_epoch", text)
 
     def chosen_id(self) -> str | None:
-        """Return the request id that the caller has chosen, if any.
+        """Return the request id that the caller chose; None without the header `Idempotency-Key`.
 
         Raises:
-            RequestError: It is too long, not printable, or holds a `~`.
+            RequestError: The id is too long or has a forbidden character.
         """
         text = self.headers.get(IDEMPOTENCY_KEY.lower())
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
 
     def named_id(self) -> RequestId:
-        """Return the request, as the log stores its id, that the path names.
+        """Return the stored id of the request that the path names.
 
         Raises:
-            RequestError: It is no request id.
-            Forbidden: It is another principal's.
+            RequestError: The text cannot be a request id.
+            Forbidden: The request belongs to another principal.
         """
         return named_id(self.principal, self.path["id"], self._config.key_bytes_max)
 
 
-def check_depth(text: bytes, most: int) -> None:
-    """Refuse JSON that is nested more than `most` deep, whatever else is wrong with it.
+def parse_epoch(name: str, text: str) -> int:
+    """Return the epoch in a field.
 
     Raises:
-        Refused: It is.
+        RequestError: The text is not an epoch.
+    """
+    if not text.isdecimal() or len(text) > _DIGITS_MAX:
+        raise RequestError(f"{name}={text} is not an epoch: a whole number, 0 or more")
+    return int(text)
+
+
+def check_depth(text: bytes, most: int) -> None:
+    """Check that JSON is nested at most `most` deep; other mistakes in it are ignored.
+
+    Raises:
+        HttpError: The JSON is nested deeper.
     """
     if text.count(b"[") + text.count(b"{") <= most:
         return
     depth = 0
-    for found in _STRUCTURE.finditer(text):
-        if found[0] in _OPENING:
+    for token in _STRUCTURE.finditer(text):
+        if token[0] in _OPENING:
             depth += 1
             if depth > most:
                 raise HttpError(400, "request", f"JSON is nested at most {most} deep")
-        elif found[0] in _CLOSING:
+        elif token[0] in _CLOSING:
             depth -= 1
 
 

@@ -1,14 +1,14 @@
-"""Request ids: as callers choose and name them, as the log stores them, and new ones.
+"""Request ids: chosen by callers, drawn at random, and as the log stores them.
 
-An id belongs to its principal: the same id of two principals is two requests, and neither principal
-can take the other's, ask about it or get its reply. So the log stores `principal~id`. SQL, the
-commands, traces and `penstock.request_id()` show that form. Without keys and tokens there is one
-principal, whose ids are stored unchanged. Neither a chosen id nor a principal's name holds a `~`, so
-that a stored id is read in one way only.
+A request id belongs to its principal: the same id of two principals names two requests, and neither
+principal can use the other's id, ask for its status or get its reply. So the log stores
+`principal~id`. SQL, the commands, traces and `penstock.request_id()` show that form. Without keys and
+tokens there is one principal, and its ids are stored unchanged. Neither an id nor the name of a
+principal holds a `~`, so a stored id is unambiguous.
 
-A new id is 128 random bits of the operating system, because an id that can be guessed can be taken.
-They are fetched for many ids at once: each fetch lets go of the interpreter, and waiting for it again
-costs ten times as much as all else that an id takes.
+A new id is 128 random bits of the operating system, because callers must not guess the ids of others.
+The bits for many ids are fetched together: each fetch releases the interpreter lock, and to get the
+lock back takes ten times as long as the rest of the work.
 """
 
 import os
@@ -20,7 +20,7 @@ from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
 
 SEPARATOR: Final = "~"
-"""Between principal and id; URLs hold it as it is."""
+"""Between principal and id; URLs do not escape it."""
 
 _BYTES: Final = 16
 _AT_ONCE: Final = 512
@@ -29,10 +29,10 @@ _STORED: Final = re.compile(r"(?:[!-}]*~)?[!-}]+")
 
 
 def check_chosen(text: str, bytes_max: int) -> str:
-    """Return the id that a caller has chosen for a request.
+    """Return the id that a caller chose for a request.
 
     Raises:
-        RequestError: It is too long, not printable, or holds a `~`.
+        RequestError: The id is too long, not printable, or holds a `~`.
     """
     if len(text) > bytes_max or not _CHOSEN.fullmatch(text):
         raise RequestError(

@@ -1,7 +1,7 @@
-"""Paths to handlers, segment by segment.
+"""Finds the handler of a path, segment by segment.
 
-Segments are split before they are decoded, so that a key may hold a slash (`%2F`). Literal
-segments win over names. Costs one dictionary look-up for each segment, however many routes.
+A path is split before it is decoded, so that a key may hold a slash (`%2F`). A literal segment takes
+precedence over a name. A search takes one dictionary look-up per segment for any number of routes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,79 +20,86 @@ PATH_BYTES_MAX: Final = 8_192
 
 
 @dataclass(slots=True)
-class _Place:
-    """What lies at one point of the tree of paths."""
+class _Node:
+    """A node of the tree of paths."""
 
-    literal: dict[bytes, "_Place"] = field(default_factory=dict)
-    named: "_Place | None" = None
+    literal: dict[bytes, "_Node"] = field(default_factory=dict)
+    named: "_Node | None" = None
     handlers: dict[str, tuple[Handler, tuple[str, ...], str]] = field(default_factory=dict)
 
 
 class Router:
-    """The tree of paths."""
+    """The tree of paths and their handlers."""
 
     def __init__(self) -> None:
-        self._root = _Place()
+        self._root = _Node()
 
     def add(self, verb: str, path: str, handler: Handler, kind: str) -> None:
-        """Serve a path; `{name}` in it is one segment. `kind` is its name in metrics.
+        """Add the handler of a path.
+
+        Args:
+            verb: The HTTP method.
+            path: The path; `{name}` in it stands for one segment.
+            handler: The handler.
+            kind: The name of the route in metrics.
 
         Raises:
-            ValueError: Verb and path are taken.
+            ValueError: Verb and path have a handler already.
         """
-        place, names = self._root, []
+        node, names = self._root, []
         for segment in path.strip("/").split("/"):
             if segment[:1] == "{":
                 names.append(segment[1:-1])
-                place.named = place = place.named or _Place()
+                node.named = node = node.named or _Node()
             else:
-                place = place.literal.setdefault(segment.encode(), _Place())
-        if verb in place.handlers:
-            raise ValueError(f"{verb} {path} is served already")
-        place.handlers[verb] = (handler, tuple(names), kind)
+                node = node.literal.setdefault(segment.encode(), _Node())
+        if verb in node.handlers:
+            raise ValueError(f"{verb} {path} has a handler already")
+        node.handlers[verb] = (handler, tuple(names), kind)
 
     def find(self, verb: str, raw_path: bytes) -> tuple[Handler, dict[str, str], str] | None:
-        """Return what serves a path, with what its names stand for; None where nothing does.
+        """Return handler, values of the names, and kind of a path; None if it has no handler.
 
         Raises:
-            Refused: The path is too long, is no UTF-8, or is served with other verbs.
+            HttpError: The path is too long, not UTF-8, or has handlers for other verbs only.
         """
         if len(raw_path) > PATH_BYTES_MAX:
             raise HttpError(414, "path-too-long", f"a path takes at most {PATH_BYTES_MAX} bytes")
         segments = raw_path.strip(b"/").split(b"/")
         values: list[bytes] = []
-        place = _descend(self._root, segments, 0, values)
-        if place is None:
+        node = _descend(self._root, segments, 0, values)
+        if node is None:
             return None
-        found = place.handlers.get("GET" if verb == "HEAD" else verb)
-        if found is None:
-            allowed = ", ".join(sorted(place.handlers))
+        entry = node.handlers.get("GET" if verb == "HEAD" else verb)
+        if entry is None:
+            allowed = ", ".join(sorted(node.handlers))
             raise HttpError(
-                405, "method-not-allowed", f"{verb} is not among {allowed}", Allow=allowed
+                405,
+                "method-not-allowed",
+                f"this path does not accept {verb}; it accepts {allowed}",
+                Allow=allowed,
             )
-        handler, names, kind = found
+        handler, names, kind = entry
         try:
             texts = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
-            raise HttpError(400, "request", "the path is no UTF-8") from None
+            raise HttpError(400, "request", "the path is not valid UTF-8") from None
         return handler, dict(zip(names, texts, strict=True)), kind
 
 
-def _descend(
-    place: _Place, segments: list[bytes], index: int, values: list[bytes]
-) -> _Place | None:
+def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]) -> _Node | None:
     if index == len(segments):
-        return place if place.handlers else None
+        return node if node.handlers else None
     segment = segments[index]
-    literal = place.literal.get(segment)
+    literal = node.literal.get(segment)
     if literal is not None:
         found = _descend(literal, segments, index + 1, values)
         if found is not None:
             return found
-    if place.named is None or not segment:
+    if node.named is None or not segment:
         return None
     values.append(segment)
-    found = _descend(place.named, segments, index + 1, values)
+    found = _descend(node.named, segments, index + 1, values)
     if found is None:
         values.pop()
     return found

@@ -41,7 +41,7 @@ def serve_gateway(
         app: The application.
         spec: How the command line named it.
         config: Its settings; `config.gateway.port` is not 0.
-        more: Other routes to serve beside.
+        more: Further routes.
         supervised: Whether the end of standard input asks to stop, too.
 
     Raises:
@@ -67,7 +67,7 @@ async def _serve(
                     await until_stopped(stop, task)
                     if not await assembly.gateway.drain(settings.drain_ms / 1_000):
                         _log.warning(
-                            "stopping although requests still wait; their ids tell what became"
+                            "the gateway stops while requests still wait; ask for them by their ids"
                         )
         finally:
             await assembly.close()
@@ -103,7 +103,7 @@ def server_of(gateway: object, settings: GatewayConfig) -> Server:
 
 
 def free_port(host: str) -> int:
-    """Return a TCP port that nobody uses now."""
+    """Return a TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

@@ -131,7 +131,7 @@ def test_names_and_ids_are_unambiguous(tmp_path: Path) -> None:
             store.add(name, [ADD], None, NOW)
     second, _ = store.add("b", [ADD], None, NOW)
     assert store.revoke(first.id).name == "a"
-    with pytest.raises(ConfigError, match="there is no key 'a'; there are: b"):
+    with pytest.raises(ConfigError, match="no key is named 'a'; the keys are: b"):
         store.revoke("a")
     assert store.revoke("b") == second
     assert store.read() == ()

@@ -98,7 +98,7 @@ def test_exposure_in_the_clear_is_warned_of(
     check(tmp_path, keys_exist=True)
     assert caplog.text == ""
     check(tmp_path, host="0.0.0.0", keys_exist=True)
-    assert "in the clear" in caplog.text
+    assert "unencrypted" in caplog.text
     check(tmp_path, host="0.0.0.0", open=1)
     assert "may do everything" in caplog.text
     check(tmp_path, keys_exist=True, open=1)
@@ -106,7 +106,7 @@ def test_exposure_in_the_clear_is_warned_of(
 
 
 def test_pair_of_tls_files_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A certificate and its key are accepted, and nothing is in the clear then."""
+    """A certificate and its key are accepted, and nothing is unencrypted then."""
     caplog.set_level(logging.WARNING)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = certificate_file(tmp_path / "c.pem", key)
@@ -135,8 +135,8 @@ def test_tls_files_that_cannot_work_are_refused(tmp_path: Path) -> None:
         (certificate, tmp_path / "absent", "absent: No such file"),
         (tmp_path / "absent", private, "absent: No such file"),
         (tmp_path, private, "Is a directory"),
-        (certificate, other, "are no pair"),
-        (certificate, certificate, "is no PKCS #8 key"),
+        (certificate, other, "do not fit each other"),
+        (certificate, certificate, "is not a PKCS #8 key"),
         (private, private, "cannot be used"),
         (certificate, old, "openssl pkcs8 -topk8"),
         (certificate, locked, "is encrypted"),

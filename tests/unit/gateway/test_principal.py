@@ -107,8 +107,8 @@ def test_scope_of_the_application_is_taken(scope: str) -> None:
         ("call:Item.ad", "did you mean add?"),
         ("call:Item.stock", "there is no method of Item 'stock'"),
         ("call:restok", "did you mean restock?"),
-        ("call:restock.add", "there is no entity class 'restock'"),
-        ("read:restock", "there is no entity class 'restock'"),
+        ("call:restock.add", "has no entity class 'restock'"),
+        ("read:restock", "has no entity class 'restock'"),
         ("read:Shelv", "did you mean Shelf?"),
     ],
 )
@@ -125,7 +125,7 @@ def test_scope_of_nothing_is_refused_with_near_misses(scope: str, hint: str) -> 
 )
 def test_word_outside_the_grammar_is_no_scope(text: str) -> None:
     """The grammar is all that there is."""
-    with pytest.raises(RequestError, match="is no scope"):
+    with pytest.raises(RequestError, match="is not a scope"):
         parse_scope(text)
 
 

@@ -75,7 +75,7 @@ class Memory:
 
     def tree(self, times: TracedRequest, report: StoredReport | None) -> dict[str, ReadableSpan]:
         """Make a tree and return its spans by name."""
-        self.spans.tell(times, report)
+        self.spans.make(times, report)
         return {span.name: span for span in self.exporter.get_finished_spans()}
 
 

@@ -1,12 +1,13 @@
-"""From the headers of a request to its principal.
+"""Finds the principal of a request from its headers.
 
 A credential comes as `Authorization: Bearer …` (an API key or a JWT) or as `X-API-Key: …`, exactly
-once and in at most 8 KB; anything else is refused rather than guessed at. No credential is ever
-logged or repeated in a message.
+once and in at most 8 KB; anything else is refused. No credential is ever logged or repeated in a
+message.
 
-With neither keys nor tokens configured, everybody is `ANONYMOUS`, if only this machine reaches the
-gateway or `gateway.open` says so. That ends with the first key, within a second and until the next
-start, even if the keys' file vanishes. Which web pages may speak for the anonymous, `site` says.
+Without keys and tokens every caller is `ANONYMOUS`, if the gateway listens on loopback only or if
+`gateway.open` is set. This ends within a second after the first key is added, and it does not come
+back before the next start, even if the file of keys vanishes. `origin_policy` says which web pages
+may send anonymous requests.
 """
 
 import logging
@@ -33,35 +34,35 @@ _BEARER: Final = b"bearer "
 _WORD: Final = re.compile(rb"[A-Za-z0-9._~+/=-]+")
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Of a request, names in lower case, as ASGI has them."""
+"""The headers of a request, with names in lower case, as ASGI has them."""
 
 
 class Authenticator:
-    """Knows who may come in; for one thread."""
+    """Authenticates requests. For one thread."""
 
     def __init__(
         self,
         keys: WatchedFile[KeyRing | None],
         tokens: TokenVerifier | None,
-        site: OriginPolicy | None,
+        origin_policy: OriginPolicy | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Let in whoever holds one of the keys or a token.
+        """Accept the holders of keys and tokens.
 
         Args:
-            keys: None in it where no key was ever made.
-            tokens: None where none are accepted.
-            site: Whom to take for the anonymous principal while there are no keys; None is nobody.
+            keys: The API keys; holds None if no key was ever made.
+            tokens: Verifies tokens; None if tokens are not accepted.
+            origin_policy: Checks anonymous requests while there are no keys; None refuses them all.
             clock: Seconds since the Unix epoch.
         """
         self._keys = keys
         self._tokens = tokens
-        self._site = site if tokens is None else None
+        self._origin_policy = origin_policy if tokens is None else None
         self._clock = clock
 
     @classmethod
     def of(cls, config: Config, app: App) -> Self:
-        """Read the keys of a data directory and the settings of tokens.
+        """Return the authenticator of a gateway's configuration.
 
         Raises:
             ConfigError: Token settings or the JWKS file cannot be used.
@@ -75,36 +76,38 @@ class Authenticator:
         return cls(keys, tokens, OriginPolicy.of(settings))
 
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:
-        """Return who sends these headers.
+        """Return the principal that sent these headers.
 
         Args:
-            headers: Of the request.
-            verb: Its HTTP method; a link on any site may lead to a `GET`.
+            headers: The headers of the request.
+            verb: The HTTP method; a link on another site may lead to a `GET`.
 
         Raises:
             Unauthenticated: They hold no valid credential, or more than one.
-            Forbidden: They hold none and need none, but another site's page sent them.
+            Forbidden: No credential is needed, but a page of another site sent the request.
             Corrupt: Keys or JWKS cannot be read now.
         """
         ring = self._keys.value()
         if ring is not None:
-            self._site = None
-        elif self._site is not None:
-            self._site.check(verb, headers)
+            self._origin_policy = None
+        elif self._origin_policy is not None:
+            self._origin_policy.check(verb, headers)
             return ANONYMOUS
         credential = credential_of(headers)
         if credential.startswith(_KEY):
             return (ring or _NO_KEYS).principal(credential, self._clock())
         if self._tokens is None:
-            raise Unauthenticated("the credential is no API key, and no tokens are accepted here")
+            raise Unauthenticated(
+                "the credential is not an API key, and this gateway accepts no tokens"
+            )
         return self._tokens.principal(credential, self._clock())
 
 
 def credential_of(headers: Headers) -> bytes:
-    """Return the one credential that headers hold.
+    """Return the credential in the headers.
 
     Raises:
-        Unauthenticated: There is none, more than one, or something else in its place.
+        Unauthenticated: There is no credential, there are several, or it is malformed.
     """
     found: bytes | None = None
     for name, value in headers:
@@ -122,13 +125,13 @@ def credential_of(headers: Headers) -> bytes:
     if len(found) > CREDENTIAL_BYTES_MAX:
         raise Unauthenticated(f"a credential takes at most {CREDENTIAL_BYTES_MAX} bytes")
     if not _WORD.fullmatch(found):
-        raise Unauthenticated("the credential has characters that none has")
+        raise Unauthenticated("the credential contains characters that no credential has")
     return found
 
 
 def _of_authorization(value: bytes) -> bytes:
     if value[: len(_BEARER)].lower() != _BEARER:
-        raise Unauthenticated("Authorization takes the scheme Bearer")
+        raise Unauthenticated("the header Authorization must have the scheme Bearer")
     return value[len(_BEARER) :]
 
 
@@ -136,7 +139,7 @@ _NO_KEYS: Final = KeyRing(())
 
 
 def _ring(data: bytes | None, app: App) -> KeyRing | None:
-    """Make keys ready; those that this application has outgrown are named in the log."""
+    """Prepare the keys, and log the scopes that this application does not have."""
     if data is None:
         return None
     keys = decode_keys(data)

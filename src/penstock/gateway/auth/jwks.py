@@ -1,8 +1,7 @@
-"""The public keys that verify tokens: a JSON Web Key Set file (RFC 7517), read strictly.
+"""Reads the public keys that verify tokens from a JSON Web Key Set file (RFC 7517).
 
-Promises that no key of a set is symmetric, private, weak or ambiguous, and that each verifies only
-algorithms of its own kind: a set with a key that must not be there is refused as a whole. Verifying
-is left to `tokens`.
+Promises that no key of a set is symmetric, private, weak or ambiguous, and that each key verifies
+only algorithms of its own type. A set with a forbidden key is refused as a whole. `tokens` verifies.
 """
 
 from collections.abc import Mapping
@@ -27,84 +26,89 @@ _FITTING: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
     ("OKP", "Ed448"): frozenset({"EdDSA"}),
 }
-"""Which algorithms a key can verify, by its type and curve."""
+"""The algorithms that a key can verify, by its type and curve."""
 
 KNOWN: Final = frozenset[str]().union(*_FITTING.values())
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key of a set, and the algorithms that it may verify."""
+    """A public key, and the algorithms that it may verify."""
 
     public: AllowedPublicKeys
     algorithms: frozenset[str]
 
 
 VerifyingKeys = Mapping[str | None, VerifyingKey]
-"""A set, by key id."""
+"""The keys of a set by key id."""
 
 
 def allowed_algorithms(text: str) -> frozenset[str]:
-    """Return the algorithms of a setting, which commas separate.
+    """Return the algorithms in a comma-separated setting.
 
     Raises:
-        ConfigError: One is unknown or symmetric, or there is none.
+        ConfigError: An algorithm is unknown or symmetric, or the setting is empty.
     """
-    names = frozenset(one.strip() for one in text.split(",") if one.strip())
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
     wrong = sorted(names - KNOWN)
     if wrong or not names:
         raise ConfigError(
             f"gateway.jwt_algorithms = {text!r}: {', '.join(wrong) or 'nothing'} cannot be "
-            f"accepted; there are {', '.join(sorted(KNOWN))}"
+            f"accepted; choose from {', '.join(sorted(KNOWN))}"
         )
     return names
 
 
 def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> VerifyingKeys:
-    """Return the keys of a file that may verify one of the algorithms allowed.
+    """Return the keys of a file that can verify one of the allowed algorithms.
 
-    Keys of unknown kinds, and those for encryption, are left out, as RFC 7517 §5 has it.
+    Keys of unknown types and keys for encryption are skipped (RFC 7517 §5).
+
+    Args:
+        path: The file, for messages.
+        data: The content of the file; None if there is no file.
+        allowed: The algorithms that the setting allows.
 
     Raises:
-        ConfigError: The file is missing, is no set, has a key that must not be there (symmetric,
-            private, too short, named like another), or has none that can be used.
+        ConfigError: The file is missing or malformed, holds a forbidden key (symmetric, private,
+            too short, or with the id of another key), or holds no usable key.
     """
     if data is None:
-        raise ConfigError(f"gateway.jwks: there is no file {path}")
+        raise ConfigError(f"gateway.jwks : the file {path} does not exist")
     try:
         listed = msgspec.json.decode(data, type=dict[str, Any]).get("keys")
         entries = msgspec.convert(listed, list[dict[str, Any]])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"gateway.jwks: {path} is no JSON Web Key Set: {error}") from error
-    found: dict[str | None, VerifyingKey] = {}
+        raise ConfigError(f"gateway.jwks: {path} is not a JSON Web Key Set: {error}") from error
+    keys: dict[str | None, VerifyingKey] = {}
     for number, entry in enumerate(entries, start=1):
         where = f"gateway.jwks: {path}, key {number}"
         algorithms = _algorithms_of(entry, where) & allowed
         if not algorithms:
             continue
         kid = _kid_of(entry, where)
-        if kid in found:
-            raise ConfigError(f"{where} has the kid of another")
-        found[kid] = VerifyingKey(_public_key(entry, algorithms, where), algorithms)
-    if not found:
+        if kid in keys:
+            raise ConfigError(f"{where} has the kid of another key")
+        keys[kid] = VerifyingKey(_public_key(entry, algorithms, where), algorithms)
+    if not keys:
         raise ConfigError(
             f"gateway.jwks: {path} has no key for any of {', '.join(sorted(allowed))}"
         )
-    return found
+    return keys
 
 
 def _algorithms_of(entry: dict[str, Any], where: str) -> frozenset[str]:
-    """Return what a key may verify, whatever is allowed here; nothing if it is for something else.
+    """Return the algorithms that a key can verify; none if it is not for signatures.
 
     Raises:
-        ConfigError: It must not be there.
+        ConfigError: The key is symmetric or private, or its `alg` does not fit its type.
     """
     if entry.get("kty") == "oct":
         raise ConfigError(
-            f"{where} is symmetric: whoever can check its tokens can make them; use RSA, EC or OKP"
+            f"{where} is symmetric: a server that can check its tokens can also make them; use RSA, EC or OKP"
         )
     if "d" in entry:
-        raise ConfigError(f"{where} is private; a gateway needs, and must have, only public keys")
+        raise ConfigError(f"{where} is private; give the gateway only public keys")
     fitting = _FITTING.get((str(entry.get("kty")), str(entry.get("crv", ""))))
     if fitting is None or entry.get("use", "sig") != "sig":
         return frozenset()
@@ -112,14 +116,14 @@ def _algorithms_of(entry: dict[str, Any], where: str) -> frozenset[str]:
     if own is None:
         return fitting
     if own not in fitting:
-        raise ConfigError(f"{where}: its alg {own!r} is none of {', '.join(sorted(fitting))}")
+        raise ConfigError(f"{where}: its alg {own!r} is not among {', '.join(sorted(fitting))}")
     return frozenset({own})
 
 
 def _kid_of(entry: dict[str, Any], where: str) -> str | None:
     kid = entry.get("kid")
     if kid is not None and not isinstance(kid, str):
-        raise ConfigError(f"{where}: its kid is no text")
+        raise ConfigError(f"{where}: its kid is not a string")
     return kid
 
 

@@ -1,14 +1,13 @@
-"""API keys: random secrets that stand for a name and its scopes.
+"""API keys: random secrets, each with a name and scopes.
 
-A key reads `psk_<id>_<secret>`: 8 hexadecimal digits that find it, then 256 random bits. The store
-holds only a SHA-256 of the whole. That is enough, because nothing about such a secret can be
-guessed: slow, salted hashes protect passwords, which can be; here they would only let strangers
-spend this machine's time. A key is found by its id, which is no secret, and its digest is compared
-in constant time.
+A key has the form `psk_<id>_<secret>`: an id of 8 hexadecimal digits, then 256 random bits. The store
+holds only the SHA-256 of the whole key. That is enough, because such a secret cannot be guessed; slow,
+salted hashes protect passwords, which can be guessed, and would here only cost processor time. A key
+is looked up by its id, which is not secret, and its digest is compared in constant time.
 
 `keys.json` is replaced as a whole, by one writer at a time, and is its owner's alone (0600). A
-checksum covers it, so that no damage ever changes what a key may do. It stays when the last key is
-revoked: its being there says that nobody gets in without a key.
+checksum covers it, so that damage never changes the scopes of a key. The file stays when the last key
+is revoked: while it exists, the gateway accepts no request without a key.
 """
 
 import hashlib
@@ -43,16 +42,16 @@ _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is stored of a key.
+    """The stored record of a key.
 
     Attributes:
-        id: Finds it; a part of the key.
-        name: Unique, for people.
-        digest: SHA-256 of the whole key, hexadecimal.
-        last: Its last characters, to recognise it by.
-        scopes: What it may do.
-        created: When it was made.
-        expires: When it ends; None is never.
+        id: The id, which is a part of the key.
+        name: A unique name for people.
+        digest: The SHA-256 of the whole key, hexadecimal.
+        last: The last characters of the key, by which its owner recognises it.
+        scopes: The scopes that the key grants.
+        created: The time of its creation.
+        expires: The time of its end; None if it does not expire.
     """
 
     id: str
@@ -64,32 +63,32 @@ class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires: _Moment | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Say whether it lets nobody in any more."""
+        """Say whether the key has expired."""
         return self.expires is not None and self.expires <= now
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: the keys, and a SHA-256 of their JSON without spaces."""
+    """The content of the file: the keys, and the SHA-256 of their JSON without spaces."""
 
     checksum: str
     keys: tuple[ApiKey, ...]
 
 
 class KeyStore:
-    """The keys of an application's data directory; each method opens the file anew."""
+    """The keys in a data directory; each method reads the file again."""
 
     def __init__(self, data: Path) -> None:
-        """Use a data directory, which `add` creates where it is missing."""
+        """Use a data directory; `add` creates it if it does not exist."""
         self.path = data / FILE
         self._lock_path = data / LOCK
 
     @property
     def exists(self) -> bool:
-        """Whether keys were ever made here, so that nobody gets in without one."""
+        """Whether a key was ever made here; then the gateway accepts no request without a key."""
         return self.path.exists()
 
     def read(self) -> tuple[ApiKey, ...]:
-        """Return what is stored of each key, the oldest first.
+        """Return the records of all keys, the oldest first.
 
         Raises:
             Corrupt: The file is damaged.
@@ -107,23 +106,25 @@ class KeyStore:
     def add(
         self, name: str, scopes: Iterable[Scope], expires: datetime | None, now: datetime
     ) -> tuple[ApiKey, str]:
-        """Make a key, store what recognises it, and return it: nobody can read it again.
+        """Make a key, store its record, and return both; the key cannot be read again.
 
         Raises:
-            ConfigError: The name is taken, or cannot be one.
+            ConfigError: The name is taken or malformed.
             Corrupt: The file is damaged; nothing is added.
             OperationalError: It cannot be written; nothing is added.
         """
         if not NAME.fullmatch(name) or _ID.fullmatch(name):
             raise ConfigError(
-                f"{name!r} cannot name a key: up to 64 letters, digits, dots, dashes and "
+                f"{name!r} cannot be the name of a key: use up to 64 letters, digits, dots, dashes and "
                 "underscores, and not eight hexadecimal digits, which are an id"
             )
         with self._changing():
             keys = self.read()
-            if any(one.name == name for one in keys):
-                raise ConfigError(f"there is a key {name!r} already; revoke it, or choose another")
-            key_id = _free_id({one.id for one in keys})
+            if any(key.name == name for key in keys):
+                raise ConfigError(
+                    f"a key named {name!r} exists already; revoke it, or choose another name"
+                )
+            key_id = _free_id({key.id for key in keys})
             secret = f"{PREFIX}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
             digest = hashlib.sha256(secret.encode()).hexdigest()
             words = tuple(sorted(set(scopes)))
@@ -132,10 +133,10 @@ class KeyStore:
         return made, secret
 
     def revoke(self, name_or_id: str) -> ApiKey:
-        """Remove a key, and return what was stored of it.
+        """Remove a key, and return its record.
 
         Raises:
-            ConfigError: There is none of that name or id; names those that there are.
+            ConfigError: No key has that name or id; the message lists the names.
             Corrupt: The file is damaged; nothing is removed.
             OperationalError: It cannot be written; nothing is removed.
         """
@@ -143,14 +144,14 @@ class KeyStore:
             keys = self.read()
             for gone in keys:
                 if name_or_id in (gone.name, gone.id):
-                    self._write(tuple(one for one in keys if one is not gone))
+                    self._write(tuple(key for key in keys if key is not gone))
                     return gone
-        names = ", ".join(one.name for one in keys) or "none"
-        raise ConfigError(f"there is no key {name_or_id!r}; there are: {names}")
+        names = ", ".join(key.name for key in keys) or "none"
+        raise ConfigError(f"no key is named {name_or_id!r}; the keys are: {names}")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Keep other writers out, and translate a failure of the disk."""
+        """Hold the writers' lock, and translate failures of the disk."""
         try:
             private.create(self.path.parent)
             with locked_file(self._lock_path):
@@ -172,7 +173,7 @@ def decode_keys(data: bytes) -> tuple[ApiKey, ...]:
     """Return the keys that a file holds.
 
     Raises:
-        Corrupt: It is damaged, or was changed by other hands.
+        Corrupt: The file is damaged, or another program changed it.
     """
     try:
         stored = msgspec.json.decode(data, type=_Stored)
@@ -184,27 +185,27 @@ def decode_keys(data: bytes) -> tuple[ApiKey, ...]:
 
 
 class KeyRing:
-    """The keys that open a gateway, ready for use."""
+    """API keys, prepared for authentication."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
         self._entries: dict[bytes, tuple[bytes, float, Principal]] = {
-            one.id.encode(): (
-                bytes.fromhex(one.digest),
-                one.expires.timestamp() if one.expires is not None else float("inf"),
-                Principal(one.name, frozenset(one.scopes), one.name),
+            key.id.encode(): (
+                bytes.fromhex(key.digest),
+                key.expires.timestamp() if key.expires is not None else float("inf"),
+                Principal(key.name, frozenset(key.scopes), key.name),
             )
-            for one in keys
+            for key in keys
         }
 
     def principal(self, presented: bytes, now_s: float) -> Principal:
-        """Return who presents a key.
+        """Return the principal of a key.
 
         Args:
-            presented: The key as it came.
+            presented: The key as the request holds it.
             now_s: Seconds since the Unix epoch.
 
         Raises:
-            Unauthenticated: It is no key of these, or has expired.
+            Unauthenticated: The key is unknown or has expired.
         """
         digest = hashlib.sha256(presented).digest()
         expected, expires_s, principal = self._entries.get(presented[_ID_PLACE], _NOBODY)
@@ -216,7 +217,7 @@ class KeyRing:
 
 
 _NOBODY: Final = (bytes(1), 0.0, Principal("nobody", frozenset()))
-"""Stands where an id is unknown; no SHA-256 has its length."""
+"""The entry for an unknown id; no SHA-256 has its length."""
 
 
 def _checksum(keys: tuple[ApiKey, ...]) -> str:

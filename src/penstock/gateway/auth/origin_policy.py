@@ -1,14 +1,13 @@
-"""Which web pages may speak for the anonymous.
+"""Decides which web pages may send anonymous requests.
 
-Every page in a browser on this machine can send requests to a port of this machine, and one whose
-name resolves to a loopback address can read the answers too. A gateway without keys must take
-neither for its user: it hears a page only if it comes from the gateway itself, or from an origin in
-`gateway.cors_origins`; and a gateway for this machine alone answers only to names of this machine.
-A page of another site is known by `Origin`, or by the browser's word in `Sec-Fetch-Site` (Fetch
-Metadata, W3C), which comes with images and scripts too. A link may be followed from anywhere: a
-`GET` changes nothing, and the page that holds the link cannot read the answer. Programs send none
-of these headers and are not concerned. With keys or tokens none of this is needed, because a page
-of strangers has none.
+Every page in a browser on this machine can send requests to a port of this machine, and a page whose
+host name resolves to a loopback address can also read the responses. A gateway without keys must
+refuse both: it accepts a page only from itself or from an origin in `gateway.cors_origins`, and a
+gateway on loopback accepts only host names of this machine. The header `Origin` reveals a page of
+another site, and so does `Sec-Fetch-Site` (Fetch Metadata, W3C), which browsers also send for images
+and scripts. A link to the gateway may be on any site: a `GET` changes nothing, and the page with the
+link cannot read the response. Programs send neither header. With keys or tokens these checks are not
+needed, because a foreign page has no credential.
 """
 
 import ipaddress
@@ -21,30 +20,30 @@ from penstock.process.config import GatewayConfig
 
 _LOCALHOST: Final = "localhost"
 _OWN_SITE: Final = (b"same-origin", b"none")
-"""What a browser says of the gateway's own pages, and of addresses that its user typed."""
+"""`Sec-Fetch-Site` of the gateway's own pages, and of addresses that the user typed."""
 
 
 class OriginPolicy:
-    """The origins that are heard without credentials."""
+    """The origins and host names that are accepted without credentials."""
 
     def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:
-        """Hear pages of these origins beside the gateway's own.
+        """Accept the gateway's own pages and those of other origins.
 
         Args:
-            origins: As browsers send them: `https://shop.example`. There is no wildcard.
-            hosts: Names of this machine beside loopback addresses; None where any name will do.
+            origins: The origins in the form of browsers, `https://shop.example`, without wildcards.
+            hosts: Host names of this machine, apart from loopback addresses; None accepts any.
         """
-        self._origins = frozenset(one.encode() for one in origins)
+        self._origins = frozenset(origin.encode() for origin in origins)
         self._hosts = None if hosts is None else frozenset(hosts)
 
     @classmethod
     def of(cls, settings: GatewayConfig) -> Self | None:
-        """Return what the settings allow; None where nobody is heard without credentials.
+        """Return the policy of the settings; None if no request is accepted without credentials.
 
         Raises:
-            ConfigError: The gateway's address is none.
+            ConfigError: The host name of the gateway cannot be resolved.
         """
-        origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
+        origins = allowed_origins(settings)
         if settings.open:
             return cls(origins, None)
         if is_loopback(settings.host):
@@ -52,16 +51,16 @@ class OriginPolicy:
         return None
 
     def check(self, verb: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Check where a request comes from.
+        """Check the origin and the host name of a request.
 
         Raises:
-            Forbidden: A page of another site sent it, or it was sent to a name of another machine.
+            Forbidden: A page of another site sent it, or its host name is not one of this machine.
         """
         sent = dict(headers)
         host, origin = sent.get(b"host", b""), sent.get(b"origin", b"")
         if self._hosts is not None and host and not _is_local(host, self._hosts):
             raise Forbidden(
-                "without keys this gateway answers only to names of its own machine, such as "
+                "without keys this gateway accepts only host names of its own machine, such as "
                 "localhost; make a key, or set gateway.open = 1"
             )
         if origin in self._origins:
@@ -71,13 +70,18 @@ class OriginPolicy:
             return
         if is_foreign or (origin and origin.partition(b"://")[2] != host):
             raise Forbidden(
-                "without keys this gateway hears no pages of other sites; make a key, or name the "
-                "page's origin in gateway.cors_origins"
+                "without keys this gateway accepts no pages of other sites; make a key, or add the "
+                "page's origin to gateway.cors_origins"
             )
 
 
+def allowed_origins(settings: GatewayConfig) -> list[str]:
+    """Return the origins in `gateway.cors_origins`."""
+    return [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
+
+
 def _is_link(verb: str, sent: Mapping[bytes, bytes]) -> bool:
-    """Say whether a browser sent a request to show its answer in a window of its own."""
+    """Say whether a browser sent a request because its user followed a link."""
     shown = sent.get(b"sec-fetch-mode"), sent.get(b"sec-fetch-dest")
     return verb == "GET" and shown == (b"navigate", b"document")
 

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: scopes, and the principal that holds them.
+"""Principals and their scopes.
 
 A scope is a word of this grammar:
 
@@ -10,13 +10,12 @@ scope  =  "*"                                         everything
        |  "read" | "read:" Entity                     attributes of entities
 ```
 
-Without a name, `call` and `read` are for everything of their kind. A scope is about what is asked
-from outside: whoever may call `Order.checkout` may have it take stock. An application's own paths
-need the scope of what they call.
+`call` and `read` without a name cover all methods and all classes. A scope covers requests from
+outside only: a caller of `Order.checkout` needs no scope for the methods that it calls. A path of the
+application's own needs the scope of its method.
 
-Promises that a check costs less than a microsecond, and that a scope which is not granted word for
-word, or by one of the wider words above, is refused. Finding out who asks is left to
-`authentication`.
+Promises that a check takes less than a microsecond, and that a principal without the scope, or a
+wider one, is refused. `authentication` finds the principal.
 """
 
 import difflib
@@ -29,7 +28,7 @@ from penstock.errors import Forbidden, RequestError
 from penstock.model.application import App
 
 Scope = NewType("Scope", str)
-"""A right, as the grammar above writes it."""
+"""A scope in the grammar above."""
 
 EVERYTHING: Final = Scope("*")
 ADMIN: Final = Scope("admin")
@@ -45,13 +44,13 @@ _GRAMMAR: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever a request comes from.
+    """The sender of a request.
 
     Attributes:
-        name: For people: the key's name, or the token's subject. Printable, at most 128 characters.
-        scopes: All that it may do.
-        namespace: What its request ids are stored under, without `~`; no two principals share one.
-            Empty for the anonymous, whose ids are stored as they are.
+        name: The name of the key or the subject of the token; at most 128 printable characters.
+        scopes: The granted scopes.
+        namespace: The prefix of the principal's stored request ids, without `~`; unique. Empty for
+            the anonymous principal, whose ids are stored without a prefix.
     """
 
     name: str
@@ -60,40 +59,28 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it may see and do what is for operators."""
+        """Whether the principal has the scope `admin`."""
         return ADMIN in self.scopes or EVERYTHING in self.scopes
 
     def require_call(self, entity: str, method: str) -> None:
-        """Check that it may call a method, or a function where `entity` is empty.
+        """Check that the principal may call a method, or a function if `entity` is empty.
 
         Raises:
-            Forbidden: It may not; names the scope.
+            Forbidden: The scope is missing; the message names it.
         """
         wanted = f"call:{entity}.{method}" if entity else f"call:{method}"
         self._require(wanted, CALL, f"call:{entity}")
 
     def require_read(self, entity: str) -> None:
-        """Check that it may see the attributes of a class's entities.
-
-        Raises:
-            Forbidden: It may not; names the scope.
-        """
+        """Check that the principal may read the entities of a class; raises as `require_call`."""
         self._require(f"read:{entity}", READ)
 
     def require_sql(self) -> None:
-        """Check that it may ask in SQL.
-
-        Raises:
-            Forbidden: It may not; names the scope.
-        """
+        """Check that the principal may send SQL queries; raises as `require_call`."""
         self._require(SQL)
 
     def require_admin(self) -> None:
-        """Check that it may see and do what is for operators.
-
-        Raises:
-            Forbidden: It may not; names the scope.
-        """
+        """Check that the principal is an operator; raises as `require_call`."""
         self._require(ADMIN)
 
     def _require(self, wanted: str, *wider: str) -> None:
@@ -103,33 +90,33 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({EVERYTHING}))
-"""Everybody, where neither keys nor tokens are configured."""
+"""Every caller, if neither keys nor tokens are configured."""
 
 
 def parse_scope(text: str) -> Scope:
-    """Check that a word is a scope, whatever it names.
+    """Return a text as a scope, if the grammar allows it; the names in it are not checked.
 
     Raises:
-        RequestError: It is none; says what there is.
+        RequestError: The text is not a scope; the message lists the forms.
     """
     if not _GRAMMAR.fullmatch(text):
         raise RequestError(
-            f"{text!r} is no scope; there are *, admin, sql, call, call:Entity, "
+            f"{text!r} is not a scope; the forms are *, admin, sql, call, call:Entity, "
             "call:Entity.method, call:function, read, read:Entity"
         )
     return Scope(text)
 
 
 def granted(words: Iterable[str]) -> frozenset[Scope]:
-    """Return those words that are scopes; a token may hold rights at other services beside them."""
-    return frozenset(Scope(one) for one in words if _GRAMMAR.fullmatch(one))
+    """Return the scopes among the words; a token may also hold rights of other services."""
+    return frozenset(Scope(word) for word in words if _GRAMMAR.fullmatch(word))
 
 
 def check_scope(scope: Scope, app: App) -> None:
-    """Check that a scope names something of an application.
+    """Check that an application has the class and method that a scope names.
 
     Raises:
-        RequestError: It does not; near misses are named.
+        RequestError: It does not; the message lists similar names.
     """
     right, _, target = scope.partition(":")
     name, _, method = target.partition(".")
@@ -138,9 +125,9 @@ def check_scope(scope: Scope, app: App) -> None:
     known = list(app.entities) if right == READ else [*app.entities, *app.functions]
     if name not in known or (method and name not in app.entities):
         near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
         what = "entity class" if method or right == READ else "entity class or function"
-        raise RequestError(f"scope {scope}: there is no {what} {name!r}; {hint}")
+        raise RequestError(f"scope {scope}: the application has no {what} {name!r}; {hint}")
     if method:
         try:
             app.signature(name, method)

@@ -1,13 +1,13 @@
-"""Bearer tokens: JWTs that others sign, verified with the public keys of `gateway.auth.jwks`.
+"""Verifies bearer tokens: JWTs of other issuers, with the public keys of `gateway.jwks`.
 
-The key decides which algorithms it verifies, and only asymmetric ones are known, so that a token
-can neither choose its algorithm (`none`, HMAC with a public key as the secret) nor bring a key or
-point to one. `exp` is required; `nbf`, `iat`, `iss` and `aud` are checked as far as they are there
-or configured, with `LEEWAY_S` for clocks that differ. A token that names an audience is refused
-where none is configured: it was meant for somebody else.
+The key decides which algorithms are accepted, and only asymmetric ones are known. So a token cannot
+choose its algorithm (`none`, or HMAC with a public key as the secret), and it cannot bring a key or
+refer to one. `exp` is required; `nbf`, `iat`, `iss` and `aud` are checked if they are present or
+configured, with `LEEWAY_S` for clocks that differ. A token with an audience is refused if no audience
+is configured, because it was issued for another service.
 
-A verified token is remembered until it expires or the keys change, because a signature costs 50 to
-100 microseconds.
+A verified token is cached until it expires or the keys change, because the check of a signature takes
+50 to 100 microseconds.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.process.config import GatewayConfig
 
 LEEWAY_S: Final = 30
-REMEMBERED_MAX: Final = 10_000
+CACHED_MAX: Final = 10_000
 NAME_MAX: Final = 128
 NAMESPACE_MAX: Final = 256
 
-# Padding is no part of a JWT; without it, each token can be written in one way only.
+# A JWT has no padding, so each token has only one spelling.
 _SHAPE: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _STRANGE_CLAIMS: Final = (ValueError, TypeError, OverflowError)  # an `exp` of infinity, say
 _REASONS: Final = (
@@ -42,7 +42,7 @@ _REASONS: Final = (
 
 
 class TokenVerifier:
-    """Verifies bearer tokens; for one thread."""
+    """Verifies bearer tokens. For one thread."""
 
     def __init__(self, settings: GatewayConfig) -> None:
         """Read the keys.
@@ -55,36 +55,36 @@ class TokenVerifier:
         self._keys = WatchedFile(path, lambda data: read_keys(path, data, allowed))
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
-        self._remembered: dict[bytes, tuple[Principal, float]] = {}
-        self._remembered_by = self._keys.value()
+        self._cached: dict[bytes, tuple[Principal, float]] = {}
+        self._cached_by = self._keys.value()
 
     def principal(self, token: bytes, now_s: float) -> Principal:
-        """Return who a token is for.
+        """Return the principal of a token.
 
         Args:
-            token: As it came.
-            now_s: Seconds since the Unix epoch; ends what is remembered.
+            token: The token as the request holds it.
+            now_s: Seconds since the Unix epoch; cached tokens expire by it.
 
         Raises:
-            Unauthenticated: It is not valid, or not valid now.
-            Corrupt: The file of keys cannot be read now.
+            Unauthenticated: The token is not valid, or not valid now.
+            Corrupt: The file of keys cannot be used now.
         """
         keys = self._keys.value()
-        if keys is not self._remembered_by:
-            self._remembered.clear()
-            self._remembered_by = keys
+        if keys is not self._cached_by:
+            self._cached.clear()
+            self._cached_by = keys
         digest = hashlib.sha256(token).digest()  # tokens themselves are not kept in memory
-        found = self._remembered.get(digest)
-        if found is not None and now_s < found[1]:
-            return found[0]
+        cached = self._cached.get(digest)
+        if cached is not None and now_s < cached[1]:
+            return cached[0]
         claims = self._verified(token, keys)
         namespace = _namespace_of(claims, digest)
         principal = Principal(_name_of(claims), granted(_words_of(claims)), namespace)
-        self._remember(digest, principal, float(claims["exp"]) + LEEWAY_S)
+        self._cache(digest, principal, float(claims["exp"]) + LEEWAY_S)
         return principal
 
     def _verified(self, token: bytes, keys: VerifyingKeys) -> dict[str, Any]:
-        """Return the claims of a token that is valid now."""
+        """Verify a token, and return its claims."""
         if not _SHAPE.fullmatch(token):
             raise Unauthenticated("the credential is neither an API key nor a JWT")
         try:
@@ -102,22 +102,22 @@ class TokenVerifier:
             raise Unauthenticated(_reason(error)) from error
         return claims
 
-    def _remember(self, digest: bytes, principal: Principal, until_s: float) -> None:
-        self._remembered.pop(digest, None)  # what is remembered anew is the newest again
-        if len(self._remembered) >= REMEMBERED_MAX:
-            del self._remembered[next(iter(self._remembered))]
-        self._remembered[digest] = principal, until_s
+    def _cache(self, digest: bytes, principal: Principal, until_s: float) -> None:
+        self._cached.pop(digest, None)  # so that the entry becomes the newest
+        if len(self._cached) >= CACHED_MAX:
+            del self._cached[next(iter(self._cached))]
+        self._cached[digest] = principal, until_s
 
 
 def _key_for(header: Mapping[str, Any], keys: VerifyingKeys) -> tuple[VerifyingKey, str]:
-    """Return the key that a token names, if it may verify the token's algorithm."""
+    """Return the key that a token names, if the key accepts the token's algorithm."""
     kid = header.get("kid")
     if kid is None and len(keys) == 1:
         key: VerifyingKey | None = next(iter(keys.values()))
     else:
         key = keys.get(kid)
     if key is None:
-        raise Unauthenticated("the token was signed with a key that is not known here")
+        raise Unauthenticated("the token was signed with a key that this gateway does not know")
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in key.algorithms:
         raise Unauthenticated("the token's algorithm is not accepted for its key")
@@ -125,23 +125,24 @@ def _key_for(header: Mapping[str, Any], keys: VerifyingKeys) -> tuple[VerifyingK
 
 
 def _reason(error: Exception) -> str:
-    """Say why a token is refused, without a word of what is in it."""
-    for kind, reason in _REASONS:
-        if isinstance(error, kind):
+    """Return why a token is refused; the text repeats nothing of the token."""
+    for error_type, reason in _REASONS:
+        if isinstance(error, error_type):
             return reason
     return "the token is not valid"
 
 
 def _name_of(claims: Mapping[str, Any]) -> str:
     name = str(claims.get("sub", "token"))[:NAME_MAX]
-    return "".join(one if one.isprintable() else "?" for one in name)
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _namespace_of(claims: Mapping[str, Any], digest: bytes) -> str:
-    """Return what a token's request ids are stored under.
+    """Return the prefix of the stored request ids of a token.
 
-    That is `@` and the subject with what is no letter, digit or one of `-._@:` percent-encoded. A
-    long one is `@=` and its SHA-256. A token without a subject shares its ids with no other token.
+    The prefix is `@` and the subject; characters other than letters, digits and `-._@:` are
+    percent-encoded. A long subject is replaced by `=` and its SHA-256. A token without a subject has
+    a prefix of its own.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject:
@@ -153,9 +154,9 @@ def _namespace_of(claims: Mapping[str, Any], digest: bytes) -> str:
 
 
 def _words_of(claims: Mapping[str, Any]) -> list[str]:
-    """Return the words of `scope`, else of `scopes`: one text, or a list of them."""
+    """Return the words of the claim `scope`, or else `scopes`: a text, or a list of texts."""
     claimed = claims.get("scope", claims.get("scopes", []))
     words = claimed.split(" ") if isinstance(claimed, str) else claimed
-    if not isinstance(words, list) or not all(isinstance(one, str) for one in words):
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise Unauthenticated("the token's scopes are neither a text nor a list of texts")
     return words

@@ -1,8 +1,8 @@
-"""A file of settings that others replace while this process runs.
+"""A file that other processes replace while this process runs.
 
-Promises that a new content is in use within a second, that looking costs nothing between two looks
-(`LOOK_S`) and one `stat` at a look, and that damage is never taken for absence: while the file
-cannot be read, nothing is answered from what it said before. For one thread.
+Promises that a new content is in use within a second, that a check every `LOOK_S` costs one `stat`,
+and that a damaged file is not treated as an absent one: while the file cannot be read, its former
+content is not used either. For one thread.
 """
 
 import logging
@@ -22,18 +22,18 @@ _Identity = tuple[int, int, int, int]
 
 
 class WatchedFile(Generic[T]):
-    """What a file says now."""
+    """The decoded content of a file, kept up to date."""
 
     def __init__(self, path: Path, read: Callable[[bytes | None], T]) -> None:
         """Read the file.
 
         Args:
-            path: The file, which writers replace as a whole.
-            read: Makes a value of its bytes, or of None where there is no such file.
+            path: The file; writers replace it as a whole.
+            read: Decodes the bytes of the file; None if the file does not exist.
 
         Raises:
             OperationalError: It cannot be read.
-            PenstockError: Whatever `read` raises.
+            PenstockError: `read` raised it.
         """
         self._path = path
         self._read = read
@@ -43,17 +43,17 @@ class WatchedFile(Generic[T]):
         self._look_at_s = time.monotonic() + LOOK_S
 
     def value(self) -> T:
-        """Return what the file said within the last second.
+        """Return the decoded content, which is at most a second old.
 
         Raises:
-            Corrupt: It cannot be read now; the log says why.
+            Corrupt: The file cannot be used now; the gateway's log says why.
         """
         now_s = time.monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_S
             self._look()
         if self._failed:
-            raise Corrupt(f"{self._path} cannot be used; the log says why")
+            raise Corrupt(f"{self._path} cannot be used; the gateway's log says why")
         return self._value
 
     def _look(self) -> None:
@@ -61,12 +61,16 @@ class WatchedFile(Generic[T]):
             identity = self._identity_now()
             if identity == self._identity and not self._failed:
                 return
-            # Taken before the bytes are read: what is replaced in between is seen at the next look.
+            # Read before the bytes: the next check sees a file that is replaced in between.
             self._identity = identity
             self._value = self._load()
         except PenstockError as error:
             if not self._failed:
-                _log.error("%s cannot be used; nobody gets in by it: %s", self._path, error)
+                _log.error(
+                    "%s cannot be used, and credentials that need it are refused: %s",
+                    self._path,
+                    error,
+                )
             self._failed = True
             return
         self._failed = False
@@ -83,9 +87,9 @@ class WatchedFile(Generic[T]):
 
     def _identity_now(self) -> _Identity | None:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise OperationalError(f"cannot read {self._path}: {error.strerror}") from error
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+        return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size

@@ -1,8 +1,8 @@
-"""`GET /entities/{Entity}/changes?from=N&to=M`: what epochs made of the entities of a class.
+"""`GET /entities/{Entity}/changes?from=N&to=M`: the changes of a class's entities in a range of epochs.
 
-JSON lines, or what `Accept` names of Arrow, CSV and JSON; each change with the entity before and after
-it (`sql.change_feed` says what is in them). The view's process answers, from the journal. Without `from`
-the path is that of the entity whose key is `changes`.
+The response is JSON lines, or the format of `Accept`: Arrow, CSV or JSON. `sql.change_feed` describes
+its content. The view's process reads it from the journal. Without `from`, the path is that of the
+entity whose key is `changes`.
 """
 
 from typing import Final
@@ -11,15 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.base.http import JSON, NDJSON
-from penstock.errors import RequestError
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
-from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.http_request import HttpRequest, parse_epoch
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 
 _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
-_DIGITS_MAX: Final = 18
 
 
 class ChangesHandler:
@@ -32,7 +30,14 @@ class ChangesHandler:
         entity_reads: EntityReadHandler,
         tail: AsyncJournalTail,
     ) -> None:
-        """Use what reads and what follows."""
+        """Create the handler.
+
+        Args:
+            app: The application.
+            sql: Forwards queries to the view.
+            entity_reads: Reads the entity whose key is `changes`.
+            tail: The journal tail, which knows the newest epoch.
+        """
         self._app = app
         self._sql = sql
         self._entity_reads = entity_reads
@@ -43,26 +48,22 @@ class ChangesHandler:
 
         Raises:
             Forbidden: The principal may not read the class.
-            RequestError: There is no such class, or `from` or `to` is no epoch.
-            ViewUnavailable: No view runs, or it broke off.
+            RequestError: The class does not exist, or `from` or `to` is not an epoch.
+            ViewUnavailable: No view runs, or the connection to it broke.
         """
-        name = request.path["entity"]
-        asked = request.query()
-        if "from" not in asked:
-            return await self._entity_reads.show(request, name, "changes", (), 200)
-        request.principal.require_read(name)
-        self._app.signature(name, "exists")  # says what there is, where this is not
+        entity = request.path["entity"]
+        query = request.query()
+        if "from" not in query:
+            return await self._entity_reads.show(request, entity, "changes", (), 200)
+        request.principal.require_read(entity)
+        self._app.signature(entity, "exists")  # raises for an unknown class
         last = max(self._tail.epoch, request.min_epoch())
-        bounds = _epoch("from", asked["from"]), _epoch("to", asked.get("to", str(last)))
-        body = msgspec.json.encode({"query": _QUERY, "parameters": [name, *bounds]})
-        accept = request.headers.get("accept", "")
-        wanted = NDJSON if accept in ("", "*/*") else accept
-        return await self._sql.forward(
-            body, {"accept": wanted, "content-type": JSON}, request.principal
+        bounds = (
+            parse_epoch("from", query["from"]),
+            parse_epoch("to", query.get("to", str(last))),
         )
-
-
-def _epoch(name: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > _DIGITS_MAX:
-        raise RequestError(f"{name}={text} is no epoch: a whole number, 0 or more")
-    return int(text)
+        body = msgspec.json.encode({"query": _QUERY, "parameters": [entity, *bounds]})
+        accept = request.headers.get("accept", "")
+        media_type = NDJSON if accept in ("", "*/*") else accept
+        headers = {"accept": media_type, "content-type": JSON}
+        return await self._sql.forward(body, headers, request.principal)

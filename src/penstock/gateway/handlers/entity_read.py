@@ -1,7 +1,7 @@
-"""Entities over HTTP: `GET /entities/{Entity}/{key}`, and what `show` routes answer.
+"""`GET /entities/{Entity}/{key}` and the `show` routes of the application.
 
-Nothing is appended: the state at the newest committed epoch is read, which is not older than any
-answer that a client has had.
+They append nothing: they read the state at the newest committed epoch, which is not older than any
+response that a client has received.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,19 @@ from penstock.process.config import Config
 
 
 class EntityReadHandler:
-    """Shows entities."""
+    """Reads entities for HTTP requests."""
 
     def __init__(
         self, app: App, config: Config, entities: EntityReader, tail: AsyncJournalTail
     ) -> None:
-        """Use what reads and what follows."""
+        """Create the handler.
+
+        Args:
+            app: The application.
+            config: The gateway's configuration.
+            entities: Reads the stores.
+            tail: The journal tail, which knows the newest epoch.
+        """
         self._app = app
         self._config = config
         self._entities = entities
@@ -39,11 +46,18 @@ class EntityReadHandler:
     async def show(
         self, request: HttpRequest, name: str, text: str, shows: Sequence[str], status: int
     ) -> Response:
-        """Answer an entity's attributes, the key among them, or some of them.
+        """Return the attributes of an entity, or some of them.
+
+        Args:
+            request: The HTTP request.
+            name: The name of the class.
+            text: The text of the key.
+            shows: The names of the attributes; empty for all of them and the key.
+            status: The HTTP status of the response.
 
         Raises:
-            NoSuchEntity: It is not there.
-            TimedOut: The epoch that was asked for is not committed in time.
+            NoSuchEntity: The entity does not exist.
+            TimedOut: The required epoch is not committed in time.
         """
         request.principal.require_read(name)
         if len(text.encode()) > self._config.gateway.key_bytes_max:
@@ -53,10 +67,12 @@ class EntityReadHandler:
         if min_epoch > self._tail.epoch:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
             await self._tail.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
-        kind = self._app.entities[name]
-        epoch, data = await self._entities.read(EntityKey(kind.prefix + kind.key_text(key)))
+        entity_type = self._app.entities[name]
+        epoch, data = await self._entities.read(
+            EntityKey(entity_type.prefix + entity_type.key_text(key))
+        )
         if data is None:
             raise NoSuchEntity(f"{name} {text!r} does not exist")
-        values = {kind.key_name: key, **kind.plain(key, data)}
-        told = {one: values[one] for one in shows} if shows else values
-        return Response(json_of(told), status, reply_headers(epoch), JSON)
+        values = {entity_type.key_name: key, **entity_type.plain(key, data)}
+        chosen = {attribute: values[attribute] for attribute in shows} if shows else values
+        return Response(json_of(chosen), status, reply_headers(epoch), JSON)

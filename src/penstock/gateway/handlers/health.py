@@ -1,8 +1,8 @@
-"""`/healthz` and `/readyz`: whether this process lives, and whether it can serve.
+"""`/healthz` and `/readyz`: whether this process is alive, and whether it can serve.
 
-Alive is whoever answers. Ready is who can take requests and follow the journal; whether a driver
-processes them now is told beside, because while it starts again requests are taken all the same and
-answered afterwards.
+A gateway is ready if it can append requests and follow the journal. `/readyz` also says whether a
+driver and a view run. A gateway without a driver stays ready: it accepts requests, and they are
+answered when a driver runs again.
 """
 
 import os
@@ -21,10 +21,16 @@ from penstock.process import presence
 
 
 class HealthHandler:
-    """Tells how one gateway is."""
+    """Reports the health of one gateway."""
 
     def __init__(self, data: Path, tail: AsyncJournalTail, is_draining: Callable[[], bool]) -> None:
-        """Ask these."""
+        """Create the handler.
+
+        Args:
+            data: The data directory.
+            tail: The gateway's journal tail.
+            is_draining: Says whether the gateway is about to stop.
+        """
         self._data = data
         self._tail = tail
         self._is_draining = is_draining

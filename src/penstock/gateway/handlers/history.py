@@ -93,7 +93,7 @@ class HistoryHandler:
 
         Raises:
             Forbidden: The principal lacks the scope `sql`, or the request belongs to another one.
-            HttpError: There is no such request, or the client has disconnected.
+            HttpError: The request does not exist, or the client has disconnected.
             Overloaded: `RUNNING_MAX` child processes run already.
             TimedOut: The child process took longer than `TIME_S`.
             RecordTooLarge: The answer is larger than `BYTES_MAX`.
@@ -109,7 +109,7 @@ class HistoryHandler:
         """Serve `GET /entities/{Entity}/{key}/history`; raises as `trace`.
 
         Raises:
-            RequestError: There is no such class, or the journal does not hold the named epochs.
+            RequestError: The class does not exist, or the journal does not hold the named epochs.
             NoSuchEntity: No epoch changed such an entity.
         """
         request.principal.require_sql()
@@ -184,10 +184,12 @@ def _number(name: str, text: str) -> int:
     """Return a number from the query string.
 
     Raises:
-        RequestError: There is no such field, or the text is not such a number.
+        RequestError: The field does not exist, or the text is not a number in its range.
     """
     if name not in _MINIMUM:
-        raise RequestError(f"there is no field {name!r}; the fields are {', '.join(_MINIMUM)}")
+        raise RequestError(
+            f"{name} is not a field of this query; the fields are {', '.join(_MINIMUM)}"
+        )
     number = int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else -1
     if number < _MINIMUM[name]:
         raise RequestError(f"{name}={text} must be a whole number, {_MINIMUM[name]} or more")

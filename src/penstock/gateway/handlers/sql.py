@@ -1,7 +1,7 @@
-"""`POST /sql`: questions are passed on to the view's process, and its answers passed back.
+"""`POST /sql`: forwards queries to the view's process, and returns its responses.
 
-Nothing is parsed here: the view checks the question, and says in its answer's headers which epoch
-it is of. Without a view, or while it starts, the answer is 503.
+The gateway parses nothing: the view checks the query, and names its epoch in a header. Without a
+view, or while it starts, the response is 503.
 """
 
 import logging
@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 _FORWARDED: Final = ("accept", "content-type", MIN_EPOCH.lower())
 _RETURNED: Final = ("content-type", EPOCH, VIEW_STATE, RETRY_AFTER)
 _SLACK_S: Final = 5.0
-"""What an answer may take beyond the query's own limit."""
+"""Time for a response beyond the time limit of the query."""
 
 
 class SqlHandler:
-    """Passes questions to the view of one application."""
+    """Forwards queries to the view of one application."""
 
     def __init__(self, data: Path, config: Config) -> None:
-        """Find the view when it is first needed, and again when it has moved."""
+        """Use the view of a data directory; it is looked up for each query."""
         self._data = data
         self._config = config
         self._socket = ""
@@ -42,37 +42,44 @@ class SqlHandler:
         """Serve `POST /sql`.
 
         Raises:
-            Forbidden: The principal may not ask.
-            ViewUnavailable: No view runs, or it broke off.
+            Forbidden: The principal lacks the scope `sql`.
+            ViewUnavailable: No view runs, or the connection to it broke.
         """
         request.principal.require_sql()
         body = await request.json()
-        asked: dict[str, str] = {
+        forwarded: dict[str, str] = {
             name: request.headers[name] for name in _FORWARDED if name in request.headers
         }
-        return await self.forward(body, asked, request.principal)
+        return await self.forward(body, forwarded, request.principal)
 
     async def forward(
-        self, body: bytes, asked: Mapping[str, str], principal: Principal
+        self, body: bytes, headers: Mapping[str, str], principal: Principal
     ) -> Response:
-        """Ask the view a question on behalf of a principal, who may ask it; pass its answer on.
+        """Forward a query that the principal may make, and return the view's response.
+
+        Args:
+            body: The encoded query.
+            headers: Headers for the view.
+            principal: The principal; the view limits the queries of each.
 
         Raises:
-            ViewUnavailable: No view runs, or it broke off.
+            ViewUnavailable: No view runs, or the connection to it broke.
         """
         client = await self._connected()
         try:
-            headers = {**asked, CALLER: quote(principal.name)}
-            asked_of_view = client.build_request("POST", "/sql", content=body, headers=headers)
-            answer = await client.send(asked_of_view, stream=True)
+            all_headers = {**headers, CALLER: quote(principal.name)}
+            query = client.build_request("POST", "/sql", content=body, headers=all_headers)
+            answer = await client.send(query, stream=True)
         except httpx.HTTPError as error:
             _log.warning("the SQL view does not answer: %r", error)
-            raise ViewUnavailable("the SQL view does not answer; it is started again") from error
-        told = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
-        return StreamingResponse(_chunks(answer), answer.status_code, told)
+            raise ViewUnavailable(
+                "the SQL view does not answer; the supervisor starts it again"
+            ) from error
+        returned = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
+        return StreamingResponse(_chunks(answer), answer.status_code, returned)
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 

@@ -1,4 +1,4 @@
-"""What a gateway counts, and the page on which one gateway answers for all processes."""
+"""Counters of a gateway, and the `/metrics` page, on which one gateway reports all processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """Counts for one gateway; `observe` costs a few microseconds."""
+    """Counts the requests of one gateway; `observe` takes a few microseconds."""
 
     def __init__(self, data: Path) -> None:
-        """Write below a data directory; one for each process."""
+        """Write into a data directory; one instance per process."""
         self._data = data
         self._path = write_metrics_into(data)
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415
@@ -35,13 +35,13 @@ class Metrics:
         registry = CollectorRegistry()
         self._requests = Counter(
             "penstock_requests",
-            "HTTP requests answered, by kind of route and class of status.",
+            "HTTP responses, by kind of route and class of status.",
             ["kind", "status"],
             registry=registry,
         )
         self._seconds = Histogram(
             "penstock_request_seconds",
-            "Time from the head of an HTTP request to the end of its answer.",
+            "Time from the head of an HTTP request to the end of its response.",
             ["kind"],
             buckets=LATENCY_S + LATENCY_S_LONG,
             registry=registry,
@@ -54,7 +54,7 @@ class Metrics:
         )
         self._append = Histogram(
             "penstock_log_append_seconds",
-            "Time to make one append durable; requests that arrive together share one.",
+            "Time of one durable append; requests that arrive together share an append.",
             buckets=APPEND_S,
             registry=registry,
         )
@@ -64,28 +64,34 @@ class Metrics:
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, kind: str, status: int, seconds: float) -> None:
-        """Count an answer."""
-        known = self._children.get((kind, status // 100))
-        if known is None:
-            known = (
+        """Count a response.
+
+        Args:
+            kind: The kind of the route.
+            status: The HTTP status.
+            seconds: The time of the request.
+        """
+        series = self._children.get((kind, status // 100))
+        if series is None:
+            series = (
                 self._requests.labels(kind, f"{status // 100}xx"),
                 self._seconds.labels(kind),
             )
-            self._children[kind, status // 100] = known
-        known[0].inc()
-        known[1].observe(seconds)
+            self._children[kind, status // 100] = series
+        series[0].inc()
+        series[1].observe(seconds)
 
     def waiting(self, count: int) -> None:
-        """Say how many requests wait here."""
+        """Set the number of requests that wait here."""
         self._waiting.set(count)
 
     def appended(self, seconds: float, records: int) -> None:
-        """Count an append of some records."""
+        """Count an append."""
         self._append.observe(seconds)
         self._appended.inc(records)
 
     def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
-        """Return the numbers of all processes, as text, and its content type."""
+        """Return the metrics of all processes as text, and its content type."""
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
         from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
@@ -93,12 +99,12 @@ class Metrics:
         forget_dead(self._path)
         registry = CollectorRegistry()
         MultiProcessCollector(registry, str(self._path))  # type: ignore[no-untyped-call]
-        registry.register(_Standing(self._data, journal, log))
+        registry.register(_CurrentGauges(self._data, journal, log))
         return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-class _Standing:
-    """What is true now, found when it is asked for."""
+class _CurrentGauges:
+    """Gauges that are read when `/metrics` is requested."""
 
     def __init__(self, data: Path, journal: Journal, log: Log) -> None:
         self._data = data
@@ -124,7 +130,7 @@ class _Standing:
         viewed = view_epoch(self._data)
         if viewed is not None:
             yield GaugeMetricFamily(
-                "penstock_view_epoch", "Epoch that SQL answers of; absent without a view.", viewed
+                "penstock_view_epoch", "Epoch of SQL answers; absent without a view.", viewed
             )
         processes = GaugeMetricFamily(
             "penstock_processes", "Processes of the application that run, by role.", labels=["role"]
@@ -144,10 +150,10 @@ class _Standing:
 
 
 def _resident(one: presence.Presence) -> int:
-    """Return the memory of a process and what it has started; 0 where it has gone."""
+    """Return the memory of a process and its children; 0 if the process has ended."""
     try:
         process = psutil.Process(one.pid)
-        # What a supervisor starts has roles of its own.
+        # The children of a supervisor have roles of their own.
         below = [] if one.role == "supervisor" else process.children(recursive=True)
         family: list[Any] = [process, *below]
         return sum(_own(one) for one in family)

@@ -1,7 +1,4 @@
-"""What is noted of an HTTP exchange on its way, for a trace of it: what it was, and when.
-
-Only what reaches the log is noted; `request_tracing` makes spans of it.
-"""
+"""The timings of an HTTP request, for its trace. Only requests that reach the log are traced."""
 
 import time
 from collections.abc import Awaitable, Sequence
@@ -18,22 +15,22 @@ TIMINGS: Final = "penstock.timings"
 
 
 class TracedRequest(msgspec.Struct, frozen=True):
-    """One request that has reached the log; all times in nanoseconds since the Unix epoch.
+    """A request that reached the log; all times are nanoseconds since the Unix epoch.
 
     Attributes:
-        verb: Of HTTP.
-        entity: Whose method is called; empty for a function.
-        method: What is called.
-        request_id: Its id.
-        lsn: Its position in the log.
-        began_ns: When the head of the HTTP request was there.
-        append_began_ns: When it was given to the log.
-        appended_ns: When it was durable.
-        ended_ns: When the answer was written.
-        status: Of the answer; 0 where the client did not wait for it.
-        epoch: Which epoch has processed it; None where nobody waited for that.
-        outcome: `ok`, or the code of its error; None like `epoch`.
-        headers: Of the request, as ASGI has them; some may name the caller's trace.
+        verb: The HTTP method.
+        entity: The name of the class; empty for a function.
+        method: The name of the method or function.
+        request_id: The stored request id.
+        lsn: The position in the log.
+        began_ns: When the head of the HTTP request had arrived.
+        append_began_ns: When the append began.
+        appended_ns: When the request was durable.
+        ended_ns: When the response was written.
+        status: The HTTP status; 0 if the client disconnected first.
+        epoch: The epoch of the reply; None if the gateway did not wait for it.
+        outcome: `ok`, or the code of the error; None like `epoch`.
+        headers: The headers of the HTTP request, as ASGI has them; they may hold a trace context.
     """
 
     verb: str
@@ -52,60 +49,54 @@ class TracedRequest(msgspec.Struct, frozen=True):
 
 
 class RequestTimings:
-    """What is noted of an exchange on its way; nothing is traced that never reached the log."""
+    """Collects the timings of one HTTP request while it is served."""
 
-    __slots__ = (
-        "_append_began_ns",
-        "_appended_ns",
-        "_began_ns",
-        "_called",
-        "_epoch",
-        "_lsn",
-        "_outcome",
-        "_request_id",
-    )
+    __slots__ = ("_appended", "_began_ns", "_reply")
 
     def __init__(self) -> None:
         """Begin now."""
         self._began_ns = time.time_ns()
-        self._append_began_ns = self._appended_ns = 0
-        self._called = ("", "")
-        self._request_id = RequestId("")
-        self._lsn: Lsn | None = None
-        self._epoch: Epoch | None = None
-        self._outcome: str | None = None
+        self._appended: tuple[str, str, RequestId, Lsn, int, int] | None = None
+        self._reply: Reply | None = None
 
     async def append(
         self, append: Awaitable[Lsn], entity: str, method: str, request_id: RequestId
     ) -> Lsn:
-        """Await the append of a request, and note what it was and how long it took."""
-        self._append_began_ns = time.time_ns()
+        """Await the append of a request, and record its times.
+
+        Args:
+            append: The append.
+            entity: The name of the class; empty for a function.
+            method: The name of the method or function.
+            request_id: The stored request id.
+        """
+        append_began_ns = time.time_ns()
         lsn = await append
-        self._appended_ns = time.time_ns()
-        self._called, self._request_id, self._lsn = (entity, method), request_id, lsn
+        self._appended = (entity, method, request_id, lsn, append_began_ns, time.time_ns())
         return lsn
 
     def answered(self, reply: Reply) -> None:
-        """Note the reply to the request."""
-        self._epoch = reply.epoch
-        self._outcome = reply.error or "ok"
+        """Record the reply to the request."""
+        self._reply = reply
 
-    def times(self, scope: Scope, status: int) -> TracedRequest | None:
-        """Return what was noted, at the end of the exchange; None if it never reached the log."""
-        if self._lsn is None:
+    def traced(self, scope: Scope, status: int) -> TracedRequest | None:
+        """Return the timings when the response ends; None if the request never reached the log."""
+        if self._appended is None:
             return None
+        entity, method, request_id, lsn, append_began_ns, appended_ns = self._appended
+        reply = self._reply
         return TracedRequest(
             verb=scope["method"],
-            entity=self._called[0],
-            method=self._called[1],
-            request_id=self._request_id,
-            lsn=self._lsn,
+            entity=entity,
+            method=method,
+            request_id=request_id,
+            lsn=lsn,
             began_ns=self._began_ns,
-            append_began_ns=self._append_began_ns,
-            appended_ns=self._appended_ns,
+            append_began_ns=append_began_ns,
+            appended_ns=appended_ns,
             ended_ns=time.time_ns(),
             status=status,
-            epoch=self._epoch,
-            outcome=self._outcome,
+            epoch=None if reply is None else reply.epoch,
+            outcome=None if reply is None else reply.error or "ok",
             headers=scope["headers"],
         )

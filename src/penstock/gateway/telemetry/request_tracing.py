@@ -1,11 +1,11 @@
-"""Traces of requests, by OpenTelemetry: from HTTP through the log and an epoch's rounds to the reply.
+"""OpenTelemetry traces of requests: HTTP, the log, the rounds of the epoch, and the reply.
 
-Off unless the standard `OTEL_…` variables name an endpoint and `penstock[telemetry]` is installed;
-then `RequestTracer.from_environment` returns None and the gateway is as if this module did not exist. The
-gateway makes the whole tree itself: HTTP, log and reply it has timed (`RequestTimings`), the epoch it reads
-from what the driver says of its epochs (`process.reports`). That happens in a thread, after the
-answer; a request costs its event loop a few microseconds, and what cannot keep up is dropped, with
-a warning. What spans look like is the part of `spans`.
+Tracing is on if the standard `OTEL_…` variables name an endpoint and `penstock[telemetry]` is
+installed; otherwise `RequestTracer.from_environment` returns None. The gateway makes the whole tree of
+spans: it has timed HTTP, log and reply (`RequestTimings`), and it reads the phases of the epoch from
+the driver's reports (`process.reports`). It does this in a thread after the response, so a request
+costs its event loop a few microseconds. If the thread falls behind, requests are dropped with a
+warning. `spans` defines the spans.
 """
 
 import logging
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 WAITING_MAX: Final = 10_000
 LOOK_S: Final = 0.25
 REPORT_NS: Final = 2_000_000_000
-"""How long the report of a committed epoch may take to come; it is written after the commit."""
+"""The longest wait for the report of a committed epoch, which is written after the commit."""
 
 CLOSE_S: Final = 3.0
-"""What the export of the last spans may take."""
+"""The longest wait for the export of the last spans."""
 
 
 class TracingMiddleware:
-    """An ASGI application whose exchanges are traced."""
+    """An ASGI middleware that traces requests."""
 
     def __init__(self, served: ASGIApp, tracing: "RequestTracer") -> None:
-        """Trace what another application serves."""
+        """Trace the requests of another application."""
         self._served = served
         self._tracing = tracing
 
@@ -61,23 +61,23 @@ class TracingMiddleware:
         try:
             await self._served(scope, receive, watched)
         finally:
-            times = timings.times(scope, status)
-            if times is not None:
-                self._tracing.request(times)
+            traced = timings.traced(scope, status)
+            if traced is not None:
+                self._tracing.request(traced)
 
 
 class RequestTracer:
-    """Makes spans of requests, in a thread of its own."""
+    """Makes the spans of requests in its own thread."""
 
     def __init__(
         self, spans: "RequestSpans", reports_since: Callable[[int], list[StoredReport]]
     ) -> None:
-        """Tell `spans` of requests.
+        """Start the thread; `close` ends it.
 
         Args:
-            spans: Makes them, and has them exported.
-            reports_since: Returns reports of epochs committed at a time or later, in microseconds
-                since the Unix epoch.
+            spans: Makes and exports the spans.
+            reports_since: Returns the reports of epochs that were committed at or after a time in
+                microseconds since the Unix epoch.
         """
         self._spans = spans
         self._reports_since = reports_since
@@ -91,28 +91,28 @@ class RequestTracer:
     def from_environment(
         cls, app: str, data: Path, environment: Mapping[str, str] = os.environ
     ) -> Self | None:
-        """Return what traces an application as `OTEL_…` variables say; None where they do not."""
+        """Return the tracer that `OTEL_…` variables configure; None if they configure none."""
         if not _is_wanted(environment):
             return None
         try:
             from penstock.gateway.telemetry.spans import RequestSpans  # noqa: PLC0415 -- an extra
         except ImportError as error:
             _log.warning(
-                "there are no traces: penstock[telemetry] is not installed",
+                "requests are not traced, because penstock[telemetry] is not installed",
                 extra={"cause": str(error)},
             )
             return None
         return cls(RequestSpans.exported(app), ReportReader(data).since)
 
-    def request(self, times: TracedRequest) -> None:
+    def request(self, request: TracedRequest) -> None:
         """Trace a request; returns at once."""
         if len(self._waiting) < WAITING_MAX:
-            self._waiting.append(times)
+            self._waiting.append(request)
         else:
             self._dropped += 1
 
     def close(self) -> None:
-        """Tell of all that waits, and export it, as far as that takes no more than `CLOSE_S`."""
+        """Export the remaining spans, as far as possible within `CLOSE_S`."""
         self._closing.set()
         self._thread.join(CLOSE_S)
         export = threading.Thread(target=self._spans.close, daemon=True)
@@ -126,26 +126,29 @@ class RequestTracer:
             closing = self._closing.wait(LOOK_S)
             left += [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
-                left = self._tell(left, late_ns=0 if closing else REPORT_NS)
-            except Exception:  # noqa: BLE001 -- no trace is worth a gateway
+                left = self._make_spans(left, late_ns=0 if closing else REPORT_NS)
+            except Exception:  # noqa: BLE001 -- a gateway must not fail for its traces
                 _log.exception("requests could not be traced", extra={"requests": len(left)})
                 left = []
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                _log.warning("requests were not traced: too many", extra={"requests": dropped})
+                _log.warning(
+                    "requests were dropped from tracing, because there were too many",
+                    extra={"requests": dropped},
+                )
 
-    def _tell(self, some: list[TracedRequest], late_ns: int) -> list[TracedRequest]:
-        """Make spans of requests; return those whose epoch's report is still to come."""
+    def _make_spans(self, requests: list[TracedRequest], late_ns: int) -> list[TracedRequest]:
+        """Make spans of requests; return the requests whose epoch has no report yet."""
         left = []
-        since_us = min((one.began_ns for one in some if one.epoch is not None), default=0) // 1_000
-        reports = {one.epoch: one for one in self._reports_since(since_us)} if since_us else {}
+        since_us = min((r.began_ns for r in requests if r.epoch is not None), default=0) // 1_000
+        reports = {r.epoch: r for r in self._reports_since(since_us)} if since_us else {}
         now_ns = time.time_ns()
-        for one in some:
-            report = None if one.epoch is None else reports.get(one.epoch)
-            if report is None and one.epoch is not None and now_ns - one.ended_ns < late_ns:
-                left.append(one)
+        for request in requests:
+            report = None if request.epoch is None else reports.get(request.epoch)
+            if report is None and request.epoch is not None and now_ns - request.ended_ns < late_ns:
+                left.append(request)
             else:
-                self._spans.tell(one, report)
+                self._spans.make(request, report)
         return left
 
 

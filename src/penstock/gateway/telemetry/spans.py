@@ -1,19 +1,19 @@
-"""The spans of one request, after the fact.
+"""Makes the spans of one request after its response.
 
 ```
-POST Order.checkout              the HTTP exchange
+POST Order.checkout              the HTTP request
 ├─ log.append                    until the request is durable
 ├─ epoch                         of the driver, for all requests of the epoch
-│  ├─ read, apply                what it waits for first
+│  ├─ read, apply                the wait before the first round
 │  ├─ round 1
-│  │  └─ transaction             this request; how long within the round, nobody has measured
+│  │  └─ transaction             this request; the time within the round is not measured
 │  ├─ validate, round 2 …, write
 │  └─ commit
 └─ reply                         from the commit to the end of the answer
 ```
 
-Promises that times nest: what clocks disagree about is cut off. Phases that happen repeatedly are
-shown once, with all their time. Needs `penstock[telemetry]`.
+Promises that spans nest: times are clipped where clocks disagree. A repeated phase is one span with
+its whole time. This module needs `penstock[telemetry]`.
 """
 
 import os
@@ -41,10 +41,10 @@ Attributes = dict[str, str | int]
 
 
 class _FromHeaders(Getter[Sequence[tuple[bytes, bytes]]]):
-    """Reads headers as ASGI has them, for whichever propagators `OTEL_PROPAGATORS` names."""
+    """Reads ASGI headers for the propagators that `OTEL_PROPAGATORS` names."""
 
     def get(self, carrier: Sequence[tuple[bytes, bytes]], key: str) -> list[str] | None:
-        """Return the values of a header; None where there is none."""
+        """Return the values of a header; None if the header is absent."""
         wanted = key.lower().encode()
         return [value.decode("latin-1") for name, value in carrier if name == wanted] or None
 
@@ -60,27 +60,27 @@ class RequestSpans:
     """Makes the spans of requests."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        """Give them to a provider, which samples and exports."""
+        """Use a provider, which samples and exports spans."""
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
 
     @classmethod
     def exported(cls, app: str) -> Self:
-        """Return what exports over OTLP, as the standard `OTEL_…` variables say."""
+        """Return an instance that exports over OTLP, as the `OTEL_…` variables configure."""
         provider = TracerProvider(resource=_resource(app), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         return cls(provider)
 
     def close(self) -> None:
-        """Export what is left; takes as long as the exporter's time-out in the worst case."""
+        """Export the remaining spans; this may take the exporter's whole time-out."""
         self._provider.shutdown()
 
-    def tell(self, times: TracedRequest, report: StoredReport | None) -> None:
+    def make(self, times: TracedRequest, report: StoredReport | None) -> None:
         """Make the spans of one request.
 
         Args:
             times: The request.
-            report: Of its epoch; None where there is none, and then its spans are left out.
+            report: The report of its epoch; None leaves out the spans of the epoch.
         """
         called = f"{times.entity}.{times.method}" if times.entity else times.method
         root = self._tracer.start_span(
@@ -100,9 +100,9 @@ class RequestSpans:
         root.end(times.ended_ns)
 
     def _epoch(self, times: TracedRequest, report: StoredReport | None, inside: Context) -> int:
-        """Make the spans of an epoch, and return when it was over for this request."""
+        """Make the spans of an epoch, and return when the epoch ended for this request."""
         if report is None or (end_ns := report.time_us * 1_000) < times.append_began_ns:
-            return times.appended_ns  # nobody waited, or the answer was there already
+            return times.appended_ns  # the request did not wait, or the reply existed already
         end_ns = min(end_ns, times.ended_ns)
         at_ns = end_ns - int(took_ms(report.phases_ms) * _NS_IN_MS)
         first_ns = times.append_began_ns
@@ -115,7 +115,7 @@ class RequestSpans:
                 continue
             begins_ns, at_ns = at_ns, at_ns + int(took * _NS_IN_MS)
             # Sums of rounded numbers may pass their total by a nanosecond.
-            bounds = [min(max(one, first_ns), end_ns) for one in (begins_ns, at_ns)]
+            bounds = [min(max(time_ns, first_ns), end_ns) for time_ns in (begins_ns, at_ns)]
             self._phase(name, times, within, *bounds)
         epoch.end(end_ns)
         return end_ns
@@ -143,25 +143,25 @@ class RequestSpans:
 
 
 def _attributes(times: TracedRequest) -> Attributes:
-    found = {"http.request.method": times.verb, **_transaction(times)}
+    attributes = {"http.request.method": times.verb, **_transaction(times)}
     if times.status:
-        found["http.response.status_code"] = times.status
-    return found
+        attributes["http.response.status_code"] = times.status
+    return attributes
 
 
 def _transaction(times: TracedRequest) -> Attributes:
-    """Return what a transaction is, without keys and arguments, which may be anybody's secret."""
-    found: Attributes = {
+    """Return the attributes of a transaction, without keys and arguments, which may be secret."""
+    attributes: Attributes = {
         "penstock.entity": times.entity,
         "penstock.method": times.method,
         "penstock.request_id": times.request_id,
         "penstock.lsn": times.lsn,
     }
     if times.epoch is not None:
-        found["penstock.epoch"] = times.epoch
+        attributes["penstock.epoch"] = times.epoch
     if times.outcome is not None:
-        found["penstock.outcome"] = times.outcome
-    return found
+        attributes["penstock.outcome"] = times.outcome
+    return attributes
 
 
 def _facts(report: StoredReport) -> Attributes:
@@ -176,8 +176,8 @@ def _facts(report: StoredReport) -> Attributes:
 
 
 def _resource(app: str) -> Resource:
-    """Return what the spans are of: what the environment says, or else the application."""
-    found = Resource.create({"process.pid": os.getpid()})
-    if str(found.attributes[SERVICE_NAME]).startswith(_UNNAMED):
-        return found.merge(Resource({SERVICE_NAME: app}))
-    return found
+    """Return the resource that the environment names, or else the application."""
+    resource = Resource.create({"process.pid": os.getpid()})
+    if str(resource.attributes[SERVICE_NAME]).startswith(_UNNAMED):
+        return resource.merge(Resource({SERVICE_NAME: app}))
+    return resource
