@@ -50,7 +50,7 @@ def check_stored(text: str) -> RequestId:
     """
     if not _STORED.fullmatch(text):
         raise RequestError(
-            f"{text!r} is no request id: printable ASCII characters without spaces, and at most "
+            f"{text!r} is not a request id: use printable ASCII characters without spaces, and at most "
             f"one {SEPARATOR}, after the name of the principal"
         )
     return RequestId(text)

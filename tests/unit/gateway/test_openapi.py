@@ -119,7 +119,7 @@ def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
     value = data.draw(typed.values)
     schemas = SchemaRegistry(app, {})
     written = json_of(told(value))
-    schema = schemas.told(typed.annotation)
+    schema = schemas.written(typed.annotation)
     assert fits(schemas, schema, msgspec.json.decode(written)), (schema, written)
 
 

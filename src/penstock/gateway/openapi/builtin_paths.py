@@ -1,4 +1,4 @@
-"""What every gateway serves, whatever the application: requests, SQL, health, metrics, pages."""
+"""The paths that every gateway serves: requests, SQL, health, metrics and pages."""
 
 from typing import Any, Final
 
@@ -23,33 +23,33 @@ _NAMED: Final = {
     "name": "id",
     "in": "path",
     "required": True,
-    "description": "An id that this caller has chosen or was given. With the scope `admin` also "
-    "`principal~id`, or `~id` where there was no principal.",
+    "description": "A request id that this caller chose or received. The scope `admin` also allows "
+    "`principal~id`, and `~id` for a request without a principal.",
     "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
 }
 _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 
 
 def add_builtin_paths(paths: Paths) -> None:
-    """Add what every gateway serves."""
+    """Add the paths that every gateway serves."""
     paths.add("GET", "/requests/{id}", _requests())
     paths.add("GET", "/requests/{id}/trace", _trace())
     paths.add("POST", "/sql", _sql())
     health = _content("PenstockHealth")
-    paths.add("GET", "/healthz", _page("alive", "Say that this process lives.", health))
+    paths.add("GET", "/healthz", _page("alive", "Check whether the process is alive.", health))
     readiness = _content("PenstockReadiness")
-    ready = _page("ready", "Say whether this gateway can serve.", readiness)
-    ready["responses"]["503"] = {"description": "It cannot.", "content": readiness}
+    ready = _page("ready", "Check whether the gateway can serve.", readiness)
+    ready["responses"]["503"] = {"description": "The gateway is not ready.", "content": readiness}
     paths.add("GET", "/readyz", ready)
-    for verb_path, summary, media in (
-        ("metrics", "Metrics, as Prometheus reads them.", "text/plain"),
-        ("openapi.json", "This document.", JSON),
-        ("docs", "This document, as a page.", "text/html"),
+    for name, summary, media_type in (
+        ("metrics", "Return metrics for Prometheus.", "text/plain"),
+        ("openapi.json", "Return this document.", JSON),
+        ("docs", "Return this document as a page.", "text/html"),
     ):
-        page = _page(verb_path, summary, {media: {"schema": _ANYTHING}})
+        page = _page(name, summary, {media_type: {"schema": _ANYTHING}})
         page["responses"] |= error_references((*ALWAYS,))
         del page["security"]
-        paths.add("GET", f"/{verb_path}", page)
+        paths.add("GET", f"/{name}", page)
 
 
 def _content(schema: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _page(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
         "summary": summary,
         "security": [],
         "responses": {
-            "200": {"description": "It is so.", "content": content},
+            "200": {"description": "The check or the page.", "content": content},
             **error_references(_NEVER_REFUSED),
         },
     }
@@ -74,12 +74,13 @@ def _trace() -> dict[str, Any]:
     return {
         "operationId": "requests.trace",
         "tags": ["Requests"],
-        "summary": "Show what a request did.",
-        "description": "Its calls, what it read and changed, and its place in the order. It is run "
-        "again for that, which takes seconds; wants the scope `sql`.",
+        "summary": "Trace a request.",
+        "description": "Returns the calls of a request, the entities that it read and changed, and its "
+        "position in the order. The request runs again for this, which takes seconds. Needs the scope "
+        "`sql`.",
         "parameters": [dict(_NAMED)],
         "responses": {
-            "200": {"description": "What it did.", "content": _content("PenstockTrace")},
+            "200": {"description": "The trace.", "content": _content("PenstockTrace")},
             **error_references((*ALWAYS, 413, 429, 504)),
         },
     }
@@ -89,14 +90,14 @@ def _requests() -> dict[str, Any]:
     return {
         "operationId": "requests.status",
         "tags": ["Requests"],
-        "summary": "Ask what became of a request.",
+        "summary": "Get the status of a request.",
         "parameters": [
             dict(_NAMED),
-            seconds("wait", "Seconds to wait for its reply."),
+            seconds("wait", "Seconds to wait for the reply."),
         ],
         "responses": {
             "200": {
-                "description": "It is known.",
+                "description": "The status.",
                 "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in CALLED},
                 "content": {**_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
             },
@@ -109,10 +110,10 @@ def _sql() -> dict[str, Any]:
     return {
         "operationId": "sql.ask",
         "tags": ["SQL"],
-        "summary": "Ask a question in SQL.",
-        "description": "Answered from one epoch, which is not older than the newest that was "
-        "committed when the question arrived, or from the one that `as_of`, or AS OF EPOCH n or "
-        "AS OF TIMESTAMP '…' at the end of the query, names. Read-only.",
+        "summary": "Run a SQL query.",
+        "description": "Runs one read-only query over the state at one epoch. Without `as_of`, the epoch "
+        "is not older than the newest epoch at the arrival of the query. `as_of`, or AS OF EPOCH n or "
+        "AS OF TIMESTAMP '…' at the end of the query, names a past epoch.",
         "parameters": [MIN_EPOCH_PARAMETER],
         "requestBody": {"content": _content("PenstockQuestion"), "required": True},
         "responses": {

@@ -1,8 +1,8 @@
-"""The reference of an application's API as one page, written from its OpenAPI document.
+"""The API reference of an application as one HTML page, made from its OpenAPI document.
 
-Promises a page that needs nothing else: no script, no font, no other host, so that the strictest
-policy of content holds; and that no text of the application reaches it unescaped. What there is to
-say is left to `openapi`; how examples look, to `samples`.
+Promises a page without scripts, fonts and other hosts, so that the strictest content security policy
+holds, and that every text of the application is escaped. It works without JavaScript and without a
+credential, unlike the form in the console, which sends requests. `examples` makes the curl commands.
 """
 
 import base64
@@ -31,7 +31,7 @@ PAGE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""What an answer that is the page carries."""
+"""The headers of the page."""
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 _SENT: Final = "send."
@@ -67,7 +67,7 @@ def page_of(document: Json) -> str:
     )
 
 
-class _Shown:
+class _OperationView:
     """One operation as the page shows it."""
 
     def __init__(self, path: str, verb: str, operation: Json) -> None:
@@ -79,17 +79,17 @@ class _Shown:
 
     @property
     def label(self) -> str:
-        """What the list of contents says, as HTML."""
+        """The entry in the list of contents, as HTML."""
         if self.name.startswith("call."):
             return escape(self.path.rpartition("/")[2])
         verb = f'<span class="verb {self.verb}">{self.verb.upper()}</span>'
         return verb + escape(self.path).replace("/", "/<wbr>")
 
 
-def _groups(document: Json) -> list[tuple[Json, list[_Shown]]]:
-    """Return the operations of each tag; a call stands for the sending of the same."""
+def _groups(document: Json) -> list[tuple[Json, list[_OperationView]]]:
+    """Return the operations of each tag; `/send/…` operations are left out."""
     everything = [
-        _Shown(path, verb, operation)
+        _OperationView(path, verb, operation)
         for path, item in document["paths"].items()
         for verb, operation in item.items()
         if not operation["operationId"].startswith(_SENT)
@@ -102,7 +102,7 @@ def _groups(document: Json) -> list[tuple[Json, list[_Shown]]]:
     return found
 
 
-def _navigation(title: str, groups: list[tuple[Json, list[_Shown]]]) -> Iterator[str]:
+def _navigation(title: str, groups: list[tuple[Json, list[_OperationView]]]) -> Iterator[str]:
     yield f'<nav aria-label="Contents"><strong>{title}</strong><span class="muted">HTTP API</span>'
     for tag, operations in groups:
         yield f"<h2>{escape(tag['name'])}</h2><ul>"
@@ -122,14 +122,14 @@ def _introduction(document: Json) -> Iterator[str]:
     yield _prose(info["description"])
 
 
-def _group(document: Json, tag: Json, operations: list[_Shown]) -> Iterator[str]:
+def _group(document: Json, tag: Json, operations: list[_OperationView]) -> Iterator[str]:
     yield f"<h2>{escape(tag['name'])}</h2>"
     yield _prose(tag.get("description", ""))
     for one in operations:
         yield from _operation(document, one)
 
 
-def _operation(document: Json, shown: _Shown) -> Iterator[str]:
+def _operation(document: Json, shown: _OperationView) -> Iterator[str]:
     operation = shown.operation
     yield f'<section class="operation" id="{escape(shown.name)}">'
     yield (
@@ -197,20 +197,20 @@ def _answers(operation: Json) -> Iterator[str]:
         ]
     yield from _table(("Status", "Value", "As", "Meaning"), rows)
     if failures:
-        yield f'<p class="muted">Refused or failed: {", ".join(failures)}</p>'
+        yield f'<p class="muted">Errors: {", ".join(failures)}</p>'
 
 
 def _errors() -> Iterator[str]:
     yield '<h2 id="errors">Errors</h2>'
-    yield _prose("Every error has one shape. `code` is stable, the message is for people.")
+    yield _prose("All errors have the same form. `code` is stable; the message is for people.")
     yield "<pre>" + escape('{"error": {"code": "…", "kind": "…", "message": "…"}}') + "</pre>"
     yield '<div class="scroll"><table><thead><tr><th>Status</th><th>Code</th><th>Meaning</th>'
     yield "</tr></thead><tbody>"
     for status, codes in meanings().items():
         for index, (code, meaning) in enumerate(codes.items()):
             anchor = "" if index else f' id="error-{status}"'
-            told = f"<code>{escape(code)}</code></td><td>{_inline(meaning)}"
-            yield f"<tr{anchor}><th>{status}</th><td>{told}</td></tr>"
+            cells = f"<code>{escape(code)}</code></td><td>{_inline(meaning)}"
+            yield f"<tr{anchor}><th>{status}</th><td>{cells}</td></tr>"
     yield "</tbody></table></div>"
 
 
@@ -239,7 +239,7 @@ def _properties(schema: Json) -> Iterator[str]:
 
 
 def _table(heads: Iterable[str], rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield a table; of a row, all but the type (which is HTML) is text."""
+    """Yield a table; the type in a row is HTML, everything else is text."""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     yield f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>'
     for name, kind, place, meaning in rows:
@@ -251,7 +251,7 @@ def _table(heads: Iterable[str], rows: list[tuple[str, str, str, str]]) -> Itera
 
 
 def _type(schema: Any) -> str:
-    """Return a schema in few words, as HTML."""
+    """Return a short form of a schema, as HTML."""
     if schema is False or not schema:
         return "anything"
     if "$ref" in schema:
@@ -294,7 +294,7 @@ def _plain(value: object) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return paragraphs of a docstring; back-quoted words become code."""
+    """Return the paragraphs of a docstring; words in backquotes become code."""
     parts = [" ".join(part.split()) for part in text.split("\n\n")]
     return "".join(f"<p>{_inline(part)}</p>" for part in parts if part)
 

@@ -1,9 +1,9 @@
-"""The description of an application's HTTP API: OpenAPI 3.1, generated from its types.
+"""The OpenAPI 3.1 document of an application, generated from its types.
 
-Promises a document that a validator accepts, in which every method, function and route of the
-application is an operation of its own with typed parameters, body and answers; the same application
-gives the same document, in the same order. `operations` describes what is called, `schema` what is
-sent; this module puts them together with what the gateway serves for every application.
+Promises a valid document, in which every method, function and route of the application is an
+operation with typed parameters, body and responses. The same application gives the same document in
+the same order. `operations` describes the operations, `json_schema` the types of the application,
+and `builtin_paths` the paths that every gateway serves.
 """
 
 from typing import Any, Final
@@ -23,34 +23,33 @@ from penstock.gateway.openapi.operations import Operations, Paths
 from penstock.model.application import App
 
 FUNCTIONS: Final = "Functions"
-"""The tag of what belongs to no entity class."""
+"""The tag of functions."""
 
 _DESCRIPTION: Final = """\
-Every request is a transaction: it took effect exactly as its answer says, once, or it left nothing \
-behind. An answer is given when its epoch is committed, and names that epoch.
+Every request is a transaction: it takes effect once, exactly as its response says, or not at all. \
+The response is sent when the epoch of the request is committed, and names that epoch.
 
-Arguments go as a JSON array by position, or as a JSON object by name; an integer is written \
-without a fraction. `/call/…` waits for the \
-answer, `/send/…` does not. A request that is sent again under the same `Idempotency-Key` takes \
-effect once and gets the same answer. \
-With `Content-Type` or `Accept: application/msgpack` arguments or answers go as MessagePack, which \
-loses nothing."""
+Arguments are a JSON array by position, or a JSON object by name; an integer has no fraction. \
+`/call/…` waits for the reply, `/send/…` does not. A request that is sent again with the same \
+`Idempotency-Key` takes effect once and gets the same reply. \
+With `Content-Type` or `Accept: application/msgpack`, arguments or replies are MessagePack, which \
+keeps all types."""
 
 _HEADERS: Final = {
     EPOCH: {
-        "description": "The epoch that the answer is of.",
+        "description": "The epoch of the response.",
         "schema": {"type": "integer", "minimum": -1},
     },
     REQUEST_ID: {
-        "description": "The request's id: the caller's `Idempotency-Key`, or a new one.",
+        "description": "The request id: the caller's `Idempotency-Key`, or a new id.",
         "schema": {"type": "string"},
     },
     "Location": {
-        "description": "Where what became of the request can be asked.",
+        "description": "The path that returns the status of the request.",
         "schema": {"type": "string", "format": "uri-reference"},
     },
     RETRY_AFTER: {
-        "description": "Seconds after which it is worth to try again.",
+        "description": "Seconds to wait before the next attempt.",
         "schema": {"type": "integer", "minimum": 0},
     },
 }
@@ -71,9 +70,9 @@ def openapi_document(
 
     Args:
         app: The application.
-        server_url: Where it is served; where it is None, the document says `/`.
-        secured: Whether nobody gets in without a key or token; otherwise it says that they may be
-            asked for.
+        server_url: The URL of the server; None is `/`.
+        secured: Whether a key or token is required; otherwise the document says that they are
+            optional.
     """
     schemas = SchemaRegistry(app, builtin_schemas())
     paths = Paths()
@@ -81,7 +80,9 @@ def openapi_document(
     operations.describe()
     add_builtin_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
-    tags = [{"name": name, **_told(kind.cls)} for name, kind in sorted(app.entities.items())]
+    tags = [
+        {"name": name, **_description_of(kind.cls)} for name, kind in sorted(app.entities.items())
+    ]
     tags += [{"name": FUNCTIONS}] if app.functions else []
     document = {
         "openapi": "3.1.0",
@@ -104,12 +105,12 @@ def openapi_document(
     return document
 
 
-def _told(cls: type) -> dict[str, str]:
+def _description_of(cls: type) -> dict[str, str]:
     text = docstring_of(cls)
     return {"description": text} if text else {}
 
 
 def _version_of(document: dict[str, Any]) -> str:
-    """Return a version that changes when what is described changes."""
+    """Return a version that changes with the content of the document."""
     described = {name: document[name] for name in ("paths", "components")}
     return f"{fingerprint_of(msgspec.json.encode(described).decode()):016x}"

@@ -1,7 +1,7 @@
-"""What a description of the API says of errors: which statuses there are, and what each means.
+"""The error responses of the OpenAPI document: statuses, codes and their meanings.
 
-Everything comes from the one table of `errors` and the tree of `penstock.errors`; what HTTP itself
-refuses is added here, and a test compares it with what the gateway raises.
+They come from the table of `gateway.errors` and the tree of `penstock.errors`. This module adds the
+errors of HTTP itself; a test compares them with the errors that the gateway raises.
 """
 
 from collections.abc import Iterable
@@ -13,45 +13,47 @@ from penstock.gateway.errors import STATUS
 from penstock.gateway.openapi.builtin_schemas import ERROR
 
 REFUSED: Final = {
-    "not-found": (404, "There is nothing at this path."),
-    "method-not-allowed": (405, "The path is served with other verbs."),
-    "request-timeout": (408, "The body did not come in time."),
-    "path-too-long": (414, "The path is longer than the gateway takes."),
-    "unsupported-media-type": (415, "The body is of a type that is not read here."),
-    "headers-too-large": (431, "The headers are larger than the gateway takes."),
-    "gateway-failed": (500, "Something failed in the gateway; its log says what."),
+    "not-found": (404, "The path or the request does not exist."),
+    "method-not-allowed": (405, "The path accepts other verbs only."),
+    "request-timeout": (408, "The body did not arrive in time."),
+    "path-too-long": (414, "The path is too long."),
+    "unsupported-media-type": (415, "The content type of the body is not accepted."),
+    "headers-too-large": (431, "The headers are too large."),
+    "gateway-failed": (500, "The gateway failed; its log has the error."),
 }
-"""What is refused before an application is asked: status and meaning."""
+"""The errors of HTTP itself: status and meaning by code."""
 
 ALWAYS: Final = (400, 401, 403, 404, 405, 414, 431, 500, 503)
-"""What any path may answer."""
+"""The statuses of every path."""
 
 WITH_BODY: Final = (408, 413, 415)
-"""What a path that reads a body may answer beside."""
+"""Further statuses of a path that reads a body."""
 
 APPENDED: Final = (409, 429, 504)
-"""What a path that puts a request into the log may answer beside."""
+"""Further statuses of a path that appends a request."""
 
 AWAITED: Final = (504,)
-"""What a path that waits for an epoch may answer beside."""
+"""Further statuses of a path that waits for an epoch."""
 
 
 def meanings() -> dict[int, dict[str, str]]:
-    """Return what each code means, by status and code."""
-    texts = {code: (one.__doc__ or "").partition("\n")[0] for code, one in BY_CODE.items()}
-    told = {code: (status, texts.get(code, "")) for code, status in STATUS.items()} | REFUSED
-    found: dict[int, dict[str, str]] = {}
-    for code, (status, text) in sorted(told.items()):
-        found.setdefault(status, {})[code] = text
-    return dict(sorted(found.items()))
+    """Return the meaning of each code, by status and code."""
+    texts = {
+        code: (error_type.__doc__ or "").partition("\n")[0] for code, error_type in BY_CODE.items()
+    }
+    statuses = {code: (status, texts.get(code, "")) for code, status in STATUS.items()} | REFUSED
+    by_status: dict[int, dict[str, str]] = {}
+    for code, (status, text) in sorted(statuses.items()):
+        by_status.setdefault(status, {})[code] = text
+    return dict(sorted(by_status.items()))
 
 
 def error_response_of(status: int) -> dict[str, Any]:
-    """Return the response component of a status."""
+    """Return the component that describes the errors of a status."""
     codes = meanings().get(status, {})
     text = "\n".join(f"- `{code}`: {meaning}" for code, meaning in codes.items())
     described: dict[str, Any] = {
-        "description": f"Refused or failed:\n\n{text}" if text else "Refused.",
+        "description": f"An error:\n\n{text}" if text else "The application refused the request.",
         "content": {
             JSON: {"schema": {"$ref": f"#/components/schemas/{ERROR}"}},
         },
@@ -62,7 +64,7 @@ def error_response_of(status: int) -> dict[str, Any]:
 
 
 def error_references(statuses: Iterable[int]) -> dict[str, Any]:
-    """Return the responses of an operation that may answer with these statuses."""
+    """Return references to the error responses of these statuses."""
     return {
         str(status): {"$ref": f"#/components/responses/Error{status}"}
         for status in sorted(set(statuses))

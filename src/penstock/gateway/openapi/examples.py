@@ -1,4 +1,4 @@
-"""Examples for a reader: a value that fits a schema, and a curl command that calls an operation."""
+"""Examples: a value that fits a schema, and a curl command that calls an operation."""
 
 import json
 import shlex
@@ -30,7 +30,13 @@ _BY_TYPE: Final[Json] = {
 
 
 def example_of(document: Json, schema: Any, depth: int = 0) -> Any:
-    """Return a small value that fits a schema of a document, as far as that is simple."""
+    """Return a small value that fits a schema.
+
+    Args:
+        document: The OpenAPI document with the components.
+        schema: The schema.
+        depth: The depth of the value in another one.
+    """
     if not schema or depth > _DEPTH_MAX:
         return None
     if "$ref" in schema:
@@ -77,7 +83,13 @@ def _scalar(schema: Json) -> Any:
 
 
 def curl_of(document: Json, path: str, verb: str) -> str:
-    """Return a command that calls an operation."""
+    """Return a curl command that calls an operation.
+
+    Args:
+        document: The OpenAPI document.
+        path: The path of the operation.
+        verb: The HTTP method in lower case.
+    """
     operation = document["paths"][path][verb]
     url = path
     for one in operation.get("parameters", []):

@@ -1,9 +1,8 @@
 """JSON Schemas (2020-12) of an application's types, as the gateway reads and writes them.
 
-Promised: every value that an answer shows fits the schema of its annotation, and every value that
-fits the schema of a parameter is JSON that a call takes, so far as a schema can say it. The same
-application gives the same schemas in the same order. Where they stand in a document is left to
-`openapi`; what an annotation may be, to `base.schema`.
+Promises that every value in a response fits the schema of its annotation, and that a call accepts
+every JSON value that fits the schema of a parameter, as far as a schema can express it. The same
+application gives the same schemas in the same order. `base.schema` defines the allowed annotations.
 """
 
 import dataclasses
@@ -66,9 +65,9 @@ _READ: Final[Mapping[Any, Schema]] = {
         ]
     },
 }
-_TOLD: Final[Mapping[Any, Schema]] = {
+_WRITTEN: Final[Mapping[Any, Schema]] = {
     **_SIMPLE,
-    float: {"type": ["number", "null"], "description": "null where it is not finite."},
+    float: {"type": ["number", "null"], "description": "null if the value is not finite."},
     Decimal: _DECIMAL,
 }
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
@@ -83,7 +82,7 @@ _ANSWERED: Final = ".Answer"
 
 
 def docstring_of(thing: Any) -> str:
-    """Return what a class or function says of itself; nothing where Python wrote it."""
+    """Return the docstring of a class or function; empty if Python generated it."""
     own = thing.__dict__.get("__doc__") if isinstance(thing, type) else thing.__doc__
     if not own or (isinstance(thing, type) and own.startswith(f"{thing.__name__}(")):
         return ""
@@ -91,14 +90,14 @@ def docstring_of(thing: Any) -> str:
 
 
 class SchemaRegistry:
-    """The schemas of one application; types that have a name become components.
+    """The schemas of one application; named types become components.
 
     Attributes:
-        components: Name to schema, of every named type that was asked for.
+        components: The schemas of named types, by the names of their components.
     """
 
     def __init__(self, app: App, own: Mapping[str, Schema]) -> None:
-        """Begin with schemas of the gateway's own, and the attributes of every entity class."""
+        """Begin with the gateway's own schemas and those of all entity classes."""
         self.components: dict[str, Schema] = dict(own)
         self._owners: dict[str, object] = dict.fromkeys(own)
         self._owners |= {name: kind.cls for name, kind in app.entities.items() if name not in own}
@@ -106,26 +105,26 @@ class SchemaRegistry:
             self.components[self._name_of(kind.cls)] = self._entity(kind)
 
     def entity(self, kind: EntityType) -> Schema:
-        """Return a reference to the schema of an entity's attributes, its key among them."""
+        """Return a reference to the schema of an entity: its key and attributes."""
         return _component(self._name_of(kind.cls))
 
     def shown(self, kind: EntityType, names: tuple[str, ...]) -> Schema:
-        """Return the schema of some of an entity's attributes; all of them where none is named."""
+        """Return the schema of some attributes of an entity; of all if `names` is empty."""
         if not names:
             return self.entity(kind)
         properties = self._attributes(kind)
         return _object({name: properties[name] for name in names})
 
     def read(self, annotation: Any) -> Schema:
-        """Return the schema of a value that a request brings."""
-        return self._of(annotation, told=False)
+        """Return the schema of a value in a request."""
+        return self._of(annotation, written=False)
 
-    def told(self, annotation: Any) -> Schema:
-        """Return the schema of a value that an answer shows."""
-        return self._of(annotation, told=True)
+    def written(self, annotation: Any) -> Schema:
+        """Return the schema of a value in a response."""
+        return self._of(annotation, written=True)
 
-    def _of(self, annotation: Any, *, told: bool) -> Schema:
-        simple = (_TOLD if told else _READ).get(annotation)
+    def _of(self, annotation: Any, *, written: bool) -> Schema:
+        simple = (_WRITTEN if written else _READ).get(annotation)
         if simple is not None:
             return dict(simple)
         kind = reference_type(annotation)
@@ -135,27 +134,27 @@ class SchemaRegistry:
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
             return self._enum(annotation)
         if is_record(annotation):
-            return self._record(annotation, told=told)
-        return self._composed(annotation, told=told)
+            return self._record(annotation, written=written)
+        return self._composed(annotation, written=written)
 
-    def _composed(self, annotation: Any, *, told: bool) -> Schema:
-        """Describe what has other types in brackets."""
+    def _composed(self, annotation: Any, *, written: bool) -> Schema:
+        """Return the schema of an annotation with arguments in brackets."""
         origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is typing.Literal:
             return {"enum": list(inside)}
         if origin is dict:
-            return self._mapping(*inside, told=told)
-        each = [self._of(one, told=told) for one in inside if one is not Ellipsis]
+            return self._mapping(*inside, written=written)
+        each = [self._of(one, written=written) for one in inside if one is not Ellipsis]
         if origin in _UNIONS:
             return {"anyOf": [one for index, one in enumerate(each) if one not in each[:index]]}
         if origin is tuple and Ellipsis not in inside:
             return _row(each, len(each))
         return {"type": "array", "items": each[0]}
 
-    def _mapping(self, key: Any, value: Any, *, told: bool) -> Schema:
+    def _mapping(self, key: Any, value: Any, *, written: bool) -> Schema:
         described: Schema = {
             "type": "object",
-            "additionalProperties": self._of(value, told=told),
+            "additionalProperties": self._of(value, written=written),
         }
         names = self._key_text(key)
         if names != {"type": "string"}:
@@ -163,12 +162,12 @@ class SchemaRegistry:
         return described
 
     def _key_text(self, annotation: Any) -> Schema:
-        """Describe a dictionary's key, which JSON writes as text whatever it is."""
+        """Return the schema of a dictionary's key, which is always a string in JSON."""
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
             return {"type": "string", "enum": [str(one.value) for one in annotation]}
         if typing.get_origin(annotation) is typing.Literal:
             return {"type": "string", "enum": [str(one) for one in typing.get_args(annotation)]}
-        found = _KEY_TEXT.get(annotation) or self._of(annotation, told=True)
+        found = _KEY_TEXT.get(annotation) or self._of(annotation, written=True)
         return found if found.get("type") == "string" else {"type": "string"}
 
     def _enum(self, annotation: type[enum.Enum]) -> Schema:
@@ -178,15 +177,15 @@ class SchemaRegistry:
             self.components[name] = described | _described(annotation)
         return _component(name)
 
-    def _record(self, annotation: Any, *, told: bool) -> Schema:
+    def _record(self, annotation: Any, *, written: bool) -> Schema:
         name = self._name_of(annotation)
-        name += _ANSWERED if told and _differs(annotation) else ""
+        name += _ANSWERED if written and _differs(annotation) else ""
         if name not in self.components:
             self.components[name] = {}  # a record may hold itself
             hints = typing.get_type_hints(annotation)
             fields = dataclasses.fields(annotation)
-            properties = {one.name: self._of(hints[one.name], told=told) for one in fields}
-            needed = [one.name for one in fields if told or not _has_default(one)]
+            properties = {one.name: self._of(hints[one.name], written=written) for one in fields}
+            needed = [one.name for one in fields if written or not _has_default(one)]
             self.components[name] = _object(properties, needed) | _described(annotation)
         return _component(name)
 
@@ -195,7 +194,7 @@ class SchemaRegistry:
 
     def _attributes(self, kind: EntityType) -> dict[str, Schema]:
         attributes = {kind.key_name: kind.key_annotation, **kind.attributes}
-        return {name: self.told(annotation) for name, annotation in attributes.items()}
+        return {name: self.written(annotation) for name, annotation in attributes.items()}
 
     def _name_of(self, cls: type) -> str:
         """Return a class's name, or its full one where another class has the short one."""
@@ -210,8 +209,8 @@ class SchemaRegistry:
         """Return the schema of a call's body: an array by position, or an object by name.
 
         Args:
-            signature: What is called.
-            without: Parameters that come from elsewhere; what is left goes by name alone.
+            signature: The signature of the method or function.
+            without: Parameters from another source; the rest is then given by name only.
         """
         left = [one for one in signature.parameters.values() if one.name not in without]
         forms = [] if without or not _fits_position(left) else [self._by_position(left)]
@@ -254,16 +253,16 @@ _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def key_schema(kind: EntityType) -> Schema:
-    """Return the schema of a key's text, which is what references travel as."""
+    """Return the schema of the text of a key; a reference is this text in JSON."""
     if kind.key_is_text:
         return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
     return dict(_KEY_TEXT.get(kind.key_annotation) or _SIMPLE[kind.key_annotation])
 
 
 def media_of(annotation: Any) -> frozenset[str]:
-    """Return how values of a result may be answered at a path of the application's own.
+    """Return the possible forms of a result at an application's own path.
 
-    Any of `text`, `bytes` and `json`: what travels as a string is answered as text.
+    The forms are `text`, `bytes` and `json`; a value that is a string in JSON is returned as text.
     """
     known = _MEDIA_OF.get(annotation)
     if known is not None:
@@ -283,7 +282,7 @@ _AS_JSON: Final = frozenset({"json"})
 _MEDIA_OF: Final[Mapping[Any, frozenset[str]]] = {
     Any: frozenset({"text", "bytes", "json"}),
     bytes: frozenset({"bytes"}),
-    datetime: frozenset({"text", "json"}),  # an instant is none, a local time is a string
+    datetime: frozenset({"text", "json"}),  # a time with a zone is JSON, one without is a string
     **dict.fromkeys((str, UUID, Decimal, date, time, timedelta), _AS_TEXT),
 }
 
@@ -308,7 +307,7 @@ def _object(properties: dict[str, Schema], required: list[str] | None = None) ->
 
 
 def _row(each: list[Schema], least: int) -> Schema:
-    """Describe an array whose places have schemas of their own."""
+    """Return the schema of an array with a schema for each position."""
     described: Schema = {"type": "array", "minItems": least, "maxItems": len(each)}
     return described | ({"prefixItems": each} if each else {}) | {"items": False}
 
@@ -333,7 +332,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _differs(annotation: Any, seen: tuple[Any, ...] = ()) -> bool:
-    """Say whether an annotation's values are told otherwise than they are read."""
+    """Say whether an annotation has different schemas in requests and responses."""
     if annotation in (float, Decimal):
         return True
     if annotation in seen:

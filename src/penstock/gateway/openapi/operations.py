@@ -1,7 +1,7 @@
 """The operations of an application in its OpenAPI document: methods, functions, entities, routes.
 
-Each method is a path of its own, so that a reader and a generator of clients see its arguments and
-its result. What the gateway serves for every application alike is in `standing`.
+Each method has a path of its own, so that readers and client generators see its arguments and its
+result. `builtin_paths` has the paths that every gateway serves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,24 +41,24 @@ _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "jso
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
 _BODILESS: Final = frozenset({"GET", "DELETE"})
 SHOWN: Final = (EPOCH,)
-"""Headers of an answer that was read."""
+"""Headers of the response to a read."""
 
 CALLED: Final = (EPOCH, REQUEST_ID)
-"""Headers of an answer to a request."""
+"""Headers of the response to a call."""
 
-_KEY_MADE: Final = "The new entity's key; `-` derives one from the request."
+_KEY_MADE: Final = "The key of the new entity; `-` derives a key from the request id."
 
 ID: Final = {
     "name": IDEMPOTENCY_KEY,
     "in": "header",
-    "description": "The request's id. The same id with the same body takes effect once, and gets "
-    "the same answer; with another body it is refused. Ids of different keys have nothing in common.",
+    "description": "The request id. A repeated id with the same body takes effect once and gets the "
+    "same reply; with another body it is refused. Each API key has its own ids.",
     "schema": {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
 }
 MIN_EPOCH_PARAMETER: Final = {
     "name": MIN_EPOCH,
     "in": "header",
-    "description": "The epoch that the answer shall have seen; it waits for it.",
+    "description": "The oldest epoch that may answer; the gateway waits for it.",
     "schema": {"type": "integer", "minimum": 0},
 }
 
@@ -69,12 +69,12 @@ def seconds(name: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
-TIMEOUT: Final = seconds("timeout", "Seconds to wait for the answer.")
-DELAY: Final = seconds("delay", "Seconds after which the request runs, once.")
+TIMEOUT: Final = seconds("timeout", "Seconds to wait for the reply.")
+DELAY: Final = seconds("delay", "Seconds until the request runs.")
 
 
 def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
-    default = "" if needed else " The newest where none is named."
+    default = "" if needed else " The default is the newest."
     return {
         "name": name,
         "in": "query",
@@ -87,7 +87,7 @@ def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
 LAST: Final = {
     "name": "last",
     "in": "query",
-    "description": "So many of the newest changes; 20 where nothing is named.",
+    "description": "The number of newest changes; the default is 20.",
     "required": False,
     "schema": {"type": "integer", "minimum": 1},
 }
@@ -126,10 +126,10 @@ class Paths:
 
 
 class Operations:
-    """Describes what an application serves.
+    """Describes the operations of an application.
 
     Attributes:
-        refusals: The statuses that its routes answer where a transaction was undone.
+        refusals: The statuses of the application's routes for refused requests.
     """
 
     def __init__(self, app: App, schemas: SchemaRegistry, paths: Paths) -> None:
@@ -156,18 +156,18 @@ class Operations:
         label = f"{kind.name}.{method}" if kind else method
         path = [_key(kind, method)] if kind else []
         body = self._body_of(kind, method, signature)
-        told = {
+        content = {
             JSON: {"schema": self._result_of(kind, method, signature)},
             MSGPACK: {"schema": {}},
         }
         call = _operation(f"call.{label}", kind, *_texts(kind, method, signature))
         call["parameters"] = [*path, ID, TIMEOUT]
         call |= body
-        call["responses"] = _answers(200, "The result, committed.", told, CALLED)
+        call["responses"] = _answers(200, "The result, committed.", content, CALLED)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/call/{target}", call)
         summary, _ = _texts(kind, method, signature)
-        send = _operation(f"send.{label}", kind, f"{summary} Does not wait.", "")
+        send = _operation(f"send.{label}", kind, f"{summary} Does not wait for the reply.", "")
         send["parameters"] = [*map(dict, path), ID, DELAY]
         send |= body
         sent = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockSent"}}}
@@ -184,7 +184,7 @@ class Operations:
         schema = self._schemas.arguments(signature, without)
         content: dict[str, Any] = {JSON: {"schema": schema}}
         if not without:
-            text = "An array of two: the arguments by position, and by name."
+            text = "An array of two items: the arguments by position, and the arguments by name."
             content[MSGPACK] = {"schema": {"description": text}}
         forms = schema.get("oneOf", [schema])
         needed = not any(not one.get("required") and not one.get("minItems") for one in forms)
@@ -192,42 +192,42 @@ class Operations:
 
     def _result_of(self, kind: EntityType | None, method: str, signature: Signature) -> Schema:
         if kind is not None and method in CREATIONS and method not in kind.methods:
-            return self._schemas.told(kind.cls)
-        return self._schemas.told(signature.returns)
+            return self._schemas.written(kind.cls)
+        return self._schemas.written(signature.returns)
 
     def _shown(self, kind: EntityType) -> None:
         shown = _operation(f"show.{kind.name}", kind, f"Show {with_article(kind.name)}.", _SHOWN)
         shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH_PARAMETER]
-        told = {JSON: {"schema": self._schemas.entity(kind)}}
-        shown["responses"] = _answers(200, "All attributes, the key among them.", told, SHOWN)
+        content = {JSON: {"schema": self._schemas.entity(kind)}}
+        shown["responses"] = _answers(200, "All attributes and the key.", content, SHOWN)
         shown["responses"] |= error_references((*ALWAYS, *AWAITED))
         self._paths.add("GET", f"/entities/{kind.name}/{{key}}", shown)
 
     def _changed(self, kind: EntityType) -> None:
-        told = _operation(
+        operation = _operation(
             f"changes.{kind.name}", kind, f"List changes of {with_article(kind.name)}.", _CHANGED
         )
-        told["parameters"] = [
+        operation["parameters"] = [
             _bound("from", "first", needed=True),
             _bound("to", "last"),
             MIN_EPOCH_PARAMETER,
         ]
         line = {"schema": {"$ref": "#/components/schemas/PenstockChange"}}
         media = {NDJSON: line, ARROW: {"schema": {}}}
-        told["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
-        told["responses"] |= error_references((*ALWAYS, *AWAITED))
-        self._paths.add("GET", f"/entities/{kind.name}/changes", told)
+        operation["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
+        operation["responses"] |= error_references((*ALWAYS, *AWAITED))
+        self._paths.add("GET", f"/entities/{kind.name}/changes", operation)
 
     def _past(self, kind: EntityType) -> None:
-        told = _operation(
-            f"history.{kind.name}", kind, f"List what happened to {with_article(kind.name)}.", _PAST
+        operation = _operation(
+            f"history.{kind.name}", kind, f"List the history of {with_article(kind.name)}.", _PAST
         )
         bounds = [_bound("from", "first"), _bound("to", "last")]
-        told["parameters"] = [_key(kind, SHOW), *bounds, LAST]
+        operation["parameters"] = [_key(kind, SHOW), *bounds, LAST]
         media = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHistory"}}}
-        told["responses"] = _answers(200, "The newest changes, in order.", media, ())
-        told["responses"] |= error_references((*ALWAYS, 413, 429, 504))
-        self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", told)
+        operation["responses"] = _answers(200, "The newest changes, in order.", media, ())
+        operation["responses"] |= error_references((*ALWAYS, 413, 429, 504))
+        self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", operation)
 
     def _route(self, route: Route) -> None:
         kind = self._app.entities.get(route.entity)
@@ -249,7 +249,9 @@ class Operations:
             statuses += (*WITH_BODY, *APPENDED)
         self.refusals.add(route.refused)
         described["responses"] = error_references(statuses)
-        text, headers = ("Its attributes.", SHOWN) if shows else ("Took effect.", CALLED)
+        text, headers = (
+            ("The attributes.", SHOWN) if shows else ("The request took effect.", CALLED)
+        )
         media = self._media(route, kind)
         described["responses"] |= _answers(route.status, text, media, headers)
         described["responses"] = dict(sorted(described["responses"].items()))
@@ -266,7 +268,7 @@ class Operations:
                     "description": f"Key of {with_article(kind.name)}.",
                 }
             else:
-                assert signature is not None, "what is shown is named by its key alone"
+                assert signature is not None, "a shown entity is named by its key alone"
                 parameter = signature.parameters[name]
                 schema = self._schemas.read(parameter.annotation)
                 yield {"name": name, "in": "path", "required": True, **_texted(schema)}
@@ -285,7 +287,7 @@ class Operations:
             "type": "object",
             "properties": {one.name: self._schemas.parameter(one) for one in beyond},
             "additionalProperties": False,
-            "description": "What is named neither here nor in the query string has its default.",
+            "description": "Arguments that are neither here nor in the query string have their defaults.",
         }
         return {"requestBody": {"content": {JSON: {"schema": schema}}, "required": False}}
 
@@ -294,12 +296,12 @@ class Operations:
         if kind is not None and route.method == SHOW:
             return {JSON: {"schema": self._schemas.shown(kind, route.shows)}}
         if kind is not None and route.method in CREATIONS:
-            properties = {kind.key_name: self._schemas.told(kind.cls)}
+            properties = {kind.key_name: self._schemas.written(kind.cls)}
             schema = {"type": "object", "properties": properties, "required": [kind.key_name]}
             return {route.content_type or JSON: {"schema": schema}}
         returns = self._app.signature(route.entity, route.method).returns
         kinds = sorted(media_of(returns))
-        schemas = {**_MEDIA_SCHEMAS, "json": self._schemas.told(returns)}
+        schemas = {**_MEDIA_SCHEMAS, "json": self._schemas.written(returns)}
         if not route.content_type:
             return {_MEDIA[one]: {"schema": schemas[one]} for one in kinds}
         media = route.content_type.partition(";")[0]
@@ -307,14 +309,14 @@ class Operations:
 
 
 _CHANGED: Final = (
-    "What the epochs of a range made of each entity, before and after, as JSON lines. Without `from` "
-    "this is the entity whose key is `changes`."
+    "Returns each entity before and after each epoch of a range, as JSON lines. Without `from` the "
+    "path reads the entity whose key is `changes`."
 )
 _PAST: Final = (
-    "Every change with the request behind it. Epochs are run again for that, which takes seconds; "
-    "wants the scope `sql`."
+    "Returns each change and the request that made it. Epochs run again for this, which takes "
+    "seconds. Needs the scope `sql`."
 )
-_SHOWN: Final = "Reads the newest committed epoch: every change that anybody was told of."
+_SHOWN: Final = "Reads the newest committed epoch, so every change that any client has seen."
 
 
 def _operation(
