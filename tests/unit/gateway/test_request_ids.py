@@ -226,5 +226,5 @@ def test_ids_of_the_log_are_checked() -> None:
     assert check_stored("ada~order-1") == RequestId("ada~order-1")
     assert check_stored("order-1") == RequestId("order-1")
     for text in ("", "a~", "a b", "a~b~c", "\udcff"):
-        with pytest.raises(RequestError, match="no request id"):
+        with pytest.raises(RequestError, match="not a request id"):
             check_stored(text)

@@ -256,7 +256,7 @@ def test_missing_extra_is_said(
         RequestTracer.from_environment("shop", tmp_path, {ENDPOINT: "http://127.0.0.1:9"}) is None
     )
     assert [one.message for one in caplog.records] == [
-        "there are no traces: penstock[telemetry] is not installed"
+        "requests are not traced, because penstock[telemetry] is not installed"
     ]
 
 

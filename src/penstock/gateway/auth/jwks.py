@@ -74,7 +74,7 @@ def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> Verify
             too short, or with the id of another key), or holds no usable key.
     """
     if data is None:
-        raise ConfigError(f"gateway.jwks : the file {path} does not exist")
+        raise ConfigError(f"gateway.jwks: the file {path} does not exist")
     try:
         listed = msgspec.json.decode(data, type=dict[str, Any]).get("keys")
         entries = msgspec.convert(listed, list[dict[str, Any]])
