@@ -1,10 +1,10 @@
 """The dataflow graph of an application, as frozen plain data.
 
-Operators are entity classes and functions; edges are what the source of their methods can do to
-operators. The graph promises to be complete where the source can be read: an edge that may happen
-is there, and one whose receiver cannot be named leads to the operator `?`. It need not be exact: an
-edge that is there need not happen. It holds names and places only, nothing of the application, so
-that it can be stored, compared and drawn anywhere. `penstock.compiler` makes it.
+Operators are entity classes and functions; edges are the possible effects of their methods on
+operators. The graph over-approximates: every possible edge of readable source is in it, an edge with
+an unknown receiver leads to the operator `?`, and some edges never happen. It contains names and
+source locations only, so it can be stored, compared and drawn without the application.
+`dataflow.analysis` creates it.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ UNKNOWN_OPERATOR: Final = "?"
 
 @unique
 class Action(StrEnum):
-    """What a method does to an operator. `read` and `write` name an attribute."""
+    """The effect of a method on an operator. `read` and `write` name an attribute."""
 
     CALL = "call"
     READ = "read"
@@ -30,10 +30,10 @@ class Action(StrEnum):
 
 @unique
 class Origin(StrEnum):
-    """Where a method has a reference from; said of the method as if it were a request's root.
+    """The origin of a reference in a method, analysed as the root of a request.
 
     In the order in which they become known: the first three before the method runs, the others
-    only while it does.
+    only while it runs.
     """
 
     CONSTANT = "constant"
@@ -65,20 +65,20 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute (or parameter) and its type, as one writes it."""
+    """An attribute (or parameter) and its type, as in source."""
 
     name: str
     type: str
 
     @property
     def text(self) -> str:
-        """As one writes it."""
+        """The text in source."""
         return f"{self.name}: {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What can be called; a request can call it unless its name starts with an underscore."""
+    """A method or property; a request can call it unless its name starts with an underscore."""
 
     name: str
     parameters: tuple[Attribute, ...]
@@ -88,7 +88,7 @@ class Method:
 
     @property
     def text(self) -> str:
-        """Its signature, as one writes it."""
+        """Its signature, as in source."""
         shown = ", ".join(one.text for one in self.parameters)
         return f"{self.name}({shown}) -> {self.returns}"
 
@@ -119,13 +119,13 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What a method may do to an operator.
+    """A possible effect of a method on an operator.
 
     Attributes:
-        target: The operator is `?` where it cannot be named.
+        target: The operator is `?` if it is unknown.
         looped: It may happen any number of times.
         conditional: It may not happen at all.
-        origin: Where the reference comes from that says which entity is the target.
+        origin: The origin of the reference to the target.
     """
 
     source: Endpoint
@@ -144,7 +144,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlanWarning:
-    """A line of a handler that will make replay differ, or fail when it runs."""
+    """A line of a handler that makes replay differ, or fails when it runs."""
 
     where: SourceLocation
     source: Endpoint
@@ -152,7 +152,7 @@ class PlanWarning:
 
     @property
     def text(self) -> str:
-        """One line: where, in which method, what."""
+        """One line: location, method, message."""
         return f"{self.where.text}: {self.source.text}: {self.message}"
 
 
@@ -167,10 +167,10 @@ class Plan:
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:
-        """Operators that can call each other in a circle: `("A", "B", "A")`.
+        """Cycles of operators that can call each other: `("A", "B", "A")`.
 
-        Every operator that is on a circle is on one of these. An entity that calls another of its
-        own class is a circle, `("A", "A")`; one that calls itself is not.
+        Every operator on a cycle is on one of the returned cycles. An entity that calls another
+        entity of its class is a cycle, `("A", "A")`; an entity that calls itself is not.
         """
         return _cycles(
             (edge.source.operator, edge.target.operator)
@@ -182,7 +182,7 @@ class Plan:
 
 
 def _cycles(links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
-    """Return the nodes that lead to themselves, then cycles that cover all others on one."""
+    """Return the nodes with an edge to themselves, then cycles that cover all other nodes on cycles."""
     ahead: dict[str, dict[str, None]] = {}
     found: list[tuple[str, ...]] = []
     for source, target in links:
@@ -199,7 +199,7 @@ def _cycles(links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def _shortest_cycle(ahead: Mapping[str, Iterable[str]], start: str) -> tuple[str, ...]:
-    """Search breadth first for the way from `start` back to it; empty when there is none."""
+    """Return a shortest path from `start` back to it, by breadth-first search; empty without one."""
     ways: deque[tuple[str, ...]] = deque([(start,)])
     seen: set[str] = set()
     while ways:

@@ -1,7 +1,7 @@
 """A plan as a Mermaid flowchart: one node for each operator, one arrow for each pair of them.
 
-A dotted arrow leads to entities that are known only while the method runs. What an entity does to
-itself is left out. The text uses the part of the syntax that every version of Mermaid reads:
+A dotted arrow leads to entities that are known only while the method runs. Effects of an entity on
+itself are omitted. The text uses the part of the syntax that every version of Mermaid reads:
 numbered nodes, quoted labels, character entities.
 """
 

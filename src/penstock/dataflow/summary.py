@@ -1,7 +1,4 @@
-"""Edges that a reader takes for one: the same method doing the same to the same, on several lines.
-
-Every form in which a plan is shown to people is made from these.
-"""
+"""Links: the edges of one method, action and target on several lines, merged for display."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +13,10 @@ class Link:
     """Edges of one source, target and action.
 
     Attributes:
-        looped: One of them is in a loop.
-        conditional: All of them are conditional.
-        origin: Of their origins, the one known last.
-        where: Their lines, in order.
+        looped: An edge is in a loop.
+        conditional: All edges are conditional.
+        origin: The origin that becomes known last.
+        where: The lines of the edges, in order.
     """
 
     source: Endpoint
@@ -32,13 +29,13 @@ class Link:
 
     @property
     def is_own(self) -> bool:
-        """Whether an entity deals with its own attribute."""
+        """Whether an entity accesses its own attribute."""
         same = self.source.operator == self.target.operator and self.origin is Origin.SELF
         return same and self.action in (Action.READ, Action.WRITE)
 
 
 def links_of(plan: Plan) -> tuple[Link, ...]:
-    """Put together what a reader takes for one, in the order of first appearance."""
+    """Merge the edges of a plan into links, in the order of first appearance."""
     groups: dict[tuple[Endpoint, Endpoint, Action, bool], list[Edge]] = {}
     for edge in plan.edges:
         itself = edge.source.operator == edge.target.operator and edge.origin is Origin.SELF
@@ -60,7 +57,7 @@ def _link(edges: list[Edge]) -> Link:
 
 
 def places_text(places: Iterable[SourceLocation]) -> str:
-    """Name lines shortly: `shop/order.py:26, 31`."""
+    """Return lines as text: `shop/order.py:26, 31`."""
     lines: dict[str, list[str]] = {}
     for place in places:
         lines.setdefault(place.file, []).append(str(place.line))

@@ -1,4 +1,4 @@
-"""A plan as text for a terminal: operators, what each method touches, circles, warnings."""
+"""A plan as text for a terminal: operators, effects of methods, cycles, warnings."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -57,7 +57,7 @@ def _signature(method: Method) -> str:
 
 
 def _method(links: Sequence[Link]) -> list[str]:
-    """Say what a method does: its own attributes shortly, others one a line."""
+    """Return the lines of a method's effects; those on its own attributes share a line."""
     lines = []
     for action in (Action.READ, Action.WRITE):
         own = [one.target.member for one in links if one.is_own and one.action is action]

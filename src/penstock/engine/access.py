@@ -47,7 +47,7 @@ class AccessSet:
 
 @dataclass(frozen=True, slots=True)
 class TaskAccess:
-    """What one task reports: the accesses of its transactions, and which transactions escaped."""
+    """The accesses of a task's transactions, and the transactions that escaped."""
 
     accesses: AccessSet
     escaped: Positions

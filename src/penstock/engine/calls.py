@@ -1,17 +1,16 @@
-"""Who calls whom: the edges of the dataflow graph, counted while it runs.
+"""Call statistics: how often the edges of the dataflow graph are used at run time.
 
-Inside a transaction entities are plain Python objects and a call of theirs is a plain call: there is
-nothing in its way that could count. So a sample of the transactions runs under CPython's own call
-counter (`_lsprof`, which is written in C: it adds no frame, touches no variable and raises
-nothing, so no handler can come out otherwise for it), and what it saw is scaled by how often each
-root ran. Of each root the first `SAMPLED_RUN` transactions of a task are in the sample, so that
-small epochs are counted exactly, and of all every so often as many in a row: the interpreter has to
-warm up again after each look, which costs more than the look.
+Inside a transaction a call between entities is a plain Python call, which cannot be counted directly.
+So a sample of the transactions runs under CPython's call counter (`_lsprof`, written in C: it adds no
+frame, changes no variable and raises nothing, so it changes no outcome). The counts of the sample are
+scaled by how often each root ran. The sample contains the first `SAMPLED_RUN` transactions of each
+root in a task, so small epochs are counted exactly, and later runs of as many consecutive
+transactions, because the interpreter must warm up again after each observation.
 
-Names are those of the plan: `Order.checkout`, or a function's name. Calls through what is no method
-(nested functions, code that classes share by `super()`) count for the method that made them. A
-method which several entity classes inherit from one plain class is counted for none of them, because
-code alone does not say whose it is.
+Names are those of the plan: `Order.checkout`, or the name of a function. A call through other code
+(nested functions, code that classes share by `super()`) counts for the method that made it. A method
+that several entity classes inherit from one plain class is not counted, because its code object does
+not tell the class.
 """
 
 import inspect
@@ -33,26 +32,26 @@ from penstock.model.signature import Signature
 
 SAMPLED_RUN: Final = 8
 HEAVY: Final = 200
-"""A root that has touched so many entities at once is not looked at again: looking doubles the time
-of a handler, which nobody notices in a small one."""
+"""Touched entities after which a root is not observed again: observation doubles a handler's time, which
+matters for large handlers only."""
 
 SAMPLED_EVERY: Final = 4_093
-"""From one run of looks to the next; a prime, so that no rhythm of the requests is sampled at one beat only."""
+"""Transactions between two observations; a prime, so that a period in the requests does not bias them."""
 
 Site = tuple[str, int, str, int]
-"""File, first line, qualified name and first column of a function's code: code itself is equal to its
-copies, and two generator expressions of one line differ by their columns alone."""
+"""File, first line, qualified name and first column of a function's code: code objects are equal to
+their copies, and two generator expressions of one line differ only in their columns."""
 
 
 class Member(NamedTuple):
-    """What a function is in the plan: as the source of edges, and as their target."""
+    """The names of a function in the plan: as source of edges, and as target."""
 
     source: str
     target: str
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """How often the transactions of one root that were looked at called whom, all together."""
+    """The calls of all observed transactions of one root: the count of each edge."""
 
     transactions: int
     calls: dict[str, float]
@@ -62,7 +61,7 @@ _NOBODY: Final = Member("", "")
 
 
 def members_of(app: App) -> dict[Site, Member]:
-    """Return the code of all that the plan knows as methods and functions."""
+    """Return the code sites of the methods and functions in the plan."""
     found: dict[Site, Member] = {}
     for kind in app.entities.values():
         for name, function in _methods_of(kind):
@@ -88,20 +87,20 @@ def _methods_of(kind: EntityType) -> Iterator[tuple[str, FunctionType]]:
 
 
 class CallSampler:
-    """Looks at some of the transactions of one task.
+    """Observes some of the transactions of one task.
 
     Attributes:
         settled: The roots of which enough is known, so that only one in `SAMPLED_EVERY` transactions
             needs `begin`. A creation's signature is that of two roots, so it is never here.
-        running: What looks now, if anything does.
+        running: The active call counter, if any.
     """
 
     def __init__(self, members: Mapping[Site, Member], heavy: set[str] | None = None) -> None:
         """Begin.
 
         Args:
-            members: Those of the application.
-            heavy: The roots that are not to be looked at, for all tasks of a process to share.
+            members: The members of the application.
+            heavy: The roots that are not observed; shared by all tasks of a process.
         """
         self._heavy = set() if heavy is None else heavy
         self._root = ""
@@ -111,7 +110,7 @@ class CallSampler:
         self._looks: dict[tuple[str, str], _Look] = {}
 
     def begin(self, entity: str, method: str, signature: Signature, number: int) -> str:
-        """Look at the handler that starts now if it is in the sample; return its root's name."""
+        """Observe the handler that starts now if it is in the sample; return the name of its root."""
         look = self._looks.get((entity, method))
         if look is None:
             look = self._looks[entity, method] = _Look(f"{entity}.{method}" if entity else method)
@@ -124,7 +123,7 @@ class CallSampler:
         return look.root
 
     def end(self, touched: int) -> None:
-        """Stop looking: the handler is over, however it ended, and has touched so many entities."""
+        """Stop observing: the handler has ended and has touched `touched` entities."""
         if self.running is not None:
             self.running.disable()
             self.running = None
@@ -132,7 +131,7 @@ class CallSampler:
                 self._heavy.add(self._root)
 
     def samples(self) -> dict[str, Sample]:
-        """Return for each root what was seen."""
+        """Return the sample of each root."""
         return {
             look.root: Sample(look.transactions, _edges(look.profile, self._members))
             for look in self._looks.values()
@@ -140,7 +139,7 @@ class CallSampler:
         }
 
     def _look_at(self, look: "_Look") -> None:
-        if sys.getprofile() is None:  # else somebody profiles the application: not to be disturbed
+        if sys.getprofile() is None:  # else another profiler is active
             look.transactions += 1
             self._root = look.root
             self.running = look.profile
@@ -148,7 +147,7 @@ class CallSampler:
 
 
 class _Look:
-    """What is looked at of one root."""
+    """The observations of one root."""
 
     __slots__ = ("profile", "root", "transactions")
 
@@ -161,11 +160,11 @@ class _Look:
 def estimate(
     roots: Iterable[Mapping[str, int]], samples: Iterable[Mapping[str, Sample]]
 ) -> dict[str, int]:
-    """Return how often each edge was used: `Order.checkout>Item.subtract`, from outside `>…`.
+    """Return how often each edge was used: `Order.checkout>Item.subtract`; `>…` from outside.
 
     Args:
-        roots: How often each root ran, as its transactions stand; for each task.
-        samples: What each task saw, at every run of its transactions.
+        roots: How often each root is in the committed transactions; for each task.
+        samples: The samples of each task, of all runs of its transactions.
     """
     times: dict[str, int] = {}
     for some in roots:
@@ -186,7 +185,7 @@ def estimate(
 
 
 def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]:
-    """Return the calls between members, with those through other functions put together."""
+    """Return the calls between members, including calls through helpers."""
     entries: list[Any] = [one for one in profile.getstats() if isinstance(one.code, CodeType)]
     total = {_site_of(one.code): one.callcount for one in entries}
     ahead = {
@@ -217,8 +216,11 @@ def _shares(
     """Return how often the second helper runs, on average, for each call of the first.
 
     Helpers that call each other are an absorbing Markov chain: this is its fundamental matrix
-    (Kemeny & Snell, *Finite Markov Chains*, 1960, chapter 3). Where helpers never leave each other,
-    as far as was seen, there is none; then calls through helpers are not counted.
+    (Kemeny & Snell, *Finite Markov Chains*, 1960, chapter 3). If observed helpers never leave each
+    other, the matrix is singular, and calls through helpers are not counted.
+
+    Returns:
+        float64, shape (helpers, helpers).
     """
     index = {site: number for number, site in enumerate(helpers)}
     steps: npt.NDArray[np.float64] = np.eye(len(helpers))
@@ -236,7 +238,7 @@ def _shares(
 def _helpers(
     members: Mapping[Site, Member], ahead: Mapping[Site, Mapping[Site, int]]
 ) -> list[Site]:
-    """Return the functions that are no members and have called one, directly or not."""
+    """Return the functions that are not members and have called a member, directly or indirectly."""
     behind: dict[Site, list[Site]] = {}
     for site, calls in ahead.items():
         if site not in members and site != _WAKING:
@@ -257,4 +259,4 @@ def _site_of(code: CodeType) -> Site:
 
 
 _WAKING: Final = _site_of(WAKING)
-"""It runs at the first touch behind a savepoint, whoever touches; so it tells nothing of callers."""
+"""It runs at the first touch after a savepoint, for any caller, so it is no helper."""

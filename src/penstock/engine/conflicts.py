@@ -2,8 +2,7 @@
 
 The graph has a node for each transaction and for each entity. An edge joins a transaction and an
 entity that it accessed, if any transaction wrote that entity. Transactions in different connected
-components cannot affect each other, whatever the order and the place in which they run. The
-components are computed by `scipy.sparse.csgraph.connected_components`.
+components cannot affect each other, in any order and place of execution. The components are computed by `scipy.sparse.csgraph.connected_components`.
 """
 
 import numpy as np

@@ -1,9 +1,8 @@
-"""Execute one request as one transaction: plain Python over a `read` function, writes returned.
+"""The executor: runs one request as one transaction over a `read` function, and returns its writes.
 
-`Executor.run` promises that whatever the handler does, its transaction ends in exactly one
-`Outcome`: took effect, was undone with a failure, or escaped. It changes nothing itself; who calls
-it decides what to do with the writes. Interrupting a handler that runs too long is the caller's
-part, by raising `Interrupted` inside it.
+Every transaction takes effect, is undone with a failure, or escapes, for every behaviour of its
+handler. The executor changes no state: the caller applies the writes. The caller also interrupts a
+handler that runs too long, by raising `Interrupted` inside it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +32,7 @@ _NIL: Final = _ENCODER.encode(None)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one transaction may use; exceeding it undoes that transaction alone.
+    """The limits of one transaction; exceeding a limit undoes that transaction only.
 
     Attributes:
         time_ms: Wall-clock milliseconds of one handler.
@@ -42,7 +41,7 @@ class Limits:
         reply_bytes: Encoded size of a result.
         state_bytes: Encoded size of one entity.
         output_bytes: Encoded size of the result and of all entities that it changed, together.
-        entities: Entities that one transaction may touch.
+        entities: The most entities that a transaction may touch.
     """
 
     time_ms: int = 15_000
@@ -57,8 +56,8 @@ class Limits:
 class Outcome(NamedTuple):
     """How a transaction ended.
 
-    `error` is None where it took effect, else the failure's code. `reply` is the encoded value or
-    failure. `reads` are all entities looked at, in first-touch order; `writes` what they became.
+    `error` is None if it took effect, else the code of the failure. `reply` is the encoded value or
+    failure. `reads` are all touched entities, in first-touch order; `writes` are the new states.
     """
 
     error: str | None
@@ -76,21 +75,21 @@ class Executor:
     """Runs the requests of one application against one `read` function.
 
     Attributes:
-        secret: The journal's, which `random()` and `uuid()` mix in; empty in tests.
-        isolation: Keeps what a handler does to its process from those after it.
-        interrupted: Set by whoever raises `Interrupted`, so that a handler which swallows it is
-            still undone.
-        escaped: The key that the last run escaped on, if it did; `read` sets it when it raises
-            `Escape`, so that a handler which swallows it has escaped all the same.
-        touched: The entities that the last run looked at, in first-touch order.
-        known: After an escape, all references that the run held: what it will touch, most likely.
+        secret: The secret of the journal, which `random()` and `uuid()` use; empty in tests.
+        isolation: Undoes the changes of a handler to its process.
+        interrupted: Why the handler is interrupted. The caller sets it when it raises `Interrupted`,
+            so that a handler which swallows the exception is still undone.
+        escaped: The key on which the last run escaped. `read` sets it when it raises `Escape`, so
+            that a handler which swallows the exception still escapes.
+        touched: The entities that the last run touched, in first-touch order.
+        known: After an escape, all references that the run held, as a forecast of its accesses.
         running: Whether a handler runs now; `runs` counts them.
-        stopped: Set by the process's own handler of SIGINT: whoever runs the process wants to end it.
-        keeps_raised: Whether `raised` keeps what left the last run's handler. It keeps the handler's
-            frames alive, so only a runtime that shows tracebacks to people sets it.
-        raised: What left the last run's handler.
-        sampler: Looks at who calls whom, where it is set; no outcome depends on it.
-        root: What the last run called, as the sampler names it; None where it called nothing.
+        stopped: Set by the process's handler of SIGINT: the process must end.
+        keeps_raised: Whether `raised` keeps the exception of the last run. It keeps the frames of the
+            handler alive, so only a runtime that shows tracebacks sets it.
+        raised: The exception that left the handler of the last run.
+        sampler: Observes calls, if it is set; no outcome depends on it.
+        root: The method that the last run called, as the sampler names it.
     """
 
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
@@ -115,10 +114,10 @@ class Executor:
         """Process a request to its end.
 
         Raises:
-            KeyboardInterrupt: SIGINT came while it ran; nothing of it is an outcome.
-            Escape: It touched what `read` refused with `Escape`, even where the handler went on.
-                What it touched until then is in `touched`.
-            IntegrityError: An entity that it touched is stored in another shape than its class's.
+            KeyboardInterrupt: SIGINT came while it ran; there is no outcome.
+            Escape: `read` raised `Escape`, even if the handler caught it. `touched` has the entities
+                that were touched before.
+            IntegrityError: A touched entity is stored in another shape than that of its class.
         """
         self._forget()
         txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
@@ -138,7 +137,7 @@ class Executor:
     def _process(self, body: bytes, txn: Transaction) -> _Processed:
         """Run a transaction in a context of its own, and say how it ended."""
         activate(txn)
-        before = txn.before  # a handler can reach the transaction, and replace what it has read
+        before = txn.before  # kept here, because a handler can replace it in the transaction
         self.isolation.enter()
         reply, writes = b"", _NOTHING
         failure: Failure | None = None
@@ -150,7 +149,7 @@ class Executor:
                 self.isolation.restore_names(everywhere=False)
                 failure = self._describe(raised)
             failure = self._end(txn, before) or failure
-        except Interrupted:  # a tick between two lines of ours, or inside a `__del__`
+        except Interrupted:  # raised between two lines of this method, or inside a `__del__`
             self.isolation.restore_names(everywhere=False)
             failure = self._end(txn, before) or failure
         return reply, writes, failure
@@ -159,16 +158,16 @@ class Executor:
         self.interrupted = self.escaped = self.raised = self.root = None
 
     def _describe(self, raised: BaseException) -> Failure:
-        """Return the failure that an exception is; its class and its text are user code."""
+        """Return the failure of an exception; its class and its text are user code."""
         if self.keeps_raised:
             self.raised = raised
         return failure_of(raised, self._limits.memory_bytes, self._limits.depth)
 
     def _end(self, txn: Transaction, before: Collection[EntityKey]) -> Failure | None:
-        """Keep what the run has touched, and let go of its entities, whose `__del__` is user code.
+        """Keep the touched keys, and release the entities, whose `__del__` is user code.
 
         Returns:
-            The failure of a handler that has spoiled its transaction from inside; None for others.
+            The failure of a handler that has damaged its transaction object; None for others.
         """
         failure = None
         self.touched = tuple(before)
@@ -185,14 +184,14 @@ class Executor:
         return failure
 
     def _withhold(self, txn: Transaction) -> None:
-        """Raise what makes a run no outcome, even where the handler has caught it."""
+        """Raise the exception that leaves a run without outcome, even if the handler has caught it."""
         if txn.damage is not None:
             raise txn.damage
         if self.escaped is not None:
             raise Escape(self.escaped)
 
     def _begin_look(self, request: Request, signature: Signature) -> None:
-        """Let the sampler look at a handler; what fails in it is never the handler's failure."""
+        """Let the sampler observe a handler; its own errors are never failures of the handler."""
         try:
             sampler = self.sampler
             assert sampler is not None, "the caller has looked"
@@ -246,7 +245,7 @@ class Executor:
         arguments: Sequence[Any],
         named: dict[str, Any],
     ) -> Any:
-        """Run a creation; the key comes from the request where the arguments do not hold it."""
+        """Run a creation; the key comes from the request if it is not among the arguments."""
         if key_text is None:
             return create(*arguments, **named)
         key = kind.key_at(key_text)
@@ -279,7 +278,7 @@ class Executor:
     def _check_sizes(
         self, txn: Transaction, size: int, writes: dict[EntityKey, bytes | None]
     ) -> None:
-        """Hold a transaction with a result of `size` bytes to the limits of what it leaves."""
+        """Check a transaction with a result of `size` bytes against the limits of sizes."""
         limits = self._limits
         if len(txn.before) > limits.entities:
             raise LimitExceeded(

@@ -1,8 +1,8 @@
-"""The record of a transaction that was undone: where user code ends, whatever it did.
+"""Failures: the record of a transaction that was undone.
 
-A failure's text is part of the reply, so it holds nothing that differs between two runs. The
-exception belongs to user code: its class, its attributes and its methods may lie, raise or never
-return. So its class is read past its metaclass, and its text is taken once, inside a boundary.
+The text of a failure is part of the reply, so it contains nothing that differs between two runs. The
+exception is user code: its class, attributes and methods may give wrong answers, raise, or never
+return. So its class is read without its metaclass, and its text is read once, inside a `try`.
 """
 
 import re
@@ -13,8 +13,8 @@ from penstock.errors import BY_CODE, Aborted, Internal, LimitExceeded, UserError
 from penstock.model.request import Failure
 
 DECIDED: Final = frozenset({LimitExceeded.code, Internal.code})
-"""Codes of outcomes that a clock, a memory limit or a dead process decided, and not the request
-alone. Such an outcome is recorded once; every later run of the request takes it from the record."""
+"""Codes of outcomes that depend on a clock, a memory limit or a dead process. Such an outcome is
+recorded once, and every later run of the request uses the record."""
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LENGTH_MAX: Final = 2_000
@@ -26,7 +26,7 @@ _namespace_of: Final = type.__dict__["__dict__"].__get__
 
 
 class Escape(BaseException):
-    """The transaction touched an entity that cannot be read here; carries which."""
+    """The transaction touched an entity that cannot be read here; `key` names it."""
 
     def __init__(self, key: EntityKey) -> None:
         self.key = key
@@ -34,19 +34,19 @@ class Escape(BaseException):
 
 
 class Interrupted(BaseException):
-    """The transaction used more than it may; carries why."""
+    """The transaction exceeded a limit; the text says which."""
 
 
 def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
-    """Return what is recorded for what left a handler.
+    """Return the failure to record for an exception that left a handler.
 
     Args:
-        raised: The exception; nothing of it is trusted.
+        raised: The exception, which is not trusted.
         memory_bytes: The limit that a `MemoryError` exceeded.
         depth: The limit that a `RecursionError` exceeded.
 
     Returns:
-        The failure, of valid code, name and text, whatever the exception does when it is asked.
+        The failure, with a valid code, name and text for every exception.
     """
     kind = type(raised)  # not `isinstance`, which asks the object for its `__class__`
     if issubclass(kind, Interrupted):
@@ -63,21 +63,21 @@ def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
 
 
 def exceeded(why: str) -> Failure:
-    """Return the failure of a transaction that used more than it may."""
+    """Return the failure of a transaction that exceeded a limit."""
     return Failure(LimitExceeded.code, LimitExceeded.__name__, why)
 
 
 def internal(incident: str) -> Failure:
-    """Return the failure of a request that stopped its epoch; the log file has the incident."""
+    """Return the failure of a request that failed its epoch; the log file has the incident."""
     why = f"the request could not be processed; the driver's log tells why: incident {incident}"
     return Failure(Internal.code, Internal.__name__, why)
 
 
 def _code_of(kind: type[BaseException]) -> str:
-    """Return the code of the nearest class that names one, if a handler may bring it.
+    """Return the code of the nearest class that has a code which handlers may use.
 
-    A handler speaks for its request alone. The codes of `OperationalError` and `IntegrityError` say
-    that the surroundings failed or that data are damaged, which is not for a handler to say.
+    A handler may not use the codes of `OperationalError` and `IntegrityError`, because they report
+    that the environment failed or that data are damaged.
     """
     for base in _bases_of(kind):
         if any(base is own for own in BY_CODE.values()):

@@ -1,12 +1,12 @@
-"""Isolation: what a handler changes in its process ends with its transaction.
+"""Isolation: undoes the changes that a handler makes to its process.
 
-Each transaction runs in a context of its own (`contextvars`), a copy of the one in which the
-application was built, with a decimal context of its own. Cheap settings of the interpreter are
-looked at behind each transaction, and put back where they differ. Cyclic garbage waits, so that
-finalizers of one transaction never run inside another.
+Each transaction runs in its own context (`contextvars`), a copy of the context in which the application
+was built, and with its own decimal context. After each transaction the settings of the interpreter that
+are cheap to read are compared, and restored if they differ. Cyclic garbage is collected only between
+transactions, so that finalizers of one transaction never run inside another.
 
-The interpreter's settings are touched between `begin` and `end` alone. Settings of the operating system
-are left to `process.tampering`; docs/GUIDE.md lists what nobody looks at.
+The settings of the interpreter are changed only between `begin` and `end`. `process.tampering` handles
+settings of the operating system; docs/GUIDE.md lists the settings that are not checked.
 """
 
 import builtins
@@ -53,7 +53,7 @@ _put_in_class: Final = type.__setattr__
 _drop_from_class: Final = type.__delattr__
 _DECIMAL: Final = "decimal_context"
 _MUTABLE: Final = 1 << 9
-"""CPython's flag of classes that are made at run time, and can be changed (Py_TPFLAGS_HEAPTYPE)."""
+"""CPython's flag of classes that are created at run time and can be changed (Py_TPFLAGS_HEAPTYPE)."""
 
 
 class Isolation:
@@ -83,7 +83,7 @@ class Isolation:
         return self._base.copy()
 
     def begin(self) -> None:
-        """Remember the interpreter's settings, and keep to those that transactions have."""
+        """Remember the settings of the interpreter, and set those of transactions."""
         self._recursion = sys.getrecursionlimit()
         self._collects = gc.isenabled()
         self._filters: Any = warnings.filters
@@ -96,7 +96,7 @@ class Isolation:
         gc.disable()
 
     def end(self) -> bool:
-        """Put back all settings as they were before `begin`; say whether names were replaced."""
+        """Restore all settings as they were before `begin`; return whether names were replaced."""
         changed = self.restore_names()
         self._begun = False
         sys.setrecursionlimit(self._recursion)
@@ -105,10 +105,7 @@ class Isolation:
         return changed
 
     def enter(self) -> None:
-        """Prepare the transaction that begins; the caller's depth is the same for all of them.
-
-        So handlers have the same number of frames wherever they run.
-        """
+        """Prepare for a transaction; handlers have the same number of frames in every runtime."""
         if self._begun and not self._settings:
             sys.setrecursionlimit(_depth() + self._depth)
             now = _settings()
@@ -117,7 +114,7 @@ class Isolation:
             decimal.setcontext(self._decimal.copy())
 
     def leave(self) -> None:
-        """Put back what the transaction that has ended changed."""
+        """Restore the settings that the ended transaction has changed."""
         if self._begun and (_settings() != self._settings or self._filters != self._filtered):
             self._put_back()
 
@@ -136,11 +133,11 @@ class Isolation:
         gc.disable()
 
     def restore_names(self, *, everywhere: bool = True) -> bool:
-        """Put back names that a handler has replaced, in spite of what refuses that.
+        """Restore names that a handler has replaced.
 
         Args:
-            everywhere: Look at Penstock's own modules and classes, too, and not at Python's built-in
-                names alone. That costs as much as a small transaction's half.
+            everywhere: Check Penstock's modules and classes, and not only Python's built-in names.
+                This costs half as much as a small transaction.
 
         Returns:
             Whether a name was replaced.
@@ -149,20 +146,20 @@ class Isolation:
             return False
         watched = self._watched if everywhere else self._watched[:1]
         changed = False
-        for one in watched:
-            changed = one.restore() or changed
+        for names in watched:
+            changed = names.restore() or changed
         return changed
 
     def collect(self) -> None:
-        """Let garbage be collected now if there is enough of it."""
+        """Let CPython collect garbage now, if there is enough."""
         if self._begun and self._collects:
             gc.enable()
-            _Garbage()  # the allocation that makes CPython look
+            _Garbage()  # the allocation lets CPython check
             gc.disable()
 
 
 def _settings() -> tuple[Any, ...]:
-    """Return what costs next to nothing to look at, and all at once."""
+    """Return the settings that are cheap to read."""
     return (
         _collects(),
         _recursion(),
@@ -180,8 +177,8 @@ def _settings() -> tuple[Any, ...]:
 class _Names:
     """The names of a module or a class.
 
-    Python's own functions are called by the names that this module has for them, since those are what
-    a handler may have replaced.
+    Python's functions are called by the names of this module, because a handler may have replaced the
+    built-in names.
     """
 
     def __init__(self, owner: Any) -> None:
@@ -191,19 +188,19 @@ class _Names:
         self._values: list[Any] = []
 
     def learn(self) -> None:
-        """Take the names as they are now."""
+        """Remember the current names."""
         if self._differ():
             self._names = {**_names_of(self._owner)}
             self._values = [*self._names.values()]
 
     def restore(self) -> bool:
-        """Put back the names that differ from those learned; say whether any did."""
+        """Restore the names that differ from the remembered names; return whether any did."""
         if not self._differ():
             return False
         now = _names_of(self._owner)
         added = [name for name in now if name not in self._names]
         imported = [name for name in added if _kind_of(now[name]) is ModuleType]
-        if imported:  # a part of a package, as any handler may; the package has it from now on
+        if imported:  # a handler may import a submodule; the package keeps it
             self._names.update({name: now[name] for name in imported})
             self._values = [self._names[name] for name in now if name in self._names]
             return self.restore()
@@ -236,7 +233,7 @@ class _Names:
 
 @cache
 def _watched() -> list[_Names]:
-    """Return the namespaces that are looked at: Python's built-in names first."""
+    """Return the namespaces to check: Python's built-in names first."""
     modules = [sys.modules[name] for name in _TRUSTED if name in sys.modules]
     classes = [
         one
@@ -248,7 +245,7 @@ def _watched() -> list[_Names]:
 
 
 class _Garbage:
-    """Something to allocate."""
+    """An object to allocate."""
 
 
 def _depth() -> int:

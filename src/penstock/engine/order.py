@@ -48,8 +48,8 @@ def hinted_access(hints: list[bytes]) -> AccessSet:
     All accesses count as writes, because a hint does not tell reads from writes.
 
     Args:
-        hints: For each position, the fingerprints of the entities in the request: little-endian
-            uint64, concatenated.
+        hints: The fingerprints of the entities in each request, in the order of positions:
+            little-endian uint64, concatenated.
     """
     entity = np.frombuffer(b"".join(hints), np.dtype("<u8")).astype(np.uint64)
     counts = np.fromiter((len(hint) >> 3 for hint in hints), np.int64, len(hints))
@@ -89,8 +89,8 @@ def place(
     Args:
         positions: The positions to run, ascending.
         labels: The component of every position of the epoch.
-        accesses: What the transactions are known to access.
-        hosts: Where tasks and entities are.
+        accesses: The known accesses of the transactions.
+        hosts: The hosts of tasks and entities.
         tasks: Number of tasks.
 
     Returns:

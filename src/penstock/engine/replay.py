@@ -1,10 +1,10 @@
-"""Replay: an epoch's requests once more, and how what comes out differs from what was recorded.
+"""Replay: runs the requests of an epoch again, and compares the results with the recorded epoch.
 
-Pure: who calls it reads the journal, supplies the state before an epoch, and holds handlers to their
-limits. What is compared is bytes; values are decoded only for people, once something differs.
+This module does no I/O: the caller reads the journal, supplies the state before the epoch, and enforces
+the limits of handlers. Results are compared as bytes; values are decoded only to show a difference.
 
-A transaction that was undone for exceeding a limit, or set aside, is not run again: time and memory
-depend on the machine. It is taken as recorded, and counted.
+A transaction that exceeded a limit, or was set aside, does not run again, because time and memory
+depend on the machine. Its recorded outcome is used, and it is counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,14 +21,14 @@ from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request
 
 REPLY: Final = "reply"
-"""What a finding is about when it is not about an entity (whose keys hold a slash)."""
+"""The `place` of a difference that is about a reply; entity keys contain a slash."""
 
 _TEXT_MAX: Final = 80
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class RequestRow(NamedTuple):
-    """A request of an epoch, and what was recorded of it."""
+    """A request of an epoch, with its recorded outcome."""
 
     lsn: Lsn
     request_id: RequestId
@@ -45,7 +45,7 @@ class RecordedEpoch:
     Attributes:
         time_us: When it was committed, microseconds since the Unix epoch.
         rows: Its requests, in order.
-        changes: Every entity that it changed, with what it was afterwards (None: deleted).
+        changes: Every entity that it changed, with the state afterwards (None: deleted).
     """
 
     epoch: Epoch
@@ -55,7 +55,7 @@ class RecordedEpoch:
 
 
 class ValueDifference(NamedTuple):
-    """One value that is not what was recorded.
+    """One value that differs from the recorded value.
 
     Attributes:
         place: `reply`, or the entity.
@@ -70,13 +70,13 @@ class ValueDifference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayDifference:
-    """The first request of an epoch after which something is not what was recorded.
+    """The first request of an epoch after which a value differs from the recorded value.
 
     Attributes:
-        position: Of the request in its epoch, from 0.
-        findings: What differs of its reply, and of the entities that it was the last to change.
-        suspects: Positions of all requests that may be the cause: those that wrote what differs,
-            and the first one whose reply differs.
+        position: The position of the request in its epoch, from 0.
+        findings: The differences of its reply, and of the entities that it was the last to change.
+        suspects: Positions of all requests that may be the cause: those that wrote a value that
+            differs, and the first request whose reply differs.
     """
 
     position: int
@@ -89,12 +89,12 @@ class Replayer:
 
     Attributes:
         state: The state before the epoch that runs.
-        written: What the requests of this epoch have made of entities, so far.
-        executor: What a guard needs to hold handlers to their limits.
+        written: The states that the requests of this epoch have written so far.
+        executor: Runs the handlers; a guard uses it to enforce limits.
     """
 
     def __init__(self, app: App, state: dict[EntityKey, bytes], limits: Limits) -> None:
-        """Begin; `state` is the replayer's from now on."""
+        """Begin over a state, which the replayer will change."""
         self.app = app
         self.state = state
         self.written: dict[EntityKey, bytes | None] = {}
@@ -107,14 +107,14 @@ class Replayer:
         self.executor = Executor(app, read, limits)
 
     def run(self, row: RequestRow) -> Outcome:
-        """Process one request; its writes are seen by those after it."""
+        """Process one request; later requests see its writes."""
         outcome = self.executor.run(row.request_id, row.body, row.time_us)
         if outcome.writes:
             self.written.update(outcome.writes)
         return outcome
 
     def run_all(self, rows: Iterable[RequestRow]) -> list[Outcome | None]:
-        """Process requests in order; None stands for one that is taken as recorded."""
+        """Process requests in order; None means that the recorded outcome is used."""
         execute, written = self.executor.run, self.written
         outcomes: list[Outcome | None] = []
         for row in rows:
@@ -128,11 +128,11 @@ class Replayer:
         return outcomes
 
     def take(self, changes: dict[EntityKey, bytes | None]) -> None:
-        """Take over what an epoch made of entities, without running anything."""
+        """Apply the recorded changes of an epoch, without running a request."""
         self.written.update(changes)
 
     def finish(self) -> None:
-        """End the epoch: what it wrote is the state before the next one."""
+        """End the epoch: add its writes to the state."""
         apply_changes(self.state, self.written)
         self.written.clear()
 
@@ -149,7 +149,7 @@ def apply_changes(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes 
 def first_difference(
     replayer: Replayer, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]
 ) -> ReplayDifference | None:
-    """Compare an epoch that was run, and is not finished, with what was recorded of it."""
+    """Compare an epoch that has run, before `finish`, with the recorded epoch."""
     keys = _differing_entities(replayer, recorded)
     wrong = first_differing_reply(recorded, outcomes)
     if wrong is None and not keys:
@@ -172,7 +172,7 @@ def first_difference(
 def first_differing_reply(
     recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]
 ) -> int | None:
-    """Return the position of the first request whose reply is not what was recorded."""
+    """Return the position of the first request whose reply differs from the recorded reply."""
     for position, (row, outcome) in enumerate(zip(recorded.rows, outcomes, strict=True)):
         if outcome is not None and (outcome.reply != row.reply or outcome.error != row.error):
             return position
@@ -180,7 +180,7 @@ def first_differing_reply(
 
 
 def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[EntityKey]:
-    """Return what is another entity after the epoch; one that was changed back is none."""
+    """Return the entities whose state after the epoch differs."""
     written, changes, state = replayer.written, recorded.changes, replayer.state
     if written == changes:
         return []
@@ -192,7 +192,7 @@ def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[Ent
 
 
 def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:
-    """Return which request was the last to write an entity, else to read it, else the last."""
+    """Return the last request that wrote an entity, or else read it, or else the last request."""
     for kind in ("writes", "reads"):
         for position in range(len(outcomes) - 1, -1, -1):
             outcome = outcomes[position]
@@ -202,8 +202,8 @@ def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:
 
 
 def reply_difference(row: RequestRow, outcome: Outcome | None) -> ValueDifference:
-    """Return how the reply of a request that was run differs."""
-    assert outcome is not None, "what is taken as recorded does not differ"
+    """Return the difference of the reply of a request that has run."""
+    assert outcome is not None, "a recorded outcome does not differ from itself"
     now = reply_of(outcome.error, outcome.reply)
     return ValueDifference(REPLY, "", reply_of(row.error, row.reply), now)
 
@@ -211,7 +211,7 @@ def reply_difference(row: RequestRow, outcome: Outcome | None) -> ValueDifferenc
 def compare(
     app: App, key: EntityKey, recorded: bytes | None, replayed: bytes | None
 ) -> list[ValueDifference]:
-    """Return which attributes of an entity differ; one finding where it did not exist once."""
+    """Return the attributes of an entity that differ; one difference if it exists on one side only."""
     before, after = attributes_of(app, key, recorded), attributes_of(app, key, replayed)
     return compare_attributes(key, before, after)
 
@@ -219,9 +219,9 @@ def compare(
 def compare_attributes(
     key: EntityKey, before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> list[ValueDifference]:
-    """Return which attributes differ, as `compare` does, from attributes by name.
+    """Return the attributes that differ, as `compare` does, from attributes by name.
 
-    As bytes do: 1 is neither 1.0 nor true, and what is no number equals itself.
+    Attributes are compared as encoded bytes: 1 differs from 1.0 and from true, and NaN equals NaN.
     """
     if before is None or after is None:
         return [] if before == after else [ValueDifference(key, "", before, after)]
@@ -237,19 +237,19 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     """Return stored attributes by name, as plain data.
 
     Raises:
-        Diverged: They are of another shape than their class is declared in, or it is not known.
+        Diverged: The class is unknown, or is declared with another shape.
     """
     if data is None:
         return None
     name, text = split_entity_key(key)
     kind = app.entities.get(name)
     if kind is None:
-        raise Diverged(f"there is no class of the stored entity {key}")
+        raise Diverged(f"the application has no class of the stored entity {key}")
     return kind.plain(text, data)
 
 
 def reply_of(error: str | None, data: bytes) -> Any:
-    """Return a recorded reply for people: the value, or the failure's code, kind and message."""
+    """Return a recorded reply as plain data: the value, or the failure's code, kind and message."""
     if error is None:
         return msgspec.msgpack.decode(data)
     failure = decode_failure(data)
@@ -257,14 +257,14 @@ def reply_of(error: str | None, data: bytes) -> Any:
 
 
 def call_text(body: bytes) -> str:
-    """Return a request as one would write it: `Item/i1.add(5)`."""
+    """Return a request as text: `Item/i1.add(5)`."""
     try:
         request = decode_request(body)
-        arguments = [_shown(one) for one in msgspec.msgpack.decode(request.positional)]
+        arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
         named = msgspec.msgpack.decode(request.named)
     except (RequestError, msgspec.MsgspecError) as error:
         return f"what is no request ({error})"
-    arguments += [f"{name}={_shown(one)}" for name, one in named.items()]
+    arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
     target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
     return f"{target}{request.method}({', '.join(arguments)})"
 
@@ -275,7 +275,7 @@ def _shown(value: Any) -> str:
 
 
 def rejection_of(app: App, body: bytes) -> str:
-    """Say why an application cannot take a request; empty where it can."""
+    """Return why an application refuses a request; empty if it accepts it."""
     try:
         request = decode_request(body)
         app.signature(request.entity, request.method).decode(request.positional, request.named)
@@ -285,7 +285,7 @@ def rejection_of(app: App, body: bytes) -> str:
 
 
 def handler_line(app: App, body: bytes) -> str:
-    """Return `file:line` of what a request calls; empty where it calls nothing that exists."""
+    """Return `file:line` of the method that a request calls; empty if there is no such method."""
     try:
         request = decode_request(body)
         return app.signature(request.entity, request.method).where

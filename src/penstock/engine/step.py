@@ -1,14 +1,14 @@
 """The rounds of one epoch, as a state machine without I/O.
 
-The caller runs each `Round` on its tasks, passes what all of them report to `absorb`, and repeats
+The caller runs each `Round` on its tasks, passes their results to `absorb`, and repeats
 until `next_round` returns None. Then the latest run of every transaction is valid, and its earlier
 runs are void.
 
 Why the result equals serial execution in log order:
 
 1. A task executes its transactions in log order over the committed state. A component of the
-   conflict graph (`conflicts`) that one run executed whole, without an escape, read exactly what
-   serial execution would have read: no transaction outside the component wrote any of it.
+   conflict graph (`conflicts`) that one run executed whole, without an escape, read the values
+   that serial execution would have read: no transaction outside the component wrote any of it.
 2. Every other component runs again, whole, in one task. Then all components are validated again, the
    finished ones too, because a transaction that runs again may access other entities than before.
 3. The access sets of all runs of a transaction are united, so components only grow. The rounds end,
@@ -36,9 +36,9 @@ class Round:
     """The work of one round.
 
     Attributes:
-        number: From 1.
-        tasks: The positions for each task, ascending; may be empty.
-        ships: For each task, the entities that it needs and its host does not hold.
+        number: The number of the round, from 1.
+        tasks: The positions of each task, ascending; may be empty.
+        ships: The entities that each task needs and its host does not hold.
     """
 
     number: int
@@ -60,8 +60,8 @@ class EpochRun:
 
         Args:
             count: Transactions in the epoch.
-            first: For each task its positions, ascending; together every position once.
-            hosts: Where tasks and entities are; None where every task can read every entity.
+            first: The positions of each task, ascending; together every position once.
+            hosts: The hosts of tasks and entities; None if every task can read every entity.
         """
         assert sum(task.size for task in first) == count, "the first round runs everything"
         self._count = count

@@ -48,7 +48,7 @@ class Task:
         Args:
             app: The application.
             base: Reads committed state of local entities.
-            limits: What a transaction may use.
+            limits: The limits of one transaction.
             tracked: Collect the access set; not needed where one task runs the whole epoch.
             is_local: Whether `base` can read an entity; None where it can read every entity.
             shipped: Committed state of entities that are not local.

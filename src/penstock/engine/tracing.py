@@ -1,12 +1,11 @@
-"""Tracing: what one request did, seen while it runs again.
+"""Tracing: runs one request again and records its calls.
 
-Nothing of this is recorded while an application runs: a request is a pure function of the state
-before it, so it is run once more, under CPython's trace function, when somebody asks. Pure: who
-calls it supplies the state before, the clock, and holds the handler to its limits.
+An application records no traces while it runs. A request is a pure function of the state before it, so
+a trace runs it again under CPython's trace function. This module does no I/O: the caller supplies the
+state and the clock, and enforces the limits of the handler.
 
-Calls of entities' methods, of transactional functions and of what creates, deletes and looks for
-entities become a tree. What a savepoint or an abort has undone is marked, with the entities as they
-were just before.
+The trace is a tree of calls: methods of entities, transactional functions, and `create`, `delete` and
+`exists`. Calls that a savepoint or an abort has undone are marked, with the states just before.
 """
 
 import dis
@@ -51,12 +50,12 @@ class TracedCall:
     """One call in a request.
 
     Attributes:
-        call: As one would write it: `Item/i1.add(5)`.
-        where: `folder/file:line` of its code; empty for what every entity can do.
-        took_us: How long it took in this run, with all calls inside it, microseconds.
-        value: What it returned, as text; None where it raised.
-        error: What it raised: class and message.
-        undone: Whether what it did to entities was undone.
+        call: The call as text: `Item/i1.add(5)`.
+        where: `folder/file:line` of its code; empty for `create`, `delete` and `exists`.
+        took_us: Microseconds of this run, with all inner calls.
+        value: The result as text; None if the call raised.
+        error: Class and message of the exception.
+        undone: Whether its changes of entities were undone.
         calls: The calls inside it, in order.
     """
 
@@ -69,20 +68,20 @@ class TracedCall:
     calls: list["TracedCall"] = field(default_factory=list)
 
     def undo(self) -> None:
-        """Mark it and all inside it as undone."""
+        """Mark the call and all inner calls as undone."""
         self.undone = True
-        for one in self.calls:
-            one.undo()
+        for call in self.calls:
+            call.undo()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """What one request did.
+    """The trace of one request.
 
     Attributes:
-        outcome: How it came out this time.
-        root: Its calls; None where it called nothing that exists.
-        undone: What had become of entities and is not: by a savepoint or by the abort.
+        outcome: The outcome of this run.
+        root: The root of the calls; None if the request names no method that exists.
+        undone: The states that a savepoint or the abort has undone.
     """
 
     outcome: Outcome
@@ -93,9 +92,15 @@ class RequestTrace:
 def trace(
     app: App, replayer: Replayer, row: RequestRow, clock: Callable[[], float]
 ) -> RequestTrace:
-    """Run a request and watch it; `clock` returns seconds.
+    """Run a request and trace it.
 
-    A debugger or a profiler that uses the trace function of this thread is put aside meanwhile.
+    A debugger that uses the trace function of this thread is suspended meanwhile.
+
+    Args:
+        app: The application.
+        replayer: Has the state before the request.
+        row: The request.
+        clock: Returns seconds.
     """
     tracer = _Tracer(app, clock)
     before = sys.gettrace()
@@ -148,7 +153,7 @@ class _Tracer:
         return self._inside
 
     def _enter_own(self, frame: FrameType, code: CodeType) -> Any:
-        """Look at what a transaction does for entities: creating, deleting, savepoints."""
+        """Trace a call of Penstock: `create`, `delete`, `exists`, or a savepoint."""
         back = frame.f_back
         if back is not None and back.f_code in _OWN:
             return None
@@ -204,7 +209,7 @@ def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
 
 
 def _changes(txn: Transaction) -> dict[EntityKey, bytes | None]:
-    """Return what a transaction has made of entities so far; nothing where that cannot be said."""
+    """Return the changes of a transaction so far; nothing if they cannot be encoded."""
     try:
         return txn.changes()
     except PenstockError:
@@ -239,7 +244,7 @@ def _own_text(code: CodeType, values: dict[str, Any]) -> str:
 
 
 def shown(value: Any, depth: int = 0) -> str:
-    """Return a value as text; a reference as class and key, whose attributes nobody touches."""
+    """Return a value as text; a reference as class and key, without loading the entity."""
     kind: EntityType | None = getattr(type(value), "__reference__", None)
     if kind is not None:
         return str(kind.key_of(value))
@@ -253,7 +258,7 @@ def shown(value: Any, depth: int = 0) -> str:
 
 
 def _nested(value: Any, depth: int) -> str | None:
-    """Return what holds other values as text; None for all else."""
+    """Return a collection or dataclass as text; None for other values."""
     if type(value) in _BRACKETS:
         texts = [shown(one, depth) for one in value]
         texts = sorted(texts) if isinstance(value, set | frozenset) else texts

@@ -1,12 +1,11 @@
-"""What if: epochs as they would have been with other requests or other code, beside what was recorded.
+"""What-if: compares recorded epochs with a replay that has other requests or other code.
 
-Pure: who calls it reads the journal, runs the requests and writes what comes out. The epochs' bounds
-stay what they were, and so do the place, the time and the id of every request that was there: clock,
-chance and new ids are the same for it. What is compared is bytes; only what differs, and is shown, is
-decoded.
+This module does no I/O: the caller reads the journal, runs the requests and writes the results. Epochs
+keep their bounds, and each recorded request keeps its position, time and id, so its clock, random
+numbers and new ids are the same. Results are compared as bytes; only differences to show are decoded.
 
-A request that had exceeded a limit is run again only where its call or the code is another one: else
-it is taken as recorded, without effect, because time and memory depend on the machine.
+A request that exceeded a limit runs again only if its call or the code has changed. Otherwise its
+recorded outcome is used, without effect, because time and memory depend on the machine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +25,13 @@ from penstock.engine.replay import (
 from penstock.model.application import App
 
 SHOWN_MAX: Final = 100
-"""Differences of each kind that are kept to be shown; all are counted."""
+"""Differences of each category that are kept to be shown; all are counted."""
 
 T = TypeVar("T")
 
 
 class InsertedRequest(NamedTuple):
-    """A request that was not there."""
+    """A request to add."""
 
     request_id: RequestId
     body: bytes
@@ -40,11 +39,11 @@ class InsertedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestChanges:
-    """What is changed in an epoch's requests.
+    """Changes to the requests of an epoch.
 
     Attributes:
-        calls: By id, the body that a request has instead of its own; None leaves it out.
-        inserted: By the id of the request that they follow, those that come in addition.
+        calls: The new body of a request, by its id; None removes the request.
+        inserted: The requests to add, by the id of the request that they follow.
     """
 
     calls: dict[RequestId, bytes | None] = field(default_factory=dict)
@@ -56,12 +55,12 @@ UNCHANGED: Final = RequestChanges()
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """An epoch as it shall run.
+    """The requests that a replay of one epoch runs.
 
     Attributes:
-        rows: Its requests, in order; an `error` is there only where they are taken as recorded.
-        recorded: Beside each what was recorded of it; None: it was inserted.
-        left_out: What was recorded and does not run.
+        rows: The requests, in order; a row with an `error` is not run, and keeps its outcome.
+        recorded: The recorded request of each row; None for an added request.
+        left_out: The recorded requests that are removed.
     """
 
     rows: Sequence[RequestRow]
@@ -72,7 +71,7 @@ class ReplayPlan:
 def replay_plan(
     rows: Sequence[RequestRow], changes: RequestChanges, *, other_code: bool
 ) -> ReplayPlan:
-    """Return the course of an epoch whose requests or code are changed."""
+    """Return the plan of an epoch with changed requests or code."""
     run: list[RequestRow] = []
     recorded: list[RequestRow | None] = []
     left_out: list[RequestRow] = []
@@ -91,11 +90,11 @@ def replay_plan(
 
 
 class ReplyDifference(NamedTuple):
-    """A request whose reply is another one.
+    """A request whose reply differs.
 
     Attributes:
-        call: What runs instead, or what was recorded where nothing does.
-        recorded, replayed: The reply, each in a list of its own: empty where there is none.
+        call: The call that was replayed, or the recorded call if it was removed.
+        recorded, replayed: A list with the reply; an empty list without a reply.
     """
 
     epoch: Epoch
@@ -106,7 +105,7 @@ class ReplyDifference(NamedTuple):
 
 
 class EntityDifference(NamedTuple):
-    """An entity that is another one after the last epoch; findings are as those of a replay."""
+    """An entity that differs after the last epoch, with the differences of its attributes."""
 
     key: EntityKey
     findings: list[ValueDifference]
@@ -114,7 +113,7 @@ class EntityDifference(NamedTuple):
 
 @dataclass(slots=True)
 class DifferenceList(Generic[T]):
-    """Differences of one kind: all are counted, the first ones kept."""
+    """Differences of one category: all are counted, and the first are kept."""
 
     count: int = 0
     shown: list[T] = field(default_factory=list)
@@ -125,7 +124,7 @@ class DifferenceList(Generic[T]):
         return self.count > len(self.shown)
 
     def next(self) -> bool:
-        """Count one, and say whether it is to be kept."""
+        """Count a difference, and return whether to keep it."""
         self.count += 1
         return self.count <= SHOWN_MAX
 
@@ -134,9 +133,9 @@ class ReplyDifferences:
     """Replies, compared epoch by epoch.
 
     Attributes:
-        differing: Of requests that ran then and now.
-        left_out: Of those that do not run now.
-        inserted: Of those that did not run then.
+        differing: The replies of requests that are in both runs.
+        left_out: The replies of removed requests.
+        inserted: The replies of added requests.
     """
 
     def __init__(self) -> None:
@@ -145,7 +144,13 @@ class ReplyDifferences:
         self.inserted: DifferenceList[ReplyDifference] = DifferenceList()
 
     def compare(self, epoch: Epoch, course: ReplayPlan, outcomes: Sequence[Outcome | None]) -> None:
-        """Compare those of an epoch that ran."""
+        """Compare the replies of an epoch.
+
+        Args:
+            epoch: The epoch.
+            course: The requests that ran.
+            outcomes: Their outcomes; None where the recorded outcome is used.
+        """
         for row, was, outcome in zip(course.rows, course.recorded, outcomes, strict=True):
             if outcome is None:
                 continue
@@ -172,12 +177,12 @@ def _note(
 
 
 class StateDiff:
-    """How a state that is replayed differs from the recorded one, after every epoch.
+    """The entities whose replayed state differs from the recorded state, after every epoch.
 
-    Memory is that of the differences. An entity that comes to be what was recorded is none.
+    Memory grows with the differences only. An entity that becomes equal again is removed.
 
     Attributes:
-        recorded: Each entity that differs, as it was recorded (None: it did not exist).
+        recorded: The recorded state of each entity that differs (None: it did not exist).
     """
 
     def __init__(self) -> None:
@@ -189,12 +194,12 @@ class StateDiff:
         written: Mapping[EntityKey, bytes | None],
         changes: Mapping[EntityKey, bytes | None],
     ) -> None:
-        """Take account of an epoch.
+        """Add the changes of an epoch.
 
         Args:
-            before: The replayed state before it.
-            written: What it makes of entities now.
-            changes: What it was recorded to make of them.
+            before: The replayed state before the epoch.
+            written: The replayed changes.
+            changes: The recorded changes.
         """
         drift = self.recorded
         if written == changes:
@@ -213,7 +218,7 @@ class StateDiff:
 
 @dataclass(slots=True)
 class EntityDifferences:
-    """Entities that differ after the last epoch: on both sides, or there on one of them only."""
+    """The entities that differ after the last epoch: changed, or present on one side only."""
 
     changed: DifferenceList[EntityDifference] = field(default_factory=DifferenceList)
     created: DifferenceList[EntityDifference] = field(default_factory=DifferenceList)
@@ -221,20 +226,20 @@ class EntityDifferences:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of entities that differ."""
         return self.changed.count + self.created.count + self.deleted.count
 
 
 def entity_differences(
     drift: StateDiff, state: Mapping[EntityKey, bytes], recorded_by: App, replayed_by: App
 ) -> EntityDifferences:
-    """Return what differs, in the order of keys, attribute by attribute.
+    """Return the entities that differ, in the order of keys, with their attributes.
 
     Args:
-        drift: Which entities differ, and what was recorded of them.
+        drift: The entities that differ, with their recorded states.
         state: The replayed state.
-        recorded_by: The application as it was.
-        replayed_by: The one that has replayed.
+        recorded_by: The application of the recorded epochs.
+        replayed_by: The application of the replay.
     """
     found = EntityDifferences()
     for key in sorted(drift.recorded):

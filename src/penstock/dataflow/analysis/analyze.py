@@ -1,9 +1,10 @@
-"""`analyze_app`: from an application to its dataflow graph, by reading the source of its methods.
+"""`analyze_app`: static access inference, from an application to its dataflow graph.
 
-Nothing of the application runs. Every method is read as if it were a request's root, with the
-types that its parameters and the entities' attributes declare. The plan is complete where source
-can be read: what cannot be told becomes an edge to `?`, and what the compiler does not look into
-becomes a warning.
+An abstract interpretation of the source of all methods: no code of the application runs. Each method
+is interpreted as the root of a request, over abstract values (`value`) that come from the declared
+types of parameters and attributes. Functions are summarised for each context of arguments (`frame`).
+The result over-approximates the effects of readable source: an unknown receiver becomes an edge to
+`?`, and code that the analysis does not read becomes a warning.
 """
 
 import inspect
@@ -55,11 +56,11 @@ _NAMES: Final[dict[Any, str]] = {
 
 def analyze_app(app: App) -> Plan:
     """Return the dataflow graph of an application. The same application gives the same plan."""
-    return _Compiler(app).plan()
+    return _Analysis(app).plan()
 
 
-class _Compiler:
-    """One compilation."""
+class _Analysis:
+    """The analysis of one application."""
 
     def __init__(self, app: App) -> None:
         members = [kind.cls for kind in app.entities.values()]
@@ -72,7 +73,7 @@ class _Compiler:
         self._known: dict[tuple[type, str], FunctionSummary] = {}
 
     def plan(self) -> Plan:
-        """Compile every operator."""
+        """Analyse every operator."""
         operators = [self._entity(kind) for kind in self._app.entities.values()]
         founds: list[FunctionSummary] = []
         for kind in self._app.entities.values():
@@ -108,11 +109,11 @@ class _Compiler:
     def _function_of(self, kind: EntityType, name: str) -> FunctionType:
         thing = kind.initializer if name == _CREATE else inspect.getattr_static(kind.cls, name)
         function = plain_function(thing)
-        assert function is not None, f"{kind.name}.{name} is no function"
+        assert function is not None, f"{kind.name}.{name} is not a function"
         return function
 
     def _method(self, cls: type, name: str) -> FunctionSummary:
-        """Analyse a method once; what one gives that is asked for meanwhile is unknown."""
+        """Return the summary of a method; during its own analysis its result is unknown."""
         if (cls, name) in self._known:
             return self._known[cls, name]
         self._known[cls, name] = FunctionSummary(returned=UNKNOWN)
@@ -133,7 +134,7 @@ class _Compiler:
     ) -> FunctionSummary:
         """Read one method of (class, defining class), or a function, as a root."""
         plain = plain_function(function)
-        assert plain is not None, f"{source.text} is no function"
+        assert plain is not None, f"{source.text} is not a function"
         frame = Body(self._shared, source, plain, method[1] if method else None)
         tree = self._shared.sources.tree_of(plain)
         if tree is None:
@@ -161,7 +162,7 @@ class _Compiler:
 
 
 def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
-    """Return what a request passes, by the parameters' annotations."""
+    """Return the abstract arguments of a request, from the annotations of the parameters."""
     named: list[tuple[str, Value]] = []
     rest: Value = frozenset()
     more: Value = frozenset()
@@ -178,7 +179,7 @@ def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...
 
 
 def _members_of(kind: EntityType) -> list[str]:
-    """Return what is analysed of an entity class, in the order of definition."""
+    """Return the names to analyse in an entity class, in the order of definition."""
     created = [_CREATE] if kind.initializer is not None else []
     return created + [
         name
@@ -188,7 +189,7 @@ def _members_of(kind: EntityType) -> list[str]:
 
 
 def _unseen(kind: EntityType) -> list[PlanWarning]:
-    """Warn of special methods, which operators call where no call is written."""
+    """Warn of special methods, because operators call them without a call in the source."""
     found = []
     for owner in kind.cls.__mro__:
         for name, member in vars(owner).items():
@@ -204,7 +205,7 @@ def _unseen(kind: EntityType) -> list[PlanWarning]:
 
 def _function(name: str, signature: Signature) -> Operator:
     function = plain_function(signature.function)
-    assert function is not None, f"{name} is no function"
+    assert function is not None, f"{name} is not a function"
     method = _described(name, signature, function)
     return Operator(name, None, (), (method,), method.where)
 
@@ -230,7 +231,7 @@ def _shown(annotations: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _type_name(annotation: Any) -> str:
-    """Return a type as one writes it, without the modules."""
+    """Return a type as in source, without modules."""
     if annotation in _NAMES:
         return _NAMES[annotation]
     if isinstance(annotation, str):

@@ -1,8 +1,8 @@
-"""Calls: which entity or function is called, with what, and what comes back.
+"""The abstract interpretation of calls: callee, arguments and result.
 
-Functions of the application are followed, whatever file they are in. A library's function is taken
-to call the functions that it is given, for any elements of its other arguments, and to give back
-anything it was given. Calls of entities become edges.
+Functions of the application are followed into every file. A library function is assumed to call the
+functions among its arguments with any elements of its other arguments, and to return any of its
+arguments. Calls of entities become edges.
 """
 
 import ast
@@ -61,7 +61,7 @@ _ACTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """A function to follow: its tree, what surrounds it, and its first argument if bound."""
+    """A function to follow: its syntax tree, its class, and the frame around it."""
 
     node: ast.FunctionDef | ast.Lambda
     function: FunctionType
@@ -70,11 +70,11 @@ class Callee:
 
 
 class Calls(Expressions, ABC):
-    """A frame that evaluates calls; following a function's body is left to a subclass."""
+    """A frame that evaluates calls; a subclass interprets the bodies of functions."""
 
     @abstractmethod
     def follow(self, callee: Callee, arguments: Arguments) -> Value:
-        """Analyse a called function, take over what it does, and return what it gives."""
+        """Analyse a called function, record its effects, and return its result."""
 
     def _at_call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Name) and (special := self._special(node)) is not None:
@@ -88,7 +88,7 @@ class Calls(Expressions, ABC):
         return join(self._call(node, atom, arguments) for atom in called)
 
     def _change_empty(self, node: ast.Call, arguments: Arguments) -> Value:
-        """Evaluate a method of what is in a collection that nothing was put into yet."""
+        """Evaluate a method of an element of a collection that is still empty."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
             given = join(arguments.all)
             self.change(node.func.value, NOTHING, join((given, *map(elements, given))))
@@ -105,7 +105,7 @@ class Calls(Expressions, ABC):
         return Arguments(positional, known, rest, more)
 
     def _special(self, node: ast.Call) -> Value | None:
-        """Evaluate built-in functions that say something of attributes and types."""
+        """Evaluate built-in functions for attributes and types."""
         name = ast.unparse(node.func)
         if name not in ("getattr", "setattr", "hasattr", "super", "type") or name in self.names:
             return None
@@ -133,7 +133,7 @@ class Calls(Expressions, ABC):
         return join((read, *values)) if name == "getattr" else of_type(bool, Origin.STATE)
 
     def _any_attribute(self, node: ast.Call, name: str, base: Value) -> Value:
-        """Record that an attribute is touched of which only the run knows the name."""
+        """Record an access to an attribute whose name is known only at run time."""
         action = Action.WRITE if name == "setattr" else Action.READ
         for atom in base:
             kind = entity_of(atom)
@@ -143,7 +143,7 @@ class Calls(Expressions, ABC):
         return UNKNOWN
 
     def _super(self, node: ast.Call) -> Value:
-        """Return what stands for `super()`: the receiver, to be asked from the next class on."""
+        """Return the value of `super()`: the receiver, with the lookup from the next class on."""
         if node.args or self.owner is None:
             return UNKNOWN
         this = self.function.__code__.co_varnames[:1]
@@ -299,7 +299,7 @@ class Calls(Expressions, ABC):
         return self._library(node, cls, arguments)
 
     def _library(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value:
-        """Evaluate a call of a function that is not the application's."""
+        """Evaluate a call of a library function."""
         given = library_result(thing, arguments, self._apply(node, arguments))
         function = plain_function(thing)
         if function is None or not any(map(is_unknown, given)):
@@ -308,7 +308,7 @@ class Calls(Expressions, ABC):
         return given if returns is Any else of_type(returns, origin_of(given))
 
     def _apply(self, node: ast.Call, arguments: Arguments) -> Value:
-        """Call the functions among the arguments, as often as the callee likes."""
+        """Call the functions among the arguments, any number of times."""
         given = arguments.all
         callables = [atom for value in given for atom in value if _is_function(atom)]
         if not callables:
@@ -351,7 +351,7 @@ def _first_origin(arguments: Arguments) -> Origin:
 
 
 def _key_origin(kind: EntityType, arguments: Arguments) -> Origin:
-    """Return where the key of a created entity comes from."""
+    """Return the origin of the key of a created entity."""
     if kind.initializer is not None:
         return _bound_origin(kind, arguments)
     for name, value in arguments.named:

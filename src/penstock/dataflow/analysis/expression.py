@@ -1,7 +1,7 @@
-"""Expressions: what each may be, and what evaluating it does to entities.
+"""The abstract interpretation of expressions: their values, and their effects on entities.
 
-`Expressions` is a frame that reads syntax trees of expressions. Each `_at_…` takes the node of that
-name and returns its value. A node that is not named here has its parts read and is of unknown type.
+Each method `_at_…` of `Expressions` takes the syntax node of that name and returns its value. For other
+nodes the parts are evaluated, and the value is unknown.
 """
 
 import ast
@@ -52,7 +52,7 @@ _DEPTH_MAX: Final = 2
 
 
 class Expressions(Frame):
-    """A frame that evaluates expressions; calls are left to a subclass.
+    """A frame that evaluates expressions; a subclass evaluates calls.
 
     Attributes:
         orderless: Comprehensions whose result does not depend on their order: `sum(… for …)`.
@@ -64,7 +64,7 @@ class Expressions(Frame):
         return set()
 
     def evaluate(self, node: ast.expr | None) -> Value:
-        """Return what an expression may be, and record what it does."""
+        """Return the value of an expression, and record its effects."""
         if node is None:
             return NOTHING
         read: Callable[[Any], Value] = getattr(
@@ -125,7 +125,7 @@ class Expressions(Frame):
                 self.unknown(node, Action.WRITE, name)
 
     def change(self, node: ast.expr, value: Value, added: Value = NOTHING) -> None:
-        """Record that a list, dictionary or set is changed, and what may now be in it."""
+        """Record a change of a list, dictionary or set, and add to its elements."""
         for atom in value:
             match atom:
                 case TypedValue(home=OwnerAttribute() as home):
@@ -139,7 +139,7 @@ class Expressions(Frame):
             self._widen(node, added)
 
     def _widen(self, node: ast.expr, added: Value) -> None:
-        """Say that a collection that a name leads to may now hold more, at any depth."""
+        """Add elements to the collection that a name refers to, at any depth."""
         depth, root = 0, node
         while isinstance(root, ast.Subscript | ast.Attribute | ast.Call):
             depth += not isinstance(root, ast.Attribute)
@@ -153,7 +153,7 @@ class Expressions(Frame):
             self.bind(root.id, join((value, added)))
 
     def read(self, node: ast.expr, atom: Atom, name: str) -> Value:
-        """Return an attribute of a value, and record that it is read."""
+        """Return an attribute of a value, and record the read."""
         kind = entity_of(atom)
         if kind is not None and isinstance(atom, TypedValue):
             return self._read_entity(node, atom, kind, name)
@@ -328,7 +328,7 @@ class Expressions(Frame):
     def _comprehend(
         self, generators: list[ast.comprehension], wanted: list[ast.expr], *, ordered: bool
     ) -> list[Value]:
-        """Bind the loops of a comprehension from the outside in; its names end with it."""
+        """Bind the loops of a comprehension, outermost first; then restore its names."""
         if not generators:
             return self.evaluate_all(wanted)
         first, inner = generators[0], generators[1:]
@@ -370,7 +370,7 @@ class Expressions(Frame):
         return UNKNOWN
 
     def annotated(self, annotation: ast.expr | None, value: Value) -> Value:
-        """Prefer what is known of a value; fall back on its annotation."""
+        """Return a known value, or else the value of its annotation."""
         if annotation is None or (value and not any(map(is_unknown, value))):
             return value
         kind = resolve(annotation, self.visible)
@@ -378,7 +378,7 @@ class Expressions(Frame):
 
 
 def _has(atom: Atom, name: str) -> bool:
-    """Whether a value may have an attribute: where one of several has it, it is one of those."""
+    """Whether a value may have an attribute."""
     kind = entity_of(atom)
     return kind is None or name in (*kind.attributes, kind.key_name) or hasattr(kind.cls, name)
 

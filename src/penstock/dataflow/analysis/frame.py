@@ -1,8 +1,8 @@
-"""One function under analysis: what its names may be, and what it was found to do.
+"""A frame: the abstract state of one function, that is, its names, edges and warnings.
 
-A frame records edges and warnings on behalf of the method whose body led to it; the frames of
-functions that it calls are merged into it. `AnalysisContext` is what all frames of one compilation
-share. How statements and expressions are read is left to `expression` and `statement`.
+A frame records edges and warnings for the method that is analysed; the summaries of called functions
+are merged into it. All frames of an analysis share an `AnalysisContext`. `expression` and `statement`
+interpret the syntax.
 """
 
 import ast
@@ -21,12 +21,12 @@ from penstock.model.application import App
 from penstock.model.declaration import RESERVED
 
 SummaryKey = tuple[object, ...]
-"""What decides what a function does: its tree first, then for whom, and its arguments."""
+"""The context of a summary: the syntax tree, the analysed method, and the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSummary:
-    """What one function does and gives, once analysed."""
+    """The summary of a function: its edges, its warnings and its result."""
 
     edges: tuple[Edge, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
@@ -35,15 +35,16 @@ class FunctionSummary:
 
 @dataclass(slots=True)
 class AnalysisContext:
-    """What all frames of a compilation share.
+    """The state that all frames of an analysis share.
 
     Attributes:
-        method_names, attribute_names: Of all entities: what an unknown receiver may be asked.
-        methods: Analyses an entity's method, once; set by the compiler.
-        finished: What functions were found to do, by function and arguments.
-        running: What functions under analysis are known to give, so far.
-        contexts: With how many different arguments functions were analysed.
-        guesses: How often such knowledge was used, and of which functions.
+        method_names, attribute_names: The names of all entities, for accesses to unknown receivers.
+        methods: Returns the summary of an entity's method.
+        finished: The final summaries.
+        running: The results, so far, of functions whose analysis is running.
+        contexts: The number of argument contexts of each function.
+        guesses: How often a result in `running` was used.
+        guessed: The contexts whose result in `running` was used.
     """
 
     app: App
@@ -60,7 +61,7 @@ class AnalysisContext:
 
 
 def describe(app: App, sources: Sources) -> AnalysisContext:
-    """Collect the names that matter."""
+    """Return the context of an application."""
     kinds = app.entities.values()
     return AnalysisContext(
         app,
@@ -88,7 +89,7 @@ _MISSING: Final = object()
 
 
 class Frame:
-    """The names of a running function, and the record of what it does."""
+    """The abstract values of a function's names, and its recorded effects."""
 
     def __init__(
         self,
@@ -101,10 +102,10 @@ class Frame:
         """Start with no names.
 
         Args:
-            application: What is shared.
-            source: The method on whose behalf it runs.
-            function: What runs, or what surrounds it: gives globals and file.
-            owner: The class in which it is defined, for `super()`.
+            application: The shared state.
+            source: The method that is analysed.
+            function: The function, or the function around it: has the globals and the file.
+            owner: The class that defines it, for `super()`.
             parent: The frame around a nested function.
         """
         self.application = application
@@ -127,7 +128,7 @@ class Frame:
         return {**self.application.classes, **self.function.__globals__}
 
     def look(self, name: str, node: ast.AST) -> Value:
-        """Return what a name may be here."""
+        """Return the abstract value of a name."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.names:
@@ -140,7 +141,7 @@ class Frame:
         return constant(thing)
 
     def outer(self, name: str) -> Any:
-        """Return what a name is outside all functions."""
+        """Return the object of a name outside all functions."""
         cells = zip(
             self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True
         )
@@ -151,7 +152,7 @@ class Frame:
         return self.function.__globals__.get(name, getattr(builtins, name, _MISSING))
 
     def is_outer(self, name: str) -> bool:
-        """Whether a name means something that outlives the transaction."""
+        """Whether a name refers to an object that outlives the transaction."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.names and name not in frame.shared_names:
@@ -177,11 +178,11 @@ class Frame:
         self.edges[made] = None
 
     def unknown(self, node: ast.AST, action: Action, member: str) -> None:
-        """Record an edge whose receiver cannot be named."""
+        """Record an edge with an unknown receiver."""
         self.edge(node, action, Endpoint(UNKNOWN_OPERATOR, member), Origin.UNKNOWN)
 
     def merge(self, found: FunctionSummary) -> None:
-        """Take over what a called function does."""
+        """Add the effects of a called function."""
         for edge in found.edges:
             looped = edge.looped or self._loops > 0
             conditional = edge.conditional or self._branches > 0
@@ -190,14 +191,14 @@ class Frame:
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
-        """Mark what is found inside as happening any number of times."""
+        """Mark the effects inside as happening any number of times."""
         self._loops += 1
         yield
         self._loops -= 1
 
     @contextlib.contextmanager
     def branch(self, *, taken: bool = True) -> Iterator[None]:
-        """Mark what is found inside as happening perhaps (if `taken`)."""
+        """Mark the effects inside as conditional, if `taken`."""
         self._branches += taken
         yield
         self._branches -= taken
@@ -213,5 +214,5 @@ class Frame:
         self.names[name] = value
 
     def found(self) -> FunctionSummary:
-        """Return what was recorded."""
+        """Return the summary of this frame."""
         return FunctionSummary(tuple(self.edges), tuple(self.warnings), self.returned)

@@ -1,7 +1,7 @@
-"""Hazards in a handler, because a later run would differ: clocks, chance, surroundings, outside calls.
+"""Hazards: objects that make a later run of a handler differ, such as clocks and outside calls.
 
-Objects are recognised by what they are, not by the name under which a module imported them. The
-list is for warnings: it promises no completeness, and replay finds the rest.
+Objects are recognised by identity, not by the name under which a module imports them. The list serves
+warnings and is not complete; replay finds the rest.
 """
 
 import enum
@@ -97,7 +97,7 @@ _BY_MODULE: Final = {
 
 
 def hazard_of(thing: Any) -> str:
-    """Say why an object is no good in a handler; empty when it is no known hazard."""
+    """Return why an object is a hazard in a handler; empty if it is not known as a hazard."""
     if isinstance(thing, ModuleType) or _is_value(thing):
         return ""  # only what is taken from it counts
     module, name = _identity(thing)
@@ -117,7 +117,7 @@ def reaches_outside(thing: Any) -> bool:
 
 
 def _is_value(thing: Any) -> bool:
-    """Whether an object is a class of exceptions or of constants, which does nothing."""
+    """Whether an object is a class of exceptions or an enumeration, which has no effects."""
     return isinstance(thing, type) and issubclass(thing, BaseException | enum.Enum)
 
 

@@ -1,7 +1,7 @@
-"""What functions that are not the application's give back, as far as entities are concerned.
+"""Models of library functions: the abstract results of functions that are not followed.
 
-Built-in functions and methods that pass on what they are given are known by name. Any other may
-give back anything that it was given, and nothing else that is an entity.
+Built-in functions and methods that return their arguments are known by name. Every other function is
+assumed to return any of its arguments, and no other entity.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ _ORDERLESS: Final = (any, all, len, max, min, sorted, sum, set, frozenset)
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a call passes. `rest` and `more` are what `*these` and `**those` may hold."""
+    """The arguments of a call; `rest` and `more` are the values in `*args` and `**kwargs`."""
 
     positional: tuple[Value, ...] = ()
     named: tuple[tuple[str, Value], ...] = ()
@@ -64,22 +64,22 @@ class Arguments:
 
     @property
     def all(self) -> tuple[Value, ...]:
-        """Every value that is passed."""
+        """All argument values."""
         return (*self.positional, *(value for _, value in self.named), self.rest, self.more)
 
 
 def is_orderless(thing: Any) -> bool:
-    """Whether a built-in function gives the same for any order of its argument."""
+    """Whether the result of a built-in function is independent of the order of its argument."""
     return any(thing is known for known in _ORDERLESS)
 
 
 def has_fields(cls: type) -> bool:
-    """Whether a class keeps what it is made of in attributes of known types."""
+    """Whether a class is a dataclass or a named tuple."""
     return hasattr(cls, "__dataclass_fields__") or hasattr(cls, "_fields")
 
 
 def container_made(cls: type, arguments: Arguments) -> Value:
-    """Return what calling a built-in class gives."""
+    """Return the result of a call of a built-in class."""
     first = join(arguments.positional[:1])
     if cls in _SCALAR_TYPES:
         return of_type(cls, derived(first))
@@ -89,7 +89,7 @@ def container_made(cls: type, arguments: Arguments) -> Value:
 
 
 def _dictionary(first: Value, arguments: Arguments) -> Value:
-    """Return what `dict(…)` makes of a dictionary or of pairs, and of named values."""
+    """Return the result of `dict(…)` for a dictionary or pairs, and named values."""
     keys, values = NOTHING, join((*(value for _, value in arguments.named), arguments.more))
     for atom in first:
         if isinstance(atom, DictValue) or (isinstance(atom, TypedValue) and is_mapping(atom.type)):
@@ -104,7 +104,7 @@ def _dictionary(first: Value, arguments: Arguments) -> Value:
 
 
 def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:
-    """Return what a method of a list, dictionary, set, text or iterator gives."""
+    """Return the result of a method of a list, dictionary, set, text or iterator."""
     match name:
         case "items":
             found = one(CollectionValue(one(TupleValue((elements(receiver), lookup(receiver))))))
@@ -125,7 +125,7 @@ def container_result(receiver: Atom, name: str, given: Value, applied: Value) ->
 
 
 def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
-    """Return what a function gives; `applied` is what the functions gave that it was given."""
+    """Return the result of a function; `applied` joins the results of its function arguments."""
     given = join(arguments.all)
     inner = join(map(elements, given))
     match _name(thing):

@@ -1,8 +1,8 @@
-"""The source of functions: their syntax trees, found once for each file, and their places.
+"""The source of functions: their syntax trees, parsed once for each file, and their locations.
 
-A function whose source cannot be read (typed at a prompt, generated) has no tree, which the
-compiler reports. Files are named as from the folder that their modules are imported from, so that
-a plan says the same on every machine.
+A function without readable source (typed at a prompt, generated) has no tree, and the analysis
+reports it. File names are relative to the folder from which the modules are imported, so that a plan
+is the same on every machine.
 """
 
 import ast

@@ -1,8 +1,8 @@
-"""Statements: the order in which a function's names are bound, and what is done on which way.
+"""The abstract interpretation of statements: flow-sensitive bindings of names, and fixed points.
 
-A `Body` reads the statements of a function, in order. Where ways part, names are joined after them;
-the body of a loop is read twice, so that what one turn binds is known in the next. A called
-function is a body of its own; one that calls itself is read until what it returns stays the same.
+A `Body` interprets the statements of a function in order. After branches the bindings are joined. The
+body of a loop is interpreted twice, so that the bindings of one iteration reach the next. A called
+function has its own body; a recursive function is interpreted until its result is a fixed point.
 """
 
 import ast
@@ -39,10 +39,10 @@ _DEPTH_MAX: Final = 3  # activations of one function at once, with different arg
 
 
 class Body(Calls):
-    """A frame that runs statements."""
+    """A frame that interprets statements."""
 
     def run(self, statements: Sequence[ast.stmt]) -> None:
-        """Read statements in order; what follows one that may leave is conditional."""
+        """Interpret statements in order; statements after a possible exit are conditional."""
         left = 0
         for statement in statements:
             with self.branch(taken=left > 0):
@@ -56,7 +56,7 @@ class Body(Calls):
         read(node)
 
     def follow(self, callee: Callee, arguments: Arguments) -> Value:
-        """Analyse a called function, take over what it does, and return what it gives."""
+        """Analyse a called function, record its effects, and return its result."""
         shared = self.application
         names = _bind(callee, arguments, self.visible)
         key = _key(self, callee, names)
@@ -75,7 +75,7 @@ class Body(Calls):
         return shared.finished[key].returned
 
     def _settle(self, callee: Callee, names: Mapping[str, Value], key: SummaryKey) -> Value:
-        """Read a function until what it returns stays the same."""
+        """Interpret a function until its result is a fixed point."""
         shared = self.application
         guesses, shared.running[key] = shared.guesses, NOTHING
         found = FunctionSummary()
@@ -85,17 +85,17 @@ class Body(Calls):
                 break
             shared.running[key] = found.returned
         del shared.running[key]
-        if key in shared.guessed:  # it calls itself: whatever it does, it does again
+        if key in shared.guessed:  # it is recursive, so its effects repeat
             shared.guessed.discard(key)
             found = replace(found, edges=tuple(replace(edge, looped=True) for edge in found.edges))
         final = not shared.running or shared.guesses == guesses
-        if callee.parent is None and final:  # else it rests on what may still change
+        if callee.parent is None and final:  # else it depends on results that may still change
             shared.finished[key] = found
         self.merge(found)
         return found.returned
 
     def _narrow(self, callee: Callee, names: dict[str, Value]) -> dict[str, Value]:
-        """Stop telling arguments apart where a function is read with too many different ones."""
+        """Widen the arguments of a function that has too many contexts."""
         contexts, known = self.application.contexts, (callee.node, self.source, callee.parent)
         contexts[known] = contexts.get(known, 0) + 1
         if contexts[known] <= _CONTEXTS_MAX:
@@ -149,7 +149,7 @@ class Body(Calls):
         self._part([node.body, node.orelse])
 
     def _part(self, ways: Iterable[Sequence[ast.stmt]]) -> None:
-        """Read ways of which one is taken."""
+        """Interpret alternative branches, and join their bindings."""
         before, after = dict(self.names), []
         for way in ways:
             self.names = dict(before)
@@ -221,7 +221,7 @@ class Body(Calls):
         self.names = _merged(after)
 
     def _capture(self, pattern: ast.pattern, subject: Value) -> None:
-        """Bind the names of a pattern; parts of the subject are not told apart."""
+        """Bind the names of a pattern; all parts of the subject are joined."""
         match pattern:
             case ast.MatchAs(pattern=inner, name=name):
                 self._capture_as(inner, name, subject)
@@ -281,14 +281,14 @@ class Body(Calls):
         self.names[node.name] = UNKNOWN
 
     def _do_other(self, node: ast.stmt) -> None:
-        """Read the expressions of `raise`, `assert` and whatever else has no names to bind."""
+        """Evaluate the expressions of `raise`, `assert` and other statements without bindings."""
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child)
 
 
 def _plain(value: Value) -> Value:
-    """Return a value of which only references and types are kept."""
+    """Return a value with its typed atoms only."""
     return frozenset(atom for atom in value if isinstance(atom, TypedValue)) or UNKNOWN
 
 
@@ -297,7 +297,7 @@ def _by_name(item: tuple[str, Value]) -> str:
 
 
 def _key(frame: Body, callee: Callee, names: Mapping[str, Value]) -> SummaryKey:
-    """Return what decides what a function does: itself, for whom, and its arguments."""
+    """Return the context of a summary: function, analysed method and arguments."""
     return callee.node, frame.source, callee.parent, tuple(sorted(names.items(), key=_by_name))
 
 
@@ -306,7 +306,7 @@ def _inside(value: Value) -> Value:
 
 
 def _as_read(target: ast.expr) -> ast.expr:
-    """Return the expression that reads what an augmented assignment writes."""
+    """Return the expression that reads the target of an augmented assignment."""
     read = ast.parse(ast.unparse(target), mode="eval").body
     for node in ast.walk(read):
         ast.copy_location(node, target)
@@ -322,7 +322,7 @@ def _merged(ways: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def _leaves(node: ast.stmt, *, looped: bool = False, guarded: bool = False) -> bool:
-    """Whether what follows a statement may not happen, though the transaction takes effect.
+    """Whether a statement may skip the statements after it in a transaction that takes effect.
 
     An exception that nothing here catches undoes the transaction, so `raise` counts inside `try`
     only; `break` and `continue` count for the loop that they are in.
@@ -365,12 +365,12 @@ def _is_generator(node: ast.FunctionDef | ast.Lambda) -> bool:
 
 
 def _bind(callee: Callee, arguments: Arguments, visible: Mapping[str, Any]) -> dict[str, Value]:
-    """Return what the parameters of a function may be; annotations fill in what is not known."""
+    """Return the values of the parameters; annotations replace unknown values."""
     parameters = callee.node.args
     listed = [*parameters.posonlyargs, *parameters.args]
     names: dict[str, Value] = {}
-    for one_parameter, value in zip(listed, arguments.positional, strict=False):
-        names[one_parameter.arg] = value
+    for parameter, value in zip(listed, arguments.positional, strict=False):
+        names[parameter.arg] = value
     names.update(arguments.named)
     spread = join((arguments.rest, arguments.more))
     hints: Mapping[str, Any] = {}
@@ -386,7 +386,7 @@ def _bind(callee: Callee, arguments: Arguments, visible: Mapping[str, Any]) -> d
         beyond = join((*arguments.positional[len(listed) :], spread))
         names[parameters.vararg.arg] = one(CollectionValue(beyond))
     if parameters.kwarg is not None:
-        known = {one_parameter.arg for one_parameter in (*listed, *parameters.kwonlyargs)}
+        known = {parameter.arg for parameter in (*listed, *parameters.kwonlyargs)}
         extra = join(value for name, value in arguments.named if name not in known)
         names[parameters.kwarg.arg] = one(DictValue(NOTHING, join((extra, spread))))
     return names

@@ -1,8 +1,9 @@
-"""What the compiler knows of an expression: the kinds of value that it may have.
+"""The abstract domain: the abstract values that an expression may have.
 
-A `Value` is a set of atoms, because an expression may have several kinds; joining is union. The
-empty value belongs to what never happens (or is None, which has no entity in it). Types are those
-of annotations, already resolved, so `list[tuple[Item, int]]` says what a loop over it binds.
+A `Value` is a set of atoms, ordered by inclusion; join is union, and the empty set is the bottom
+element (also the value of None, which contains no entity). The depth of nested atoms is bounded, so
+the analysis terminates. Types are resolved annotations: `list[tuple[Item, int]]` determines the values
+that a loop over it binds.
 """
 
 import ast
@@ -21,7 +22,7 @@ from penstock.model.entity_type import EntityType
 
 @dataclass(frozen=True, slots=True)
 class OwnerAttribute:
-    """The attribute of an entity that a mutable value is part of: changing one writes the other."""
+    """The attribute that contains a mutable value: a change of the value writes the attribute."""
 
     attribute: Endpoint
     origin: Origin
@@ -29,7 +30,7 @@ class OwnerAttribute:
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """A value of an annotated type; `Any` where nothing is known of it."""
+    """A value of an annotated type; `Any` for an unknown type."""
 
     type: Any
     origin: Origin
@@ -112,7 +113,7 @@ _DEPTH_MAX: Final = 6
 
 
 def one(atom: Atom) -> Value:
-    """Return the value that is certainly this; unknown where it is nested beyond use."""
+    """Return the value with a single atom; unknown if it is nested too deeply."""
     return UNKNOWN if _depth(atom) > _DEPTH_MAX else frozenset({atom})
 
 
@@ -125,7 +126,7 @@ def _depth(atom: Atom) -> int:
 
 
 def _deeper(*values: "Value") -> int:
-    """Return the depth of what is built of values."""
+    """Return the depth of an atom that contains values."""
     return 1 + max((_depth(atom) for value in values for atom in value), default=0)
 
 
@@ -152,7 +153,7 @@ def constant(thing: Any) -> Value:
 
 
 def retag(value: Value, origin: Origin) -> Value:
-    """Return the same kinds of value, from elsewhere."""
+    """Return the value with another origin."""
     return frozenset(_retag(atom, origin) for atom in value)
 
 
@@ -171,17 +172,17 @@ def _retag(atom: Atom, origin: Origin) -> Atom:
 
 
 def join(values: Iterable[Value]) -> Value:
-    """Return what may be any of these."""
+    """Return the least upper bound: the union."""
     return frozenset().union(*values)
 
 
 def last_origin(origins: Iterable[Origin]) -> Origin:
-    """Return the origin that is known last; of nothing at all: a constant."""
+    """Return the origin that becomes known last; without origins: a constant."""
     return max(origins, key=_RANK.__getitem__, default=Origin.CONSTANT)
 
 
 def origin_of(value: Value) -> Origin:
-    """Return where a value comes from: of all its parts, the one known last."""
+    """Return the origin of a value: of its parts, the origin that becomes known last."""
     return last_origin({_origin(atom) for atom in value})
 
 
@@ -204,13 +205,13 @@ def _origin(atom: Atom) -> Origin:
 
 
 def derived(value: Value) -> Origin:
-    """Return the origin of what is computed from a value: it takes a run, unless it is constant."""
+    """Return the origin of a result that is computed from a value."""
     origin = origin_of(value)
     return Origin.COMPUTED if origin in (Origin.SELF, Origin.ARGUMENT) else origin
 
 
 def is_unknown(atom: Atom) -> bool:
-    """Whether nothing is known of the type, so that it may be an entity."""
+    """Whether the type is unknown, so that the value may be an entity."""
     return isinstance(atom, TypedValue) and (atom.type is Any or atom.type is object)
 
 
@@ -221,7 +222,7 @@ def entity_of(atom: Atom) -> EntityType | None:
 
 
 def holds_entity(value: Value, depth: int = 0) -> bool:
-    """Whether a value is or contains a reference to an entity, as far as is known."""
+    """Whether a value is, or contains, a known reference to an entity."""
     if depth > _DEPTH_MAX:
         return False
     return any(
@@ -236,7 +237,7 @@ def _may_hold(atom: Atom) -> bool:
 
 
 def elements(atom: Atom) -> Value:
-    """Return what iterating over it gives."""
+    """Return the elements of an iteration."""
     found = NOTHING
     match atom:
         case CollectionValue(element=element):
@@ -270,7 +271,7 @@ def _elements_of_data(atom: TypedValue) -> Value:
 
 
 def unpack(atom: Atom, count: int) -> list[Value]:
-    """Return what `a, b, c = …` binds."""
+    """Return the values that `a, b, c = …` binds."""
     match atom:
         case TupleValue(items=items) if len(items) == count:
             return list(items)
@@ -284,7 +285,7 @@ def unpack(atom: Atom, count: int) -> list[Value]:
 
 
 def lookup(atom: Atom) -> Value:
-    """Return what `atom[…]` may be: an element of a sequence, a value of a dictionary."""
+    """Return the value of `atom[…]`: an element of a sequence, or a value of a dictionary."""
     match atom:
         case DictValue(values=values):
             return values
@@ -298,7 +299,7 @@ def lookup(atom: Atom) -> Value:
 
 
 def item(atom: Atom, position: int) -> Value:
-    """Return what `atom[3]` may be."""
+    """Return the value of `atom[3]`."""
     match atom:
         case TupleValue(items=items) if -len(items) <= position < len(items):
             return items[position]
@@ -326,7 +327,7 @@ def is_set(atom: Atom) -> bool:
 
 
 def is_container(annotation: Any) -> bool:
-    """Whether values of a type are built in: their methods have no calls to entities in them."""
+    """Whether a type is built in, so that its methods call no entities."""
     outer = typing.get_origin(annotation) or annotation
     return outer in _SCALARS or outer in _ITERABLE or outer is typing.Literal
 
