@@ -94,7 +94,7 @@ def command(options: DataOptions, as_json: JsonOption = False) -> None:
     """Show the processes and figures of an application; see `HELP`."""
     known = sorted(DIRECTORY.iterdir()) if DIRECTORY.is_dir() else []
     default = known[0] if len(known) == 1 else NOWHERE
-    hint = f"; {DIRECTORY} has {', '.join(path.name for path in known)}" if known else ""
+    hint = f"; there are {', '.join(map(str, known))}" if known else ""
     found = status_of(options.folder(default, hint))
     print_result(found, lambda console: _show(found, console), as_json=as_json)
     if not found.running:

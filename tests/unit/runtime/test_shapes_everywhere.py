@@ -198,4 +198,4 @@ def test_row_of_a_shape_that_is_not_recorded_is_found(
     wrong: dict[str, bytes | dict[str, Any]] = {"Item/i1": b"\x93\x01\x02\x03"}
     journal_of(shop.before, tmp_path / "data", [[CREATED]], damage=wrong)
     assert execute(["verify", shop.before, "--data", str(tmp_path / "data")]) == 1
-    assert "1 rows of Item are not of its shape" in capsys.readouterr().out
+    assert "1 rows of Item do not have its shape" in capsys.readouterr().out
