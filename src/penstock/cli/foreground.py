@@ -101,7 +101,7 @@ class Foreground:
         if line.startswith('{"time": '):
             self.console.file.write(f"{line}\n")
             self.console.file.flush()
-        else:  # a line of Java, or an error message: printed whatever the level is
+        else:  # a line of Java, or an error message: it is printed at every level
             level = max(logging.INFO, _log.getEffectiveLevel())
             _log.log(level, "a process wrote", extra={"process_role": role, "line": line})
 

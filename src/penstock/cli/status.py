@@ -1,4 +1,4 @@
-"""`penstock status`: what runs on a data directory, and how it stands."""
+"""`penstock status`: the processes of an application, and its figures."""
 
 import contextlib
 import time
@@ -23,9 +23,9 @@ from penstock.process.status import ApplicationStatus, status_in
 from penstock.retention.maintenance import MaintenanceReport, last_report
 from penstock.sql.view_client import view_epoch
 
-HELP: Final = """Show what runs of an application: its processes, newest epoch, lag and rate.
+HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.
 
-Exit codes: 0 it runs, 1 it does not.
+Exit codes: 0 the application runs, 1 it does not.
 
 \b
 Examples:
@@ -39,14 +39,14 @@ _BELOW: Final = {"jvm": "java", "worker": "python"}
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process.
+    """A process of the application.
 
     Attributes:
-        role: Supervisor, driver, view or gateway; below the driver, jvm or worker.
-        pid: Its id.
-        uptime_s: How long it has run.
-        memory_mb: What of it is in memory; what it shares counts for each process that shares it.
-        details: What it says of itself.
+        role: Supervisor, driver, view or gateway; jvm or worker for a child of the driver.
+        pid: The process id.
+        uptime_s: Seconds since its start.
+        memory_mb: Its resident memory; shared pages count for each process.
+        details: The facts that it has announced.
     """
 
     role: str
@@ -57,21 +57,21 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What `--json` prints. Keys are stable.
+    """The status as `--json` prints it. Keys are stable.
 
     Attributes:
         running: Whether a driver processes requests.
-        data: The directory.
-        app: The application's name; None where there is none yet.
-        processes: What runs.
-        epoch: The newest committed one.
-        log_end: How many requests were ever appended.
-        lag: Those that wait for their epoch.
-        requests_per_s: Over the last ten seconds.
-        view_epoch: Which epoch SQL answers of; None where no view answers.
-        snapshot_epoch: Of which epoch the newest snapshot is; None where there is none.
-        first_epoch: The oldest epoch that the journal has.
-        held_by: Who keeps it from forgetting epochs that the settings do not want to keep.
+        data: The data directory.
+        app: The application's name; None before its first start.
+        processes: The running processes.
+        epoch: The newest committed epoch.
+        log_end: The number of requests that were ever appended to the log.
+        lag: The number of requests that wait for their epoch.
+        requests_per_s: The rate over the last ten seconds.
+        view_epoch: The epoch of SQL results; None if no view runs.
+        snapshot_epoch: The epoch of the newest snapshot; None before the first snapshot.
+        first_epoch: The oldest epoch in the journal.
+        held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
     """
 
@@ -102,7 +102,7 @@ def command(options: DataOptions, as_json: JsonOption = False) -> None:
 
 
 def status_of(data: Path) -> Status:
-    """Look at a data directory.
+    """Return the status of a data directory.
 
     Raises:
         PenstockError: Its log or journal cannot be read.
@@ -140,7 +140,7 @@ def _processes(data: Path) -> Iterator[Process]:
 
 
 def _below(driver: psutil.Process) -> Iterator[Process]:
-    """Yield what the driver has started: Spark's JVM, and the Python workers below that."""
+    """Yield the children of the driver: Spark's JVM, and the Python workers below it."""
     for one in driver.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             for role, program in _BELOW.items():

@@ -1,7 +1,7 @@
-"""What the console shows of a running application, read from its data directory.
+"""The console's view of a running application, read from its data directory.
 
-Promises figures of one moment each, without disturbing the driver, which need not run. Nothing is
-held open between two looks.
+The figures of an answer are of the same moment. The driver is not disturbed, and need not run. No file
+stays open between two answers.
 """
 
 import time
@@ -22,10 +22,10 @@ from penstock.process.status import status_in
 from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
-"""Reports that one answer holds."""
+"""The largest number of epoch reports in an answer."""
 
 INCIDENTS_MAX: Final = 20
-"""Incidents that one answer holds."""
+"""The largest number of incidents in an answer."""
 
 _STATES: Final = {
     psutil.STATUS_STOPPED: "stopped",
@@ -35,7 +35,7 @@ _STATES: Final = {
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process of the application; `state` is `running`, or why it does nothing."""
+    """A process of the application; `state` is `running`, or the reason why it does not run."""
 
     pid: int
     role: str
@@ -50,16 +50,16 @@ class Observed(msgspec.Struct, frozen=True):
     """The application at one moment.
 
     Attributes:
-        app: Its name.
-        dev: Whether it runs for a developer, who may kill its driver.
-        now_us: That moment by this machine's clock, microseconds since the Unix epoch.
-        epoch: The newest committed one; -1 before the first.
-        accepted: Requests that are durable in the log.
-        answered: Those whose epoch is committed.
-        lag: Those that wait for their epoch.
-        requests_per_s: What the epochs of the last seconds have processed.
-        view_epoch: The epoch that SQL answers of; None where no view runs.
-        processes: All that say they are there, in the order of their roles.
+        app: The application's name.
+        dev: Whether the page may kill the driver, as under `penstock dev`.
+        now_us: The moment by this machine's clock, in microseconds since the Unix epoch.
+        epoch: The newest committed epoch; -1 before the first.
+        accepted: The number of requests that are durable in the log.
+        answered: The number of requests whose epoch is committed.
+        lag: The number of requests that wait for their epoch.
+        requests_per_s: The rate over the last seconds.
+        view_epoch: The epoch of SQL results; None if no view runs.
+        processes: The running processes, in the order of their roles.
         incidents: The newest requests that were set aside, the newest first.
     """
 
@@ -140,7 +140,9 @@ class Observation:
         for driver in presence.find(self._data, "driver"):
             try:
                 process = psutil.Process(driver.pid)
-                if driver.alive:  # the number still means what the file says; psutil holds on to it
+                if (
+                    driver.alive
+                ):  # the process id has not been reused; psutil checks this again at the kill
                     process.kill()
                     return Killed(
                         driver.pid, now_us, standing.epoch, standing.accepted, standing.answered
