@@ -93,6 +93,8 @@ class Entity:
     `Item.exists` and `reference.delete`. It adds no attribute, method or cost when a program runs.
     """
 
+    __slots__ = ()  # the memory layout of a subclass is that of a class without a base
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         entity(cls)
