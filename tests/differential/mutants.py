@@ -242,14 +242,14 @@ MUTANTS = (
     Mutant(
         "the log takes a request twice",
         "log/sqlite.py",
-        "                    self._index.seen(connection, marks, now_s),\n",
+        "                    self._index.seen(connection, id_hashes, now_s),\n",
         "                    {},\n",
         IDS,
     ),
     Mutant(
         "a request that waits is appended all the same",
         "log/sqlite.py",
-        "                    schedule.find(connection, marks, str(self._path)),\n",
+        "                    schedule.find(connection, id_hashes, str(self._path)),\n",
         "                    {},\n",
         WAITING,
     ),

@@ -1,6 +1,6 @@
-"""The log: the only way in. Requests are appended here, become durable, and get their order.
+"""The log: each request is appended here, becomes durable, and gets its place in the order.
 
-This module fixes the port. `memory` and `sqlite` are adapters; both pass one conformance suite.
+This module defines the port. `memory` and `sqlite` are its adapters; both pass one conformance suite.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,15 @@ PROMOTED_MAX: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What a caller appends.
+    """A request that a caller appends.
 
-    `body` is the encoded request, opaque to the log. `touches` holds one little-endian 64-bit
-    fingerprint for each entity that the request is known to touch before it runs (its root and
-    the references in its arguments). `time_us` is the append time in microseconds since the Unix
-    epoch; it is what `penstock.now()` answers.
+    Attributes:
+        request_id: The request's id.
+        body: The encoded request, opaque to the log.
+        touches: One little-endian 64-bit fingerprint for each entity that the request is known to
+            touch before it runs: its root and the references in its arguments.
+        time_us: When it was appended, in microseconds since the Unix epoch; `penstock.now()`
+            returns it.
     """
 
     request_id: RequestId
@@ -51,22 +54,22 @@ class Log(Protocol):
     def append(self, entries: Sequence[Entry]) -> list[Lsn]:
         """Append durably (fsync before return) and atomically; return the position of each.
 
-        An entry whose request id is known with the same body and unexpired gets the position of
-        the first append and adds nothing. Concurrent calls from several threads share one fsync.
+        If a request id is known with the same body and has not expired, its entry gets the position
+        of the first append, and is not appended. Concurrent calls of several threads share one fsync.
 
         Raises:
-            RequestConflict: An id is known with another body, or is scheduled (with whatever body:
-                it will be appended when it is due, not before); nothing of this call is appended.
+            RequestConflict: An id is known with another body, or is scheduled with any body and
+                will be appended when it is due; nothing of this call is appended.
             RecordTooLarge: A body exceeds the limit; nothing of this call is appended.
-            LogUnavailable: The disk is full or fails, or the log is closed; nothing was acknowledged.
+            LogUnavailable: The disk is full or fails, or the log is closed; nothing is acknowledged.
         """
 
     def schedule(self, entry: Entry, due_us: int) -> None:
         """Keep an entry durably (fsync before return) until `promote` appends it.
 
-        `due_us` is in microseconds since the Unix epoch, below 2**63. An entry whose request id is
-        known with the same body, in the log or as scheduled, adds nothing: the first due time
-        stands. From here on the id is taken; its retention counts from when it is appended.
+        `due_us` is in microseconds since the Unix epoch, below 2**63. If the request id is known with
+        the same body, in the log or as scheduled, the entry is not added, and the first due time
+        stays. The id is taken from now on; its retention counts from when the entry is appended.
 
         Raises:
             RequestConflict: The id is known with another body.
@@ -75,22 +78,23 @@ class Log(Protocol):
         """
 
     def scheduled(self, request_id: RequestId) -> int | None:
-        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+        """Return when a request is due, in microseconds; None if it is not scheduled any more."""
 
     def promote(self, now_us: int) -> int:
-        """Append what is due at `now_us`, at most `PROMOTED_MAX` entries; return how many.
+        """Append the entries that are due at `now_us`, at most `PROMOTED_MAX`; return how many.
 
-        In the order of due times, of equal ones in the order in which they were scheduled, each
-        with `time_us = now_us`, in one transaction with their removal from the schedule: each
-        exactly once, whoever calls this and whatever dies. Where nothing is due, nothing is written.
+        They are appended in the order of their due times, and entries with equal due times in the
+        order of scheduling, each with `time_us = now_us`. The same transaction removes them from the
+        schedule, so each is appended exactly once, also if several processes call this, or die. If
+        no entry is due, nothing is written.
 
         Raises:
             Corrupt: A scheduled entry is damaged.
-            LogUnavailable: As for `append`; nothing was moved, and the next call tries again.
+            LogUnavailable: As for `append`; no entry was moved, and the next call tries again.
         """
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
-        """Return the oldest position still held (equal to `end` when nothing is)."""
+        """Return the oldest position still held; equal to `end` if no record is."""
 
     def end(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the position after the newest durable record."""
@@ -102,7 +106,7 @@ class Log(Protocol):
         """Return the records of [start, end), in order, checksums verified.
 
         Raises:
-            Truncated: `start` lies before what is held.
+            Truncated: `start` is before the oldest position held.
             Corrupt: A record's checksum does not fit, or positions in the range are missing.
         """
 
@@ -112,15 +116,15 @@ class Log(Protocol):
         """Return the `touches` of the records of [start, end), in order."""
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
-        """Return where a request id was first appended, while its retention lasts."""
+        """Return where a request id was first appended; None after its retention."""
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
-        """Return the greatest end with at most `records` records and `size` body bytes from start.
+        """Return the greatest end with at most `records` records and `size` body bytes from `start`.
 
-        At least one record is let through when there is one, however large.
+        The range has at least one record if there is one, also if its body is larger.
 
         Raises:
-            Truncated: `start` lies before what is held.
+            Truncated: `start` is before the oldest position held.
         """
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:

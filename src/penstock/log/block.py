@@ -1,10 +1,9 @@
-"""Blocks: how records lie in the embedded log's file, and how damage to them is found.
+"""Blocks: the layout of records in the embedded log's file, and the detection of damage.
 
-A block holds consecutive records of one commit. It promises that whatever `unpack` returns are
-the bytes that `pack` was given: one digest covers the block's records, another their
-prints, and a checksum of each record
-(over position, request id, body, time and touches) names the damaged one when the digest does not
-fit. Where blocks are kept, and which records there are, is left to others.
+A block holds consecutive records of one commit. `verify` guarantees that a block's records are the
+bytes that `pack` was given. One digest covers the records, another the hashes that request ids are
+deduplicated by. If the first digest does not fit, a checksum of each record (over position, request
+id, body, time and touches) tells which record is damaged. The caller stores the blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Touched(msgspec.Struct, frozen=True, array_like=True):
-    """A record as stored, of which only `touches` is wanted; the rest is skipped unread."""
+    """A stored record of which only `touches` is decoded; the other fields stay raw."""
 
     lsn: Lsn
     request_id: msgspec.Raw
@@ -42,22 +41,32 @@ class Touched(msgspec.Struct, frozen=True, array_like=True):
     touches: bytes
 
 
-# Record's fields lead the stored array, so that it decodes without an intermediate; msgspec
-# ignores what trails.
+# The fields of `Record` come first in the stored array, so that a record is decoded without an
+# intermediate object; msgspec ignores further elements.
 _RECORDS: Final = msgspec.msgpack.Decoder(list[Record])
 _TOUCHED: Final = msgspec.msgpack.Decoder(list[Touched])
 
 
-class Block(NamedTuple):
-    """One row of the log's file. The order of the fields is the order of its columns."""
+class DedupHashes(NamedTuple):
+    """The part of a block that outlives the truncation of its records."""
 
     first: int
     records: int
     appended_s: int
-    prints_digest: bytes
-    prints: bytes  # for each record, what request ids are deduplicated by
     digest: bytes
-    shape: bytes  # for each record: encoded length, body length, checksum
+    hashes: bytes  # for each record, the hash of its id and the hash of its body
+
+
+class Block(NamedTuple):
+    """One row of the table `block`. The order of the fields is the order of its columns."""
+
+    first: int
+    records: int
+    appended_s: int
+    dedup_digest: bytes
+    dedup_hashes: bytes
+    digest: bytes
+    shape: bytes  # for each record: encoded length, body length, checksum (`_SHAPE`)
     data: bytes  # MessagePack array of the records
 
     @property
@@ -65,62 +74,59 @@ class Block(NamedTuple):
         """The position after the last record."""
         return Lsn(self.first + self.records)
 
-
-class DedupHashes(NamedTuple):
-    """The part of a block that outlives its truncation."""
-
-    first: int
-    records: int
-    appended_s: int
-    prints_digest: bytes
-    prints: bytes
+    @property
+    def dedup(self) -> DedupHashes:
+        """The first five fields."""
+        return DedupHashes._make(self[:5])
 
 
 def id_hash_of(request_id: RequestId, seed: int) -> bytes:
-    """Hash a request id to 128 bits; `seed` is the file's own, so none can be guessed to clash."""
+    """Hash a request id to 128 bits; each file has its own seed, so that no clash can be guessed."""
     return xxhash.xxh3_128_digest(request_id.encode(), seed)
 
 
 def body_hash_of(body: bytes, seed: int) -> bytes:
-    """Hash a body to 64 bits, to tell a repeated request from another one with its id."""
+    """Hash a body to 64 bits, to tell a repeated request from another request with its id."""
     return xxhash.xxh3_64_digest(body, seed)
 
 
 def pack(
-    first: Lsn, entries: Sequence[Entry], prints: Sequence[bytes], appended_s: int
+    first: Lsn, entries: Sequence[Entry], dedup_hashes: Sequence[bytes], appended_s: int
 ) -> Iterator[Block]:
-    """Yield blocks that hold the entries at positions from `first` on."""
-    assert len(entries) == len(prints), "every entry has its print"
+    """Yield blocks of entries.
+
+    Args:
+        first: The position of the first entry.
+        entries: The entries, at consecutive positions.
+        dedup_hashes: For each entry, the hash of its id and the hash of its body, joined.
+        appended_s: Seconds since the Unix epoch.
+    """
+    assert len(entries) == len(dedup_hashes), "every entry has its hashes"
     if not entries:
         return
     encode = _ENCODER.encode
     items = [
-        encode((lsn, one.request_id, one.body, one.time_us, one.touches))
-        for lsn, one in enumerate(entries, first)
+        encode((lsn, entry.request_id, entry.body, entry.time_us, entry.touches))
+        for lsn, entry in enumerate(entries, first)
     ]
     shape = np.empty(len(items), _SHAPE)
     shape["length"] = np.fromiter(map(len, items), np.uint32, len(items))
-    shape["body_bytes"] = [len(one.body) for one in entries]
+    shape["body_bytes"] = [len(entry.body) for entry in entries]
     shape["checksum"] = np.fromiter(
         map(xxhash.xxh3_64_intdigest, items, repeat(0)), np.uint64, len(items)
     )
-    filled = np.cumsum(shape["length"], dtype=np.int64) // BLOCK_BYTES
-    bounds = [0, *(np.flatnonzero(np.diff(filled)) + 1).tolist(), len(items)]
+    # A block ends where the running total passes a multiple of BLOCK_BYTES.
+    multiples = np.cumsum(shape["length"], dtype=np.int64) // BLOCK_BYTES
+    bounds = [0, *(np.flatnonzero(np.diff(multiples)) + 1).tolist(), len(items)]
     for low, high in pairwise(bounds):
         count = high - low
         data = b"".join([_array_head(count), *items[low:high]])
-        block = Block(
-            first=first + low,
-            records=count,
-            appended_s=appended_s,
-            prints_digest=b"",
-            prints=b"".join(prints[low:high]),
-            digest=b"",
-            shape=shape[low:high].tobytes(),
-            data=data,
+        hashes = b"".join(dedup_hashes[low:high])
+        unsigned = Block(
+            first + low, count, appended_s, b"", hashes, b"", shape[low:high].tobytes(), data
         )
-        yield block._replace(
-            prints_digest=dedup_digest_of(DedupHashes._make(block[:5])), digest=_digest_of(block)
+        yield unsigned._replace(
+            dedup_digest=dedup_digest_of(unsigned.dedup), digest=_digest_of(unsigned)
         )
 
 
@@ -129,10 +135,10 @@ def _digest_of(block: Block) -> bytes:
     return xxhash.xxh3_128_digest(b"".join((head, block.shape, block.data)))
 
 
-def dedup_digest_of(prints: DedupHashes) -> bytes:
-    """Return the checksum of prints, whatever theirs says."""
-    head = (prints.first, prints.records, prints.appended_s)
-    return xxhash.xxh3_128_digest(_ENCODER.encode(head) + prints.prints)
+def dedup_digest_of(dedup: DedupHashes) -> bytes:
+    """Return the digest that fits some hashes; their field `digest` is ignored."""
+    head = (dedup.first, dedup.records, dedup.appended_s)
+    return xxhash.xxh3_128_digest(_ENCODER.encode(head) + dedup.hashes)
 
 
 def verify(block: Block, file: str) -> None:
@@ -154,16 +160,16 @@ def verify(block: Block, file: str) -> None:
     )
 
 
-def verify_dedup_hashes(prints: DedupHashes, file: str) -> None:
+def verify_dedup_hashes(dedup: DedupHashes, file: str) -> None:
     """Check the hashes that request ids are deduplicated by.
 
     Raises:
         Corrupt: The digest does not fit; names the file and the records.
     """
-    if dedup_digest_of(prints) != prints.prints_digest:
+    if dedup_digest_of(dedup) != dedup.digest:
         raise Corrupt(
-            f"{file}: checksum does not fit at lsn {prints.first}, in the request ids of "
-            f"{prints.records} records; restore the file from a backup"
+            f"{file}: checksum does not fit at lsn {dedup.first}, in the request ids of "
+            f"{dedup.records} records; restore the file from a backup"
         )
 
 
@@ -178,20 +184,20 @@ def _first_damaged(block: Block) -> Lsn | None:
     return None
 
 
-def records_of(held: Sequence[Block]) -> list[Record]:
+def records_of(verified: Sequence[Block]) -> list[Record]:
     """Decode the records of verified blocks."""
-    return _RECORDS.decode(_array_of(held))
+    return _RECORDS.decode(_joined(verified))
 
 
-def touches_of(held: Sequence[Block]) -> list[bytes]:
+def touches_of(verified: Sequence[Block]) -> list[bytes]:
     """Decode the touches of verified blocks' records."""
-    return [one.touches for one in _TOUCHED.decode(_array_of(held))]
+    return [record.touches for record in _TOUCHED.decode(_joined(verified))]
 
 
-def _array_of(held: Sequence[Block]) -> bytes:
-    """Join blocks to one array: to decode each of many small ones would cost more."""
-    count = sum(block.records for block in held)
-    return b"".join([_array_head(count), *[block.data[_HEAD_BYTES:] for block in held]])
+def _joined(verified: Sequence[Block]) -> bytes:
+    """Join blocks to one array; decoding each of many small blocks would cost more."""
+    count = sum(block.records for block in verified)
+    return b"".join([_array_head(count), *[block.data[_HEAD_BYTES:] for block in verified]])
 
 
 def _array_head(count: int) -> bytes:

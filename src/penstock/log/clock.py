@@ -1,4 +1,4 @@
-"""The clock that the retention of request ids is counted by, unless another one is given."""
+"""The default clock of the log: for the retention of request ids, and for due times."""
 
 import time
 

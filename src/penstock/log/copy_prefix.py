@@ -1,11 +1,13 @@
-"""Copying an embedded log while it is in use, and cutting a copy.
+"""Copying an embedded log while it is in use, and shortening a copy to a prefix.
 
-A copy is one state of the log: whatever was acknowledged before the copy began is in it. A log that
-is cut at a position goes on there, as if what came behind had never been appended: its request ids
-are not known any more, those before keep their retention. Cutting is surgery on a file that nobody
-else uses, and leaves no mark (see `turnstile`): who opens the log next writes a new one.
+A copy is one state of the log: it has every record that was acknowledged before the copy began.
 
-Promises that damage is found before anything is made of it.
+A log that is shortened at a position goes on there, as if the later records had never been appended:
+their request ids are not known any more, and the earlier ids keep their retention. The file must not
+be in use by another process. The high-water mark is not written (`writer_lock`); the next process
+that opens the log writes a new one.
+
+Damage is found before a record is copied or removed.
 """
 
 import sqlite3
@@ -21,21 +23,26 @@ from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry
 from penstock.log.block import DEDUP_HASH_BYTES, Block, DedupHashes
-from penstock.log.database import Database, end_of, sqlite_errors_translated, start_of
+from penstock.log.database import (
+    INSERT_BLOCK,
+    Database,
+    end_of,
+    sqlite_errors_translated,
+    start_of,
+)
 
-_INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_PRINTS: Final = "SELECT first, records, appended_s, prints_digest, prints FROM {}"
+_REMEMBERED: Final = "SELECT first, records, appended_s, prints_digest, prints FROM remembered"
 
 
 class PositionRange(NamedTuple):
-    """What a log holds: the positions [start, end)."""
+    """The positions [start, end) that a log holds."""
 
     start: Lsn
     end: Lsn
 
 
 class LaterRequest(NamedTuple):
-    """A request that a cut removes; `lsn` is None where it waits, `due_us` where it does not."""
+    """A request that is not part of a prefix: with its position, or with its due time if it waits."""
 
     request_id: RequestId
     body: bytes
@@ -50,9 +57,14 @@ def copy_log(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> Positi
     Writers go on meanwhile, but cannot shorten their write-ahead log. Memory does not grow with
     the log.
 
+    Args:
+        source: The log's file.
+        target: The new file.
+        lock_timeout_ms: How long to wait for another process's lock.
+
     Raises:
         Corrupt: The log is damaged.
-        LogUnavailable: It cannot be read, or the disk of the copy is full or fails.
+        LogUnavailable: The log cannot be read, or the disk of the copy is full or fails.
     """
     if not source.exists():  # opening it would create it
         raise Corrupt(f"{source} is missing; restore it from a backup")
@@ -66,72 +78,75 @@ def copy_log(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> Positi
             reading.backup(writing)
     finally:
         database.close()
-    with _alone(target, source) as connection:
+    with _opened(target, source) as connection:
         verify_log(connection, str(source))
-        extent = PositionRange(start_of(connection), end_of(connection))
+        copied = PositionRange(start_of(connection), end_of(connection))
     with sqlite_errors_translated(target):
         durable.sync(target)
-    return extent
+    return copied
 
 
 def verify_log(connection: sqlite3.Connection, file: str) -> None:
-    """Check every record, the hashes of every request id, and all that is scheduled.
+    """Check every record, the hashes of every request id, and every scheduled entry.
 
     Raises:
-        Corrupt: Something does not fit its checksum, or positions are missing; names `file`.
+        Corrupt: A checksum does not fit, or positions are missing; names `file`.
     """
     reach = start_of(connection)
     for block in map(Block._make, connection.execute("SELECT * FROM block ORDER BY first")):
         blocks.verify(block, file)
-        blocks.verify_dedup_hashes(DedupHashes._make(block[:5]), file)
+        blocks.verify_dedup_hashes(block.dedup, file)
         if block.first > reach:
             raise Corrupt(f"{file}: no record at lsn {reach}; restore the file from a backup")
         reach = max(reach, block.end)
-    for prints in map(DedupHashes._make, connection.execute(_PRINTS.format("remembered"))):
-        blocks.verify_dedup_hashes(prints, file)
-    schedule.verify_schedule(connection, file)
+    for row in map(DedupHashes._make, connection.execute(_REMEMBERED)):
+        blocks.verify_dedup_hashes(row, file)
+    for _ in schedule.scheduled_entries(connection, file):
+        pass
 
 
 def requests_after(path: Path, end: Lsn, time_us: int) -> Iterator[LaterRequest]:
-    """Yield what is held and `keep_prefix` would remove, in order; what waits comes last.
+    """Yield the held requests that `keep_prefix` would remove, in order; scheduled ones come last.
 
     Raises:
         Corrupt: The log is damaged.
     """
-    with _alone(path) as connection:
+    with _opened(path) as connection:
         first = max(end, start_of(connection))
         rows = connection.execute(
             "SELECT * FROM block WHERE first + records > ? ORDER BY first", (first,)
         )
         for block in map(Block._make, rows):
             blocks.verify(block, str(path))
-            for one in blocks.records_of([block]):
-                if one.lsn >= first:
-                    yield LaterRequest(one.request_id, one.body, one.time_us, one.lsn, None)
+            for record in blocks.records_of([block]):
+                if record.lsn >= first:
+                    yield LaterRequest(
+                        record.request_id, record.body, record.time_us, record.lsn, None
+                    )
         for _, due_us, entry in schedule.scheduled_entries(connection, str(path)):
             if entry.time_us > time_us:
                 yield LaterRequest(entry.request_id, entry.body, entry.time_us, None, due_us)
 
 
 def keep_prefix(path: Path, end: Lsn, time_us: int) -> None:
-    """Remove every record from `end` on, and what was scheduled after a time.
+    """Remove every record from `end` on, and every entry that was scheduled after a time.
 
     Args:
-        path: The file; nobody else has it open.
-        end: The first position to go; the next record will get it.
+        path: The file; no other process has it open.
+        end: The first position to remove; the next record will get it.
         time_us: Microseconds since the Unix epoch.
 
     Raises:
         Diverged: The log ends before `end`.
         Corrupt: The log is damaged.
-        LogUnavailable: The disk is full or fails; nothing is cut.
+        LogUnavailable: The disk is full or fails; nothing is removed.
     """
-    with _alone(path) as connection:
+    with _opened(path) as connection:
         if end_of(connection) < end:
             raise Diverged(f"{path} ends at {end_of(connection)}, before {end}")
         connection.execute("BEGIN IMMEDIATE")
-        _cut_blocks(connection, end, str(path))
-        _cut_remembered(connection, end, str(path))
+        _shorten_blocks(connection, end, str(path))
+        _shorten_remembered(connection, end, str(path))
         connection.execute("UPDATE position SET start = min(start, ?)", (end,))
         late = [
             (number,)
@@ -140,57 +155,55 @@ def keep_prefix(path: Path, end: Lsn, time_us: int) -> None:
         ]
         connection.executemany("DELETE FROM scheduled WHERE number = ?", late)
         connection.execute("COMMIT")
-        assert end_of(connection) == end, "the log goes on where it was cut"
+        assert end_of(connection) == end, "the log goes on after its prefix"
     with sqlite_errors_translated(path):
         durable.sync(path)
 
 
-def _cut_blocks(connection: sqlite3.Connection, end: Lsn, file: str) -> None:
-    """Remove the blocks behind a position; pack anew what precedes it in its own block."""
-    across = connection.execute(
+def _shorten_blocks(connection: sqlite3.Connection, end: Lsn, file: str) -> None:
+    """Remove the blocks after a position; pack again the records before it in its own block."""
+    row = connection.execute(
         "SELECT * FROM block WHERE first < :end AND first + records > :end", {"end": end}
     ).fetchone()
     connection.execute("DELETE FROM block WHERE first + records > ?", (end,))
-    if across is None:
+    if row is None:
         return
-    block = Block._make(across)
+    block = Block._make(row)
     blocks.verify(block, file)
-    blocks.verify_dedup_hashes(DedupHashes._make(block[:5]), file)
+    blocks.verify_dedup_hashes(block.dedup, file)
     count = end - block.first
     records = blocks.records_of([block])[:count]
     touches = blocks.touches_of([block])[:count]
     entries = [
-        Entry(one.request_id, one.body, touched, one.time_us)
-        for one, touched in zip(records, touches, strict=True)
+        Entry(record.request_id, record.body, touched, record.time_us)
+        for record, touched in zip(records, touches, strict=True)
     ]
-    prints = [
-        block.prints[at : at + DEDUP_HASH_BYTES]
-        for at in range(0, count * DEDUP_HASH_BYTES, DEDUP_HASH_BYTES)
-    ]
-    connection.executemany(
-        _INSERT, blocks.pack(Lsn(block.first), entries, prints, block.appended_s)
-    )
+    step = DEDUP_HASH_BYTES
+    hashes = [block.dedup_hashes[at : at + step] for at in range(0, count * step, step)]
+    packed = blocks.pack(Lsn(block.first), entries, hashes, block.appended_s)
+    connection.executemany(INSERT_BLOCK, packed)
 
 
-def _cut_remembered(connection: sqlite3.Connection, end: Lsn, file: str) -> None:
-    query = f"{_PRINTS.format('remembered')} WHERE first < :end AND first + records > :end"
-    across = connection.execute(query, {"end": end}).fetchone()
+def _shorten_remembered(connection: sqlite3.Connection, end: Lsn, file: str) -> None:
+    """Remove the ids of truncated records after a position."""
+    query = f"{_REMEMBERED} WHERE first < :end AND first + records > :end"
+    row = connection.execute(query, {"end": end}).fetchone()
     connection.execute("DELETE FROM remembered WHERE first + records > ?", (end,))
-    if across is None:
+    if row is None:
         return
-    whole = DedupHashes._make(across)
+    whole = DedupHashes._make(row)
     blocks.verify_dedup_hashes(whole, file)
     count = end - whole.first
-    left = whole._replace(records=count, prints=whole.prints[: count * DEDUP_HASH_BYTES])
-    left = left._replace(prints_digest=blocks.dedup_digest_of(left))
+    left = whole._replace(records=count, hashes=whole.hashes[: count * DEDUP_HASH_BYTES])
+    left = left._replace(digest=blocks.dedup_digest_of(left))
     connection.execute("INSERT INTO remembered VALUES (?, ?, ?, ?, ?)", left)
 
 
 @contextmanager
-def _alone(path: Path, blamed: Path | None = None) -> Iterator[sqlite3.Connection]:
-    """Open a log's file that nobody else uses; no other file is left beside it."""
+def _opened(path: Path, named: Path | None = None) -> Iterator[sqlite3.Connection]:
+    """Open a log's file that no other process uses; errors name `named`."""
     with (
-        sqlite_errors_translated(blamed or path),
+        sqlite_errors_translated(named or path),
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
     ):
         connection.execute("PRAGMA synchronous = FULL")

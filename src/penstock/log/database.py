@@ -1,21 +1,21 @@
-"""The embedded log's file: connections, transactions, checkpoints, and what SQLite's errors mean.
+"""The embedded log's file: connections, transactions, checkpoints, and translated SQLite errors.
 
-It promises that a transaction that was committed is on the disk (below), that writers of all
-processes take turns within a deadline, that readers and writers never block each other, and that
-the write-ahead log stays bounded. What is in the tables is left to others.
+A committed transaction is on the disk (see below). Writers of all processes take turns, each within
+a deadline. Readers and writers never block each other. The write-ahead log stays bounded. Other
+modules define the content of the tables.
 
 Durability: `journal_mode=WAL` with `synchronous=FULL`. In this mode SQLite calls `fdatasync` on
 the write-ahead log inside every COMMIT, after the last frame is written and before the commit
-becomes visible to anyone; a new write-ahead log's directory is synced too. (`NORMAL` would sync at
-checkpoints only.) So whatever any process can read, and whatever an append acknowledged, survives
-the loss of power, as far as the disk keeps its word.
+becomes visible; a new write-ahead log's directory is synced too. (`NORMAL` would sync at
+checkpoints only.) So all records that a process can read or that an append has acknowledged survive
+a power loss, unless the disk itself loses synced data.
 
-Checkpoints run under the writers' lock, never beside a commit: SQLite before 3.51.3 can lose
+Checkpoints hold the writers' lock, never during a commit: SQLite before 3.51.3 can lose
 commits when a checkpoint and the restart of the write-ahead log meet. They run after the commit
 has been acknowledged, every `CHECKPOINT_BYTES` of appended data, so each is short.
 
-A connection belongs to one thread of one process. A process that was forked must open the log
-anew; using a parent's is refused, because SQLite's locks do not survive a fork.
+A connection belongs to one thread of one process. A forked process must open the log again; the use
+of a parent's connection is refused, because SQLite's locks do not survive a fork.
 """
 
 import os
@@ -58,6 +58,7 @@ CREATE TABLE position (
     one INTEGER PRIMARY KEY CHECK (one = 1), start INTEGER NOT NULL, seed INTEGER NOT NULL
 );
 """
+INSERT_BLOCK: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _LAST_TO_DELETE: Final = """
 SELECT max(first) FROM (
     SELECT first, records, sum(size) OVER (ORDER BY first) - size AS size_before FROM (
@@ -66,8 +67,8 @@ SELECT max(first) FROM (
 WHERE first + records <= ? AND size_before < ?
 """
 
-# Forked children keep their parent's connections alive here: closing one could unlock or remove
-# what the parent still uses.
+# A forked child keeps its parent's connections alive here: closing one could release locks or
+# remove files that the parent still uses.
 _INHERITED: Final[list[sqlite3.Connection]] = []
 
 
@@ -77,7 +78,7 @@ def sqlite_errors_translated(file: Path) -> Iterator[None]:
 
     Raises:
         Corrupt: The file is damaged, cut short, or no SQLite file.
-        LogUnavailable: Anything else: disk full, input or output failed, locked for too long.
+        LogUnavailable: Any other error: the disk is full or fails, or a lock was held too long.
     """
     try:
         yield
@@ -119,7 +120,7 @@ class Database:
 
     def __init__(self, path: Path, lock_timeout_ms: int) -> None:
         self.path = path
-        self._turnstile = WriterLock(path.with_name(path.name + "-lock"), lock_timeout_ms)
+        self._writer_lock = WriterLock(path.with_name(path.name + "-lock"), lock_timeout_ms)
         self._lock_timeout_ms = lock_timeout_ms
         self._process = os.getpid()
         self._closed = False
@@ -147,7 +148,7 @@ class Database:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Lend this thread's connection inside a read transaction: one state of the file.
 
-        Keep it short: what is read here cannot be overwritten in the write-ahead log.
+        Keep it short: until it ends, the write-ahead log cannot be restarted.
         """
         with self.using() as connection:
             connection.execute("BEGIN")
@@ -162,7 +163,7 @@ class Database:
 
         Any exception, in the body or in COMMIT, undoes everything.
         """
-        with self.using() as connection, self._turnstile.passing() as mark:
+        with self.using() as connection, self._writer_lock.held() as mark:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -173,11 +174,11 @@ class Database:
             mark.write(reached)
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file; wait for readers only when it has grown long.
+        """Copy the write-ahead log into the file; wait for readers only if it has grown long.
 
-        New readers that come while this waits read the file itself and so do not prolong it.
+        Readers that begin meanwhile read the file itself, so they do not prolong the wait.
         """
-        with self.using() as connection, self._turnstile.passing():
+        with self.using() as connection, self._writer_lock.held():
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if frames > RESTART_FRAMES:
                 connection.execute(f"PRAGMA busy_timeout = {_RESTART_WAIT_MS}")
@@ -233,11 +234,11 @@ class Database:
         return connection
 
     def _prepare(self) -> None:
-        """Create the tables in a new file; check that an old one is a log and has lost nothing."""
-        with self._turnstile.passing() as mark:
+        """Create the tables in a new file; check that an old file is a log and has lost nothing."""
+        with self._writer_lock.held() as mark:
             expected = mark.read()
             if expected is not None and not (self.path.exists() and self.path.stat().st_size):
-                raise Corrupt(f"{self.path}: the log is gone; {self._way_out}")
+                raise Corrupt(f"{self.path}: the log is missing; {self._way_out}")
             connection = self._handle().connection
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -259,7 +260,7 @@ class Database:
 
     @property
     def _way_out(self) -> str:
-        return f"restore it from a backup, or remove {self._turnstile.path} to accept the loss"
+        return f"restore it from a backup, or remove {self._writer_lock.path} to accept the loss"
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -272,7 +273,7 @@ class Database:
 
     @staticmethod
     def _add_schedule(connection: sqlite3.Connection) -> None:
-        """Upgrade a file of the former format, which knew no schedule, in one transaction."""
+        """Upgrade a file of the former format, which had no schedule, in one transaction."""
         try:
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEDULE_SCHEMA}")
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
@@ -289,7 +290,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 def _reached(connection: sqlite3.Connection) -> int:
     """Return how many entries were ever appended, plus how many were ever scheduled.
 
-    Every acknowledgement makes it greater, and nothing makes it less.
+    Each acknowledgement increases the sum, and nothing decreases it.
     """
     (scheduled,) = connection.execute(
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'scheduled'), 0)"
@@ -314,7 +315,7 @@ def end_of(connection: sqlite3.Connection) -> Lsn:
 
 
 def delete_some_blocks(connection: sqlite3.Connection, before: Lsn, size: int) -> int:
-    """Delete blocks below a position, some `size` bytes, all but their prints; return how many."""
+    """Delete blocks below a position, about `size` bytes, but keep their hashes; return how many."""
     last = connection.execute(_LAST_TO_DELETE, (before, before, size)).fetchone()
     connection.execute(
         "INSERT INTO remembered SELECT first, records, appended_s, prints_digest, prints "

@@ -1,8 +1,8 @@
-"""Admission: which entries of a group's calls are new, and where each entry goes.
+"""Deduplication: which entries of a group's calls are new, and the position of each entry.
 
-It promises that a call is admitted whole or not at all, that the first append of an id wins, also
-inside one call and between the calls of one group, that an id is appended or waits in the schedule
-but never both, and that positions have no gaps. It touches no file: what is known already is given, what is new is handed over.
+A call is admitted as a whole or not at all. The first append of a request id wins, also inside one
+call and between the calls of one group. An id is appended or scheduled, never both. Positions have
+no gaps. This module touches no file: the caller looks up the known ids and stores the new entries.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,14 @@ from penstock.log.schedule import ScheduledEntry
 
 
 class Deduplicator:
-    """Takes the calls of one group, in order.
+    """Admits the calls of one group, in order.
 
-    `entries` and `prints` are what is to be appended, `postponed` what is to be scheduled.
+    Attributes:
+        first, end: The positions [first, end) of the admitted entries.
+        entries: The entries to append.
+        dedup_hashes: For each of them, the hashes of its id and body.
+        fresh: The same requests by the hash of their id.
+        postponed: The entries to schedule.
     """
 
     def __init__(
@@ -29,10 +34,18 @@ class Deduplicator:
         end: Lsn,
         now_s: int,
     ) -> None:
+        """Begin a group.
+
+        Args:
+            known: Those of the group's requests that were appended before, by the hash of their id.
+            waiting: Those that are scheduled.
+            end: The position of the next entry.
+            now_s: Seconds since the Unix epoch.
+        """
         self.first = end
         self.end = end
         self.entries: list[Entry] = []
-        self.prints: list[bytes] = []
+        self.dedup_hashes: list[bytes] = []
         self.fresh: dict[bytes, SeenRequest] = {}
         self.postponed: list[ScheduledEntry] = []
         self._waiting = dict(waiting)
@@ -40,11 +53,11 @@ class Deduplicator:
         self._now_s = now_s
 
     def admit(self, call: PendingAppend) -> list[Lsn]:
-        """Return the position of each entry of a call; none for one that is to be scheduled.
+        """Return the position of each entry of a call; nothing for an entry to schedule.
 
         Raises:
-            RequestConflict: An id is known with another body, or one to append waits; nothing of
-                the call is admitted.
+            RequestConflict: An id is known with another body, or an entry to append is scheduled;
+                nothing of the call is admitted.
         """
         if call.due_us is not None:
             self._postpone(call, call.due_us)
@@ -59,71 +72,70 @@ class Deduplicator:
 
     def _admit_all_new(self, call: PendingAppend) -> list[Lsn] | None:
         """Admit the usual call, which has no known id and no id twice; None for any other."""
-        marks = call.marks
-        if not (self._known.keys().isdisjoint(marks) and self.fresh.keys().isdisjoint(marks)):
+        hashes = call.id_hashes
+        if not (self._known.keys().isdisjoint(hashes) and self.fresh.keys().isdisjoint(hashes)):
             return None
-        positions = [Lsn(lsn) for lsn in range(self.end, self.end + len(marks))]
-        bodies = call.bodies
-        fresh = dict(
-            zip(marks, map(SeenRequest, positions, bodies, repeat(self._now_s)), strict=True)
-        )
-        if len(fresh) < len(marks):
+        positions = [Lsn(lsn) for lsn in range(self.end, self.end + len(hashes))]
+        requests = map(SeenRequest, positions, call.body_hashes, repeat(self._now_s))
+        fresh = dict(zip(hashes, requests, strict=True))
+        if len(fresh) < len(hashes):
             return None
-        self._take(list(call.entries), call.prints, fresh)
+        self._take(list(call.entries), call.dedup_hashes, fresh)
         return positions
 
     def _admit_one_by_one(self, call: PendingAppend) -> list[Lsn]:
         positions: list[Lsn] = []
         entries: list[Entry] = []
-        prints: list[bytes] = []
+        dedup_hashes: list[bytes] = []
         fresh: dict[bytes, SeenRequest] = {}
-        for entry, mark, body in zip(call.entries, call.marks, call.bodies, strict=True):
-            sighting = self._known.get(mark) or self.fresh.get(mark) or fresh.get(mark)
-            if sighting is None:
-                sighting = SeenRequest(Lsn(self.end + len(entries)), body, self._now_s)
-                fresh[mark] = sighting
+        for entry, id_hash, body in zip(
+            call.entries, call.id_hashes, call.body_hashes, strict=True
+        ):
+            seen = self._known.get(id_hash) or self.fresh.get(id_hash) or fresh.get(id_hash)
+            if seen is None:
+                seen = SeenRequest(Lsn(self.end + len(entries)), body, self._now_s)
+                fresh[id_hash] = seen
                 entries.append(entry)
-                prints.append(mark + body)
-            elif sighting.body != body:
-                raise _conflict(entry, sighting)
-            positions.append(sighting.lsn)
-        self._take(entries, prints, fresh)
+                dedup_hashes.append(id_hash + body)
+            elif seen.body_hash != body:
+                raise _conflict(entry, seen)
+            positions.append(seen.lsn)
+        self._take(entries, dedup_hashes, fresh)
         return positions
 
     def _postpone(self, call: PendingAppend, due_us: int) -> None:
-        (entry,), (mark,), (body,) = call.entries, call.marks, call.bodies
-        sighting = self._known.get(mark) or self.fresh.get(mark)
-        waiting = self._waiting.get(mark)
-        if sighting is not None:
-            if sighting.body != body:
-                raise _conflict(entry, sighting)
+        (entry,), (id_hash,), (body,) = call.entries, call.id_hashes, call.body_hashes
+        seen = self._known.get(id_hash) or self.fresh.get(id_hash)
+        waiting = self._waiting.get(id_hash)
+        if seen is not None:
+            if seen.body_hash != body:
+                raise _conflict(entry, seen)
         elif waiting is None:
-            self._waiting[mark] = ScheduledEntry(due_us, mark, entry)
-            self.postponed.append(self._waiting[mark])
+            self._waiting[id_hash] = ScheduledEntry(due_us, id_hash, entry)
+            self.postponed.append(self._waiting[id_hash])
         elif waiting.entry.body != entry.body:
             raise RequestConflict(
                 f"request {entry.request_id!r} was scheduled before, with another body"
             )
 
     def _refuse_waiting(self, call: PendingAppend) -> None:
-        for entry, mark in zip(call.entries, call.marks, strict=True):
-            if mark in self._waiting:
+        for entry, id_hash in zip(call.entries, call.id_hashes, strict=True):
+            if id_hash in self._waiting:
                 raise RequestConflict(
                     f"request {entry.request_id!r} is scheduled, due_us = "
-                    f"{self._waiting[mark].due_us}; it is appended then, and not before"
+                    f"{self._waiting[id_hash].due_us}; it is appended then, and not before"
                 )
 
     def _take(
-        self, entries: list[Entry], prints: list[bytes], fresh: dict[bytes, SeenRequest]
+        self, entries: list[Entry], dedup_hashes: list[bytes], fresh: dict[bytes, SeenRequest]
     ) -> None:
         self.entries += entries
-        self.prints += prints
+        self.dedup_hashes += dedup_hashes
         self.fresh.update(fresh)
         self.end = Lsn(self.end + len(entries))
 
 
-def _conflict(entry: Entry, sighting: SeenRequest) -> RequestConflict:
+def _conflict(entry: Entry, seen: SeenRequest) -> RequestConflict:
     return RequestConflict(
-        f"request {entry.request_id!r} was appended before, with another body, at lsn "
-        f"{sighting.lsn}"
+        f"request {entry.request_id!r} was appended before, with another body, at lsn {seen.lsn}"
     )

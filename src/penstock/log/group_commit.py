@@ -1,9 +1,8 @@
 """Group commit: concurrent calls of one process share one transaction and one fsync.
 
-The first caller that finds nobody at work leads: it carries out every call that waits, then hands
-the lead to the next waiting caller. There is no thread of its own. It promises that each call is
-carried out once, in the order of arrival, and that every caller learns its own outcome. What
-carrying out means is left to the function given.
+The first caller that finds no leader becomes the leader. It carries out all calls that wait, then
+makes the next waiting caller the leader; there is no extra thread. Each call is carried out once,
+in the order of arrival, and each caller gets its own outcome.
 
 Source: DeWitt et al., *Implementation Techniques for Main Memory Database Systems*, 1984, §5.2.
 """
@@ -19,19 +18,19 @@ from penstock.errors import LogUnavailable, PenstockError
 from penstock.log.api import Entry
 
 GROUP_BYTES: Final = 16_777_216
-"""A group takes in no further call once it holds this many bytes of bodies."""
+"""A group takes no further call once its bodies have this many bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """What one caller wants appended or scheduled, and its outcome once there is one."""
+    """The entries that one caller appends or schedules, and later the outcome."""
 
     entries: Sequence[Entry]
-    marks: list[bytes]  # hashes of the request ids
-    bodies: list[bytes]  # hashes of the bodies
-    prints: list[bytes]  # both
+    id_hashes: list[bytes]
+    body_hashes: list[bytes]
+    dedup_hashes: list[bytes]  # for each entry, its id hash and its body hash joined
     size: int  # bytes of bodies
-    due_us: int | None = None  # schedule its one entry instead of appending it
+    due_us: int | None = None  # schedule the only entry instead of appending it
     positions: list[Lsn] | None = None
     failure: PenstockError | None = None
     signal: threading.Event = field(default_factory=threading.Event)
@@ -46,13 +45,13 @@ class PendingAppend:
         if self.positions is not None:
             return self.positions
         assert self.failure is not None, "a call is settled before its caller goes on"
-        # A new one for each caller: the calls of a group share one failure, and each thread that
-        # raises an exception writes to it.
+        # Each caller gets an exception of its own: the calls of a group share one failure, and a
+        # thread that raises an exception writes to it.
         raise type(self.failure)(str(self.failure)) from self.failure
 
 
 class GroupCommit:
-    """Gathers calls into groups. `carry_out` settles each call of a group, or raises for all."""
+    """Forms groups of calls. `carry_out` settles each call of a group, or raises for all."""
 
     def __init__(
         self, carry_out: Callable[[Sequence[PendingAppend]], None], tidy_up: Callable[[], None]
@@ -61,17 +60,17 @@ class GroupCommit:
         self._tidy_up = tidy_up
         self._lock = threading.Lock()
         self._waiting: deque[PendingAppend] = deque()
-        self._led = False
+        self._has_leader = False
 
     def submit(self, call: PendingAppend) -> list[Lsn]:
-        """Have a call carried out, by this thread or another, and return its outcome."""
+        """Carry out a call, in this thread or in the leader's, and return its outcome."""
         with self._lock:
             self._waiting.append(call)
-            leads = not self._led
-            self._led = True
+            leads = not self._has_leader
+            self._has_leader = True
         if not leads:
             call.signal.wait()
-        if not call.settled:  # told to lead, not that it is done
+        if not call.settled:  # the signal made this thread the leader
             self._lead()
         return call.outcome()
 
@@ -82,7 +81,7 @@ class GroupCommit:
         except PenstockError as failure:
             _fail(group, failure)
         finally:
-            # Also after an interrupt of this very thread: nobody may wait for ever.
+            # An interrupt of this thread must not leave the other callers waiting.
             _fail(group, LogUnavailable("the append was interrupted before its commit"))
             for call in group:
                 call.signal.set()
@@ -106,7 +105,7 @@ class GroupCommit:
             if self._waiting:
                 self._waiting[0].signal.set()
             else:
-                self._led = False
+                self._has_leader = False
 
 
 def _fail(group: Sequence[PendingAppend], failure: PenstockError) -> None:

@@ -1,7 +1,7 @@
-"""`MemoryLog`: the log's meaning in its plainest form, for one process and its lifetime.
+"""`MemoryLog`: the log of one process, without durability.
 
-It keeps every promise of the port but durability. It is what tests and the local runtime run on,
-and the twin that `SqliteLog` is compared with, so it does everything the obvious way.
+It keeps every other promise of the port. Tests and the local runtime use it, and `SqliteLog` is
+compared with it, so its code is as plain as possible.
 """
 
 import threading
@@ -18,7 +18,7 @@ from penstock.log.clock import wall_clock_us
 class MemoryLog:
     """A log of one partition in this process's memory. Arguments are those of `SqliteLog`.
 
-    Remembered ids are dropped only when their id comes again: memory is for tests, not for weeks.
+    Expired ids stay in memory until the log is closed.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class MemoryLog:
                 raise RequestConflict(f"request {entry.request_id!r} has another body already")
 
     def scheduled(self, request_id: RequestId) -> int | None:
-        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+        """Return when a request is due. See `Log.scheduled`."""
         with self._changed:
             self._check(ONLY_PARTITION)
             waiting = self._scheduled.get(request_id)
             return None if waiting is None else waiting[0]
 
     def promote(self, now_us: int) -> int:
-        """Append what is due, in order. See `Log.promote`."""
+        """Append the entries that are due, in order. See `Log.promote`."""
         with self._changed:
             self._check(ONLY_PARTITION)
-            waiting = sorted(self._scheduled.values(), key=lambda one: one[0])
+            waiting = sorted(self._scheduled.values(), key=lambda scheduled: scheduled[0])
             due = [entry for due_us, entry in waiting if due_us <= now_us][:PROMOTED_MAX]
             for entry in due:
                 del self._scheduled[entry.request_id]
@@ -108,7 +108,7 @@ class MemoryLog:
             return len(due)
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
-        """Return the oldest position still held (equal to `end` when nothing is)."""
+        """Return the oldest position still held. See `Log.start`."""
         with self._changed:
             self._check(partition)
             return self._start
@@ -131,31 +131,25 @@ class MemoryLog:
     def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order. See `Log.read`."""
         return [
-            Record(Lsn(lsn), one.request_id, one.body, one.time_us)
-            for lsn, one in enumerate(self._held(start, end, partition), start)
+            Record(Lsn(lsn), entry.request_id, entry.body, entry.time_us)
+            for lsn, entry in enumerate(self._held(start, end, partition), start)
         ]
 
     def touches(
         self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
     ) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
-        return [one.touches for one in self._held(start, end, partition)]
+        return [entry.touches for entry in self._held(start, end, partition)]
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
-        """Return where a request id was first appended, while its retention lasts."""
+        """Return where a request id was first appended. See `Log.find`."""
         with self._changed:
             self._check(ONLY_PARTITION)
             known = self._known(request_id)
             return None if known is None else (ONLY_PARTITION, known[0])
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
-        """Return the greatest end with at most `records` records and `size` body bytes from start.
-
-        At least one record is let through when there is one, however large.
-
-        Raises:
-            Truncated: `start` lies before what is held.
-        """
+        """Return the end of a range with limited records and bytes. See `Log.limit`."""
         with self._changed:
             self._check(ONLY_PARTITION)
             self._check_held(start)

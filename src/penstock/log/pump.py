@@ -1,8 +1,8 @@
-"""The pump: moves requests that are due from the log's schedule into its order.
+"""The pump: a thread that appends scheduled requests to the log when they are due.
 
-It promises that a request which is due is appended soon after, never before, and that trouble of
-the surroundings (a full disk, a held lock) only delays it. That each is appended exactly once,
-whoever else pumps, is the log's promise. While nothing is due, a look costs one read of the file.
+A request is appended soon after its due time, never before. A full disk or a held lock only delays
+it. The log guarantees that each request is appended exactly once, also if several pumps run. While
+no request is due, a look costs one read of the file.
 """
 
 import logging
@@ -17,11 +17,11 @@ from penstock.log.clock import wall_clock_us
 _log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.1
-"""Between two looks; a request is this much late at most while the log can be written."""
+"""Between two looks; the longest delay of a request while the log can be written."""
 
 
 class Pump:
-    """Promotes what is due, in a thread of its own, from `start` to `stop`."""
+    """Promotes the requests that are due, in its own thread, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Pump:
         on_damage: Callable[[Exception], None],
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        """Prepare; `on_damage` hears, in the pump's thread, of what waiting cannot mend."""
+        """Prepare the thread, which calls `on_damage` with an error that trying again cannot mend."""
         self._log = log
         self._on_damage = on_damage
         self._clock_us = clock_us
@@ -41,7 +41,7 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once a promotion that runs is done; idempotent, also where it never began."""
+        """End after the promotion that runs; idempotent, also if the thread was never started."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -55,10 +55,10 @@ class Pump:
                         return
                 failing = False
             except OperationalError as error:
-                if not failing:  # else a full disk would fill what is left of it
+                if not failing:  # one line only, since the cause may be a full disk
                     _log.warning("scheduled requests are delayed", extra={"cause": str(error)})
                 failing = True
-            except Exception as error:  # noqa: BLE001 -- nobody watches this thread
+            except Exception as error:  # noqa: BLE001 -- `on_damage` must hear of it
                 _log.error("scheduled requests are stopped", extra={"cause": str(error)})
                 self._on_damage(error)
                 return

@@ -1,8 +1,8 @@
 """The schedule: entries that wait in the log's file until they are due.
 
-It promises that an entry is given back as it was put in, or that its damage is named, and that
-those which are due come in the order of their due times, of equal ones in the order of arrival.
-Whose transaction it is, and what becomes of an entry that is due, is left to others.
+An entry is returned as it was stored, or its damage is named. Entries that are due come in the order
+of their due times, and entries with equal due times in the order of arrival. The caller supplies the
+transaction, and appends the entries that are due.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ CREATE TABLE scheduled (
 CREATE INDEX scheduled_by_due ON scheduled (due_us, number);
 """
 
-_ASKED_MAX: Final = 500
+_PARAMETERS_MAX: Final = 500
 _SELECT: Final = "SELECT number, due_us, mark, digest, data FROM scheduled"
 _INSERT: Final = "INSERT INTO scheduled (due_us, mark, digest, data) VALUES (?, ?, ?, ?)"
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -34,10 +34,10 @@ _DECODER: Final = msgspec.msgpack.Decoder(Entry)
 
 
 class ScheduledEntry(NamedTuple):
-    """An entry that waits; `mark` is the hash of its request id."""
+    """An entry that waits, with the hash of its request id."""
 
     due_us: int
-    mark: bytes
+    id_hash: bytes
     entry: Entry
 
 
@@ -46,50 +46,51 @@ class ScheduleRow(NamedTuple):
 
     number: int
     due_us: int
-    mark: bytes
+    id_hash: bytes
     digest: bytes
     data: bytes
 
 
 def find(
-    connection: sqlite3.Connection, marks: Sequence[bytes], file: str
+    connection: sqlite3.Connection, id_hashes: Sequence[bytes], file: str
 ) -> dict[bytes, ScheduledEntry]:
-    """Return those of some marks that wait.
+    """Return the scheduled entries with some of these id hashes.
+
+    Args:
+        connection: Reads the rows, in the caller's transaction.
+        id_hashes: Hashes of the ids that are looked up.
+        file: The log's file, for the error.
 
     Raises:
-        Corrupt: What was found is damaged.
+        Corrupt: An entry is damaged.
     """
-    found: dict[bytes, ScheduledEntry] = {}
-    if not holds_any(connection):
-        return found
-    for some in _parts(marks):
-        places = ", ".join("?" * len(some))
-        rows = connection.execute(f"{_SELECT} WHERE mark IN ({places})", some)
-        found.update((row.mark, _opened(row, file)) for row in map(ScheduleRow._make, rows))
-    return found
-
-
-def holds_any(connection: sqlite3.Connection) -> bool:
-    """Say whether anything waits."""
-    (found,) = connection.execute("SELECT EXISTS (SELECT 1 FROM scheduled)").fetchone()
-    return bool(found)
+    (any_scheduled,) = connection.execute("SELECT EXISTS (SELECT 1 FROM scheduled)").fetchone()
+    entries: dict[bytes, ScheduledEntry] = {}
+    if not any_scheduled:
+        return entries
+    for first in range(0, len(id_hashes), _PARAMETERS_MAX):
+        wanted = id_hashes[first : first + _PARAMETERS_MAX]
+        places = ", ".join("?" * len(wanted))
+        rows = connection.execute(f"{_SELECT} WHERE mark IN ({places})", wanted)
+        entries.update((row.id_hash, _decoded(row, file)) for row in map(ScheduleRow._make, rows))
+    return entries
 
 
 def is_due(connection: sqlite3.Connection, now_us: int) -> bool:
-    """Say whether anything is due."""
-    (found,) = connection.execute(
+    """Say whether an entry is due."""
+    (due,) = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM scheduled WHERE due_us <= ?)", (now_us,)
     ).fetchone()
-    return bool(found)
+    return bool(due)
 
 
-def add(connection: sqlite3.Connection, several: Iterable[ScheduledEntry]) -> None:
-    """Let entries wait."""
-    connection.executemany(_INSERT, map(_closed, several))
+def add(connection: sqlite3.Connection, entries: Iterable[ScheduledEntry]) -> None:
+    """Schedule entries."""
+    connection.executemany(_INSERT, map(_encoded, entries))
 
 
 def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[ScheduledEntry]:
-    """Remove what is due, as much as one transaction should hold, and return it in order.
+    """Remove the entries that are due, up to the size of one transaction; return them in order.
 
     Raises:
         Corrupt: An entry that is due is damaged.
@@ -108,49 +109,35 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
     connection.executemany(
         "DELETE FROM scheduled WHERE number = ?", [(row.number,) for row in taken]
     )
-    return [_opened(row, file) for row in taken]
-
-
-def verify_schedule(connection: sqlite3.Connection, file: str) -> None:
-    """Read all that waits, so that damage which would silence an entry is found.
-
-    Raises:
-        Corrupt: An entry is damaged.
-    """
-    for _ in scheduled_entries(connection, file):
-        pass
+    return [_decoded(row, file) for row in taken]
 
 
 def scheduled_entries(
     connection: sqlite3.Connection, file: str
 ) -> Iterator[tuple[int, int, Entry]]:
-    """Yield all that waits, in order of arrival: number, due time, entry.
+    """Yield all scheduled entries in order of arrival: number, due time, entry.
 
     Raises:
         Corrupt: An entry is damaged.
     """
     for row in map(ScheduleRow._make, connection.execute(f"{_SELECT} ORDER BY number")):
-        yield row.number, row.due_us, _opened(row, file).entry
+        yield row.number, row.due_us, _decoded(row, file).entry
 
 
-def _closed(one: ScheduledEntry) -> tuple[int, bytes, bytes, bytes]:
-    data = _ENCODER.encode(one.entry)
-    return one.due_us, one.mark, _digest_of(one.due_us, one.mark, data), data
+def _encoded(scheduled: ScheduledEntry) -> tuple[int, bytes, bytes, bytes]:
+    due_us, id_hash, entry = scheduled
+    data = _ENCODER.encode(entry)
+    return due_us, id_hash, _digest_of(due_us, id_hash, data), data
 
 
-def _opened(row: ScheduleRow, file: str) -> ScheduledEntry:
-    if _digest_of(row.due_us, row.mark, row.data) != row.digest:
+def _decoded(row: ScheduleRow, file: str) -> ScheduledEntry:
+    if _digest_of(row.due_us, row.id_hash, row.data) != row.digest:
         raise Corrupt(
             f"{file}: checksum does not fit in scheduled request number {row.number}; "
             "restore the file from a backup"
         )
-    return ScheduledEntry(row.due_us, row.mark, _DECODER.decode(row.data))
+    return ScheduledEntry(row.due_us, row.id_hash, _DECODER.decode(row.data))
 
 
-def _digest_of(due_us: int, mark: bytes, data: bytes) -> bytes:
-    return xxhash.xxh3_128_digest(_ENCODER.encode((due_us, mark)) + data)
-
-
-def _parts(marks: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for first in range(0, len(marks), _ASKED_MAX):
-        yield marks[first : first + _ASKED_MAX]
+def _digest_of(due_us: int, id_hash: bytes, data: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(_ENCODER.encode((due_us, id_hash)) + data)

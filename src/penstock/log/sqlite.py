@@ -1,9 +1,9 @@
 """`SqliteLog`: the embedded log, one file that many threads and processes append to and read.
 
-It promises what the port `Log` promises: an append is on the disk before it is acknowledged (see
-`database`), positions have no gaps and are never given twice, ids stay known for the retention
-(see `identity`), damage is found and named (see `block`), and callers that append at the same
-time share one fsync (see `group`). Readers block nobody.
+An append is on the disk before it is acknowledged (`database`). Positions have no gaps and are never
+reused. Ids stay known for the retention (`request_id_index`, `deduplication`). Damage is found and
+named (`block`). Callers that append at the same time share one fsync (`group_commit`). Readers block
+no other process.
 
 It needs a local file system: SQLite's write-ahead log does not work over a network. An object
 belongs to the process that opened it; a forked child opens the log again (pickling does that).
@@ -28,7 +28,14 @@ from penstock.log import schedule
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
 from penstock.log.clock import wall_clock_us
-from penstock.log.database import CHECKPOINT_BYTES, Database, delete_some_blocks, end_of, start_of
+from penstock.log.database import (
+    CHECKPOINT_BYTES,
+    INSERT_BLOCK,
+    Database,
+    delete_some_blocks,
+    end_of,
+    start_of,
+)
 from penstock.log.deduplication import Deduplicator
 from penstock.log.group_commit import GroupCommit, PendingAppend
 from penstock.log.request_id_index import RequestIdIndex
@@ -38,7 +45,6 @@ _RECORD_BYTES: Final = 100  # besides the body, roughly
 _COMMIT_BYTES: Final = 8_192  # two pages, besides the records
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
-_INSERT: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _OVERLAPPING: Final = (
     "FROM block WHERE first < :end AND first >= "
     "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
@@ -57,15 +63,15 @@ class SqliteLog:
     """A log in one SQLite file of one partition.
 
     Args:
-        path: The file; created when absent. Two more lie beside it while it is in use
-            (`-wal`, `-shm`), and one for the writers' lock (`-lock`) always.
+        path: The file; it is created if it is missing. Its directory also gets `-wal` and `-shm`
+            files while the log is in use, and always the `-lock` file of the writers' lock.
         record_bytes_max: Greatest length of a body.
         retention_s: How long request ids are remembered, by this machine's clock.
         lock_timeout_ms: How long to wait for another process's append before giving up.
-        clock_us: Where the time comes from, for the retention only.
+        clock_us: The clock of the retention, in microseconds since the Unix epoch.
 
     Raises:
-        Corrupt: The file is no log, is damaged, or is gone while its lock file is still there.
+        Corrupt: The file is no log, is damaged, or is missing while its lock file exists.
         LogUnavailable: The file cannot be opened.
     """
 
@@ -113,8 +119,8 @@ class SqliteLog:
     def append(self, entries: Sequence[Entry]) -> list[Lsn]:
         """Append durably and atomically; return the position of each. See `Log.append`.
 
-        When COMMIT itself fails, the outcome is as good as certainly "not there", but a crash in
-        that very moment can make it appear; sending the same ids again settles it.
+        If COMMIT itself fails, the records are almost certainly not in the log, but a crash at that
+        moment can make them appear. Appending the same ids again settles it.
         """
         self._check(ONLY_PARTITION)
         return self._group.submit(self._call(entries)) if entries else []
@@ -128,22 +134,23 @@ class SqliteLog:
         self._group.submit(call)
 
     def scheduled(self, request_id: RequestId) -> int | None:
-        """Return when a request is due, in microseconds; None when it does not wait (any more)."""
+        """Return when a request is due. See `Log.scheduled`."""
         self._check(ONLY_PARTITION)
-        mark = blocks.id_hash_of(request_id, self._seed)
+        id_hash = blocks.id_hash_of(request_id, self._seed)
         with self._database.using() as connection:
-            found = schedule.find(connection, [mark], str(self._path)).get(mark)
-        return None if found is None else found.due_us
+            entry = schedule.find(connection, [id_hash], str(self._path)).get(id_hash)
+        return None if entry is None else entry.due_us
 
     def promote(self, now_us: int) -> int:
-        """Append what is due, in one transaction with its removal. See `Log.promote`.
+        """Append the entries that are due, and remove them, in one transaction. See `Log.promote`.
 
-        The first call reads all that is scheduled, to find damage that would silence a request.
+        The first call reads all scheduled entries, because damage could make one never be due.
         """
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             if not self._schedule_examined:
-                schedule.verify_schedule(connection, str(self._path))
+                for _ in schedule.scheduled_entries(connection, str(self._path)):
+                    pass
                 self._schedule_examined = True
             if not schedule.is_due(connection, now_us):
                 return 0
@@ -153,36 +160,37 @@ class SqliteLog:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
                 due = schedule.take_due(connection, now_us, str(self._path))
-                # Whatever the index says: what was acknowledged is appended, even where a clock
-                # that went back has brought an expired id to life again.
+                # An acknowledged entry is appended even if the index knows its id: a clock that
+                # was set back may have made an expired id valid again.
                 entries = [msgspec.structs.replace(one.entry, time_us=now_us) for one in due]
                 call = self._call(entries)
-                connection.executemany(_INSERT, blocks.pack(end, entries, call.prints, now_s))
-            self._index.learn(call.marks, end, now_s)
+                packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
+                connection.executemany(INSERT_BLOCK, packed)
+            self._index.learn(call.id_hashes, end, now_s)
         self._appended_up_to(Lsn(end + len(due)), len(due), call.size)
         self._tidy_up()
         return len(due)
 
     def _call(self, entries: Sequence[Entry]) -> PendingAppend:
-        """Hash what a caller wants appended.
+        """Hash the ids and bodies of entries.
 
         Raises:
             RecordTooLarge: A body exceeds the limit.
         """
-        sizes = [len(one.body) for one in entries]
+        sizes = [len(entry.body) for entry in entries]
         if max(sizes) > self._record_bytes_max:
-            worst = entries[sizes.index(max(sizes))]
+            largest = entries[sizes.index(max(sizes))]
             raise RecordTooLarge(
-                f"request {worst.request_id!r}: the body has {max(sizes)} bytes, "
+                f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
                 f"the limit is {self._record_bytes_max}"
             )
-        marks = [blocks.id_hash_of(one.request_id, self._seed) for one in entries]
-        bodies = [blocks.body_hash_of(one.body, self._seed) for one in entries]
-        prints = list(map(add, marks, bodies))
-        return PendingAppend(entries, marks, bodies, prints, sum(sizes))
+        id_hashes = [blocks.id_hash_of(entry.request_id, self._seed) for entry in entries]
+        body_hashes = [blocks.body_hash_of(entry.body, self._seed) for entry in entries]
+        dedup_hashes = list(map(add, id_hashes, body_hashes))
+        return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
-        """Return the oldest position still held (equal to `end` when nothing is)."""
+        """Return the oldest position still held. See `Log.start`."""
         self._check(partition)
         with self._database.using() as connection:
             return start_of(connection)
@@ -196,8 +204,8 @@ class SqliteLog:
     def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`.
 
-        Appends of this process wake it at once. Those of others are found by asking SQLite
-        whether the file has changed (microseconds), every 1 ms at first and 5 ms later.
+        Appends of this process wake it at once. To notice those of other processes, it asks SQLite
+        whether the file has changed, which takes microseconds, every 1 ms at first and 5 ms later.
         """
         self._check(partition)
         deadline = time.monotonic() + timeout_ms / 1000
@@ -220,35 +228,29 @@ class SqliteLog:
     def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified. See `Log.read`."""
         held = self._blocks(start, end, partition)
-        found = blocks.records_of(held)
-        return found[start - held[0].first : end - held[0].first] if held else []
+        records = blocks.records_of(held)
+        return records[start - held[0].first : end - held[0].first] if held else []
 
     def touches(
         self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
     ) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
         held = self._blocks(start, end, partition)
-        found = blocks.touches_of(held)
-        return found[start - held[0].first : end - held[0].first] if held else []
+        touches = blocks.touches_of(held)
+        return touches[start - held[0].first : end - held[0].first] if held else []
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
-        """Return where a request id was first appended, while its retention lasts."""
+        """Return where a request id was first appended. See `Log.find`."""
         self._check(ONLY_PARTITION)
-        mark = blocks.id_hash_of(request_id, self._seed)
+        id_hash = blocks.id_hash_of(request_id, self._seed)
         with self._index_lock, self._database.reading() as connection:
             now_s = self._now_s()
             self._index.refresh(connection, end_of(connection), now_s)
-            sighting = self._index.seen(connection, [mark], now_s).get(mark)
-        return None if sighting is None else (ONLY_PARTITION, sighting.lsn)
+            seen = self._index.seen(connection, [id_hash], now_s).get(id_hash)
+        return None if seen is None else (ONLY_PARTITION, seen.lsn)
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
-        """Return the greatest end with at most `records` records and `size` body bytes from start.
-
-        At least one record is let through when there is one, however large.
-
-        Raises:
-            Truncated: `start` lies before what is held.
-        """
+        """Return the end of a range with limited records and bytes. See `Log.limit`."""
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             end = min(end_of(connection), start + max(records, 1))
@@ -268,8 +270,8 @@ class SqliteLog:
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before`; their request ids stay known for their retention.
 
-        What lies above `end` is not affected. Space is reused, the file does not shrink. Rows go
-        in small transactions, so that appends are not kept waiting.
+        A position above `end` counts as `end`. Space is reused, the file does not shrink. Rows are
+        deleted in small transactions, so that appends need not wait long.
         """
         self._check(partition)
         with self._database.writing() as connection:
@@ -279,9 +281,13 @@ class SqliteLog:
                 oldest_s = self._now_s() - self._retention_s
                 connection.execute("UPDATE position SET start = ?", (before,))
                 connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
-        # Also what an earlier truncation left when it was interrupted.
-        while self._delete_some(before):
-            self._database.checkpoint()
+        # This also deletes the rows that an interrupted truncation left.
+        deleted = True
+        while deleted:
+            with self._database.writing() as connection:
+                deleted = delete_some_blocks(connection, before, _TRUNCATED_BYTES) > 0
+            if deleted:
+                self._database.checkpoint()
 
     def close(self) -> None:
         """Release everything; append and read raise `LogUnavailable` afterwards."""
@@ -302,7 +308,7 @@ class SqliteLog:
         return self._clock_us() // 1_000_000
 
     def _blocks(self, start: Lsn, end: Lsn, partition: LogPartition) -> list[Block]:
-        """Return the verified blocks that hold [start, end), and are known to hold all of it."""
+        """Return the verified blocks that hold all of [start, end)."""
         self._check(partition)
         if start >= end:
             return []
@@ -324,11 +330,6 @@ class SqliteLog:
             raise Corrupt(f"{self._path}: no record at lsn {reach}; [{start}, {end}) was asked for")
         return held
 
-    def _delete_some(self, before: Lsn) -> int:
-        """Delete some blocks below a position, all but their prints; return how many."""
-        with self._database.writing() as connection:
-            return delete_some_blocks(connection, before, _TRUNCATED_BYTES)
-
     def _commit(self, group: Sequence[PendingAppend]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
         now_s = self._now_s()
@@ -337,30 +338,31 @@ class SqliteLog:
             with self._database.writing() as connection:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
-                marks = [mark for call in group for mark in call.marks]
-                admission = Deduplicator(
-                    self._index.seen(connection, marks, now_s),
-                    schedule.find(connection, marks, str(self._path)),
+                id_hashes = [id_hash for call in group for id_hash in call.id_hashes]
+                deduplicator = Deduplicator(
+                    self._index.seen(connection, id_hashes, now_s),
+                    schedule.find(connection, id_hashes, str(self._path)),
                     end,
                     now_s,
                 )
                 for call in group:
                     try:
-                        outcomes.append(admission.admit(call))
+                        outcomes.append(deduplicator.admit(call))
                     except RequestConflict as conflict:
                         outcomes.append(conflict)
-                connection.executemany(
-                    _INSERT, blocks.pack(end, admission.entries, admission.prints, now_s)
-                )
-                schedule.add(connection, admission.postponed)
-            self._index.learn(list(admission.fresh), end, now_s)
+                packed = blocks.pack(end, deduplicator.entries, deduplicator.dedup_hashes, now_s)
+                connection.executemany(INSERT_BLOCK, packed)
+                schedule.add(connection, deduplicator.postponed)
+            self._index.learn(list(deduplicator.fresh), end, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, RequestConflict):
                 call.failure = outcome
             else:
                 call.positions = outcome
         self._appended_up_to(
-            admission.end, sum(len(one.entries) for one in group), sum(one.size for one in group)
+            deduplicator.end,
+            sum(len(call.entries) for call in group),
+            sum(call.size for call in group),
         )
 
     def _appended_up_to(self, end: Lsn, records: int, size: int) -> None:
@@ -372,8 +374,8 @@ class SqliteLog:
     def _tidy_up(self) -> None:
         """Checkpoint when due, after the group was acknowledged.
 
-        For want of space or of a lock it waits until after the next append; the acknowledged
-        records are safe where they are.
+        If there is no space or the lock is not free, the next append tries again. The acknowledged
+        records are safe in the write-ahead log meanwhile.
         """
         if self._database.closed or self._bytes_since_checkpoint < CHECKPOINT_BYTES:
             return
@@ -390,5 +392,5 @@ def _reopen(settings: _Settings) -> SqliteLog:
     return SqliteLog(**settings)
 
 
-# An unpickled log is the file opened again, in whatever process that happens.
+# Unpickling a log opens the file again, in the process that unpickles it.
 copyreg.pickle(SqliteLog, _reduce)

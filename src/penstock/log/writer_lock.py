@@ -1,12 +1,12 @@
-"""The writers' lock of a log file, and the high-water mark that lies in it.
+"""The writers' lock of a log file, and the high-water mark in the lock's file.
 
-It promises that one writer at a time passes, in all processes and threads, within a deadline; the
-operating system frees the lock when its holder dies. In the lock's file stands how many entries the
-log had ever taken after the newest commit, so that a log which has lost acknowledged records, because its file or its
-write-ahead log was damaged, cut, deleted or replaced by an older one, does not pass for whole.
+One writer at a time holds the lock, over all processes and threads. The lock's file stores how many
+entries the log had taken at its newest commit. So a log that has lost acknowledged records is
+detected, whether its file or its write-ahead log was damaged, cut, deleted or replaced by an older
+one.
 
-The mark is written after the commit was synced and is not synced itself: it may lag behind the
-log after a crash, and is never ahead of it. One that does not fit its checksum is ignored.
+The mark is written after the commit was synced, and is not synced itself. After a crash it may be
+behind the log; it is never ahead of it. A mark that does not fit its checksum is ignored.
 """
 
 import os
@@ -25,44 +25,44 @@ _CHECKSUM_BYTES: Final = 16
 _MARK_BYTES: Final = _DIGITS + 1 + _CHECKSUM_BYTES + 1
 
 
+class HighWaterMark:
+    """The entry count at the newest commit; usable while the lock is held."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> int | None:
+        """Return the count; None if it was never written or cannot be read."""
+        text = os.pread(self._descriptor, _MARK_BYTES, 0)
+        digits = text[:_DIGITS]
+        return int(digits) if digits and text == _with_checksum(digits) else None
+
+    def write(self, count: int) -> None:
+        """Store the count. A failure does no harm: the mark is then behind the log."""
+        with suppress(OSError):
+            os.pwrite(self._descriptor, _with_checksum(b"%0*d" % (_DIGITS, count)), 0)
+
+
 class WriterLock:
-    """Lets one writer at a time through."""
+    """Lets one writer at a time into a log."""
 
     def __init__(self, path: Path, timeout_ms: int) -> None:
         self.path = path
         self._timeout_s = timeout_ms / 1000
 
     @contextmanager
-    def passing(self) -> Iterator["HighWaterMark"]:
+    def held(self) -> Iterator[HighWaterMark]:
         """Hold the lock; lend the high-water mark.
 
         Raises:
             LogUnavailable: The lock was not free in time.
             OSError: The lock's file cannot be opened.
         """
-        with locked_file(self.path, self._timeout_s) as file:
-            if file is None:
+        with locked_file(self.path, self._timeout_s) as descriptor:
+            if descriptor is None:
                 raise LogUnavailable(f"{self.path}: another writer held the log for too long")
-            yield HighWaterMark(file)
+            yield HighWaterMark(descriptor)
 
 
-class HighWaterMark:
-    """How far the log's last writer had come; usable while the lock is held."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def read(self) -> int | None:
-        """Return the count; None when none was ever written, or what was is not legible."""
-        text = os.pread(self._file, _MARK_BYTES, 0)
-        digits = text[:_DIGITS]
-        return int(digits) if digits and text == _legible(digits) else None
-
-    def write(self, reached: int) -> None:
-        """Note the count. A failure is no harm: the mark then lags behind."""
-        with suppress(OSError):
-            os.pwrite(self._file, _legible(b"%0*d" % (_DIGITS, reached)), 0)
-
-
-def _legible(digits: bytes) -> bytes:
+def _with_checksum(digits: bytes) -> bytes:
     return digits + b" " + xxhash.xxh3_64_hexdigest(digits).encode() + b"\n"
