@@ -1,8 +1,7 @@
-"""Files that stay: creation, publication and replacement that a power loss cannot tear.
+"""Durable files: creating, publishing and replacing files so that a power loss cannot tear them.
 
-Promises that a name appears only after the bytes behind it are on the disk, and that what a call
-has returned from is durable. Leaves to its callers what the files mean. The functions raise
-`OSError`; `storage` is the one place that translates it.
+A name appears only after the bytes of its file are on the disk. When a function returns, its effect is
+durable. The functions raise `OSError`; callers translate it with `storage`.
 """
 
 import os
@@ -19,10 +18,10 @@ TEMPORARY: Final = ".tmp"
 
 @contextmanager
 def storage(doing: str) -> Iterator[None]:
-    """Translate a failure of the disk.
+    """Translate a failure of the disk; `doing` completes "cannot …" in the message.
 
     Raises:
-        JournalUnavailable: Says what was being done, and the operating system's reason.
+        JournalUnavailable: The block raised `OSError`.
     """
     try:
         yield
@@ -50,23 +49,23 @@ def create(path: Path, data: bytes | memoryview) -> None:
 def publish(path: Path, data: bytes) -> None:
     """Create a file that is whole from the moment it is visible, unless the name is taken.
 
-    The name itself is durable after `sync_directory`, which is left to the caller because the
-    caller must know which of the two failed.
+    The name itself is durable after `sync_directory`. The caller calls it, because the caller must
+    know which of the two failed.
 
     Raises:
-        FileExistsError: The name is taken, and what it names is untouched.
+        FileExistsError: The name is taken; the existing file is untouched.
     """
     temporary = temporary_of(path)
     create(temporary, data)
     try:
-        os.link(temporary, path)  # unlike a rename, it fails where the name is taken
+        os.link(temporary, path)  # unlike a rename, it fails if the name is taken
     finally:
-        with suppress(OSError):  # once linked, a leftover name is no failure; `sweep` removes it
+        with suppress(OSError):  # the link is made; a temporary name that stays does no harm
             temporary.unlink()
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Put a durable file in the place of another; readers see the old one or the new one."""
+    """Replace a file durably; readers see the old content or the new content."""
     temporary = temporary_of(path)
     create(temporary, data)
     temporary.replace(path)
@@ -74,7 +73,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def temporary_of(path: Path) -> Path:
-    """Return a name beside `path` that is nobody else's; Delta readers ignore such names."""
+    """Return an unused name in the same directory; Delta readers ignore such names."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
 
 
@@ -84,7 +83,7 @@ def sync(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable; what is durable already costs next to nothing."""
+    """Make the names in a directory durable."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
@@ -97,6 +96,6 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:
-    # A disk that fills up may take a part of the bytes first and refuse the next call.
+    # A disk that is nearly full may write a part of the bytes, and refuse the next call.
     while data:
         data = data[os.write(descriptor, data) :]

@@ -1,11 +1,11 @@
-"""Commits as Delta Lake actions: the text of one file of a `_delta_log`, and back.
+"""Commits as Delta Lake actions: encoding and decoding one file of a `_delta_log`.
 
-Promises that any Delta reader understands the text, and that a text which is torn (cut short) or
-damaged (changed) is told from a whole one. Leaves files to `commits`.
+Any Delta reader understands the text. A text that is torn (cut short) or damaged (changed) is
+distinguished from a whole text. `commits` reads and writes the files.
 
-The first line is the `commitInfo`, which carries the commit as Penstock understands it, and the
-length and XXH3-128 checksum of all that follows and of that commit. The Delta protocol lets an
-engine keep such fields there; other readers skip them.
+The first line is the `commitInfo`. It carries the commit in Penstock's own form, and the length and
+the XXH3-128 checksum of that form and of the following lines. The Delta protocol lets an engine keep
+such fields there; other readers skip them.
 Source: the Delta Transaction Log Protocol (github.com/delta-io/delta/blob/master/PROTOCOL.md).
 """
 
@@ -25,7 +25,7 @@ FORMAT: Final = "penstock.format"
 """The property of the table that says how its rows are stored."""
 
 CONFIGURATION: Final = {
-    FORMAT: "2",  # 1, which was not written down: without shapes
+    FORMAT: "2",  # format 1, which had no property, stored no shapes
     "delta.appendOnly": "true",
     # Another engine that checkpoints this table must not clean the history away.
     "delta.enableExpiredLogCleanup": "false",
@@ -41,7 +41,7 @@ _TYPES: Final = {
 
 
 class CommitFlaw(StrEnum):
-    """Why a text is no commit."""
+    """Why a text is not a commit."""
 
     TORN = "is incomplete"
     DAMAGED = "is damaged, or was not written by Penstock"
@@ -59,28 +59,28 @@ class Add(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Txn(msgspec.Struct, frozen=True, rename="camel"):
-    """How far an application has come."""
+    """The newest version of an application's data in the table."""
 
     app_id: str
     version: int
 
 
 class Protocol(msgspec.Struct, frozen=True, rename="camel"):
-    """What readers and writers must know; the least that append-only tables need."""
+    """The protocol versions that readers and writers need; the lowest for append-only tables."""
 
     min_reader_version: int = 1
     min_writer_version: int = 2
 
 
 class Format(msgspec.Struct, frozen=True):
-    """How data files are encoded."""
+    """The encoding of data files."""
 
     provider: str = "parquet"
     options: dict[str, str] = {}
 
 
 class MetaData(msgspec.Struct, frozen=True, rename="camel"):
-    """What the table is."""
+    """The table's identity, schema and properties."""
 
     id: str
     name: str
@@ -127,19 +127,19 @@ class _Head(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CommitText(msgspec.Struct, frozen=True):
-    """A whole text: the commit as Penstock wrote it, and the actions behind it, as lines."""
+    """A whole text: the commit in Penstock's own form, and the lines of the actions."""
 
     penstock: str
     actions: bytes
 
 
 def version_of(epoch: Epoch) -> int:
-    """Return the table version that an epoch is; version 0 creates the table."""
+    """Return the table version of an epoch; version 0 creates the table."""
     return epoch + 1
 
 
 def epoch_of_version(version: int) -> Epoch:
-    """Return the epoch that a table version is; -1 for the creation."""
+    """Return the epoch of a table version; -1 for the version that creates the table."""
     return Epoch(version - 1)
 
 
@@ -151,7 +151,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
         Action(add=add_of(part, commit.epoch, commit.epoch, time_ms)) for part in commit.parts
     ]
     actions.append(Action(txn=Txn(app, commit.epoch)))
-    positions = sorted((int(one), int(lsn)) for one, lsn in commit.positions.items())
+    positions = sorted((int(partition), int(lsn)) for partition, lsn in commit.positions.items())
     inner = msgspec.json.encode(
         _Commit(commit.epoch, positions, commit.parts, commit.time_us)
     ).decode()
@@ -165,7 +165,7 @@ def commit_of(text: CommitText) -> Commit:
         msgspec.MsgspecError: The text holds something else.
     """
     inner = msgspec.json.decode(text.penstock, type=_Commit)
-    positions = {LogPartition(one): Lsn(lsn) for one, lsn in inner.positions}
+    positions = {LogPartition(partition): Lsn(lsn) for partition, lsn in inner.positions}
     return Commit(Epoch(inner.epoch), positions, inner.parts, inner.time_us)
 
 
@@ -176,10 +176,10 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
         app: The application.
         identity: The table's id.
         time_ms: When it is created, milliseconds since the Unix epoch.
-        secret: Goes where other engines do not look.
+        secret: `Journal.secret`; it is stored in a field that other engines skip.
     """
-    fields = {one.name: one for schema in SCHEMAS.values() for one in schema}
-    types = {PARTITION_COLUMN: "string"} | {name: _TYPES[one.type] for name, one in fields.items()}
+    fields = {field.name: field.type for schema in SCHEMAS.values() for field in schema}
+    types = {PARTITION_COLUMN: "string"} | {name: _TYPES[kind] for name, kind in fields.items()}
     columns = [
         {"name": name, "type": type_name, "nullable": True, "metadata": {}}
         for name, type_name in types.items()
@@ -194,21 +194,20 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
 
 
 def secret_of(text: CommitText) -> bytes:
-    """Return the secret in the whole text of version 0; empty where it was created without one.
+    """Return the secret in the whole text of version 0; empty if the journal has none.
 
     Raises:
         ValueError: The text holds something else.
     """
-    return (
-        bytes.fromhex(msgspec.json.decode(text.penstock, type=_Table).secret)
-        if text.penstock
-        else b""
-    )
+    if not text.penstock:
+        return b""
+    return bytes.fromhex(msgspec.json.decode(text.penstock, type=_Table).secret)
 
 
 def table_of(text: CommitText) -> MetaData | None:
-    """Return what the table is, from the whole text of version 0."""
-    return next((one.meta_data for one in actions_of(text) if one.meta_data is not None), None)
+    """Return the table's metadata, from the whole text of version 0."""
+    metadata = (action.meta_data for action in actions_of(text))
+    return next((value for value in metadata if value is not None), None)
 
 
 def actions_of(text: CommitText) -> list[Action]:
@@ -219,7 +218,7 @@ def actions_of(text: CommitText) -> list[Action]:
 def parse(data: bytes) -> CommitText | CommitFlaw:
     """Check a text against its length and checksum.
 
-    A text of which nothing but the last line's end is missing is whole.
+    A text without the end of its last line is whole.
     """
     # A file system that lost the last blocks at a power loss may show zeros in their place.
     line, separator, actions = data.rstrip(b"\0").partition(b"\n")
@@ -236,7 +235,7 @@ def parse(data: bytes) -> CommitText | CommitFlaw:
 
 
 def _frame(operation: str, time_ms: int, inner: str, actions: list[Action]) -> bytes:
-    lines = b"\n".join(msgspec.json.encode(one) for one in actions)
+    lines = b"\n".join(msgspec.json.encode(action) for action in actions)
     info = _CommitInfo(
         timestamp=time_ms,
         operation=operation,
@@ -255,7 +254,14 @@ def _checksum_of(inner: str, lines: bytes) -> str:
 
 
 def add_of(part: Part, first: Epoch, last: Epoch, time_ms: int) -> Add:
-    """Return the action that lets a file with rows of some epochs join the table."""
+    """Return the action that adds a file to the table.
+
+    Args:
+        part: The file.
+        first: The first epoch of its rows.
+        last: The last epoch of its rows.
+        time_ms: When it was written, milliseconds since the Unix epoch.
+    """
     # The bounds let other engines skip the files of epochs that a query does not ask for.
     bounds = {"minValues": {"epoch": first}, "maxValues": {"epoch": last}}
     nulls = {"nullCount": {"epoch": 0}}

@@ -1,7 +1,7 @@
-"""The journal: the history of committed epochs, and the truth that all else is derived from.
+"""The journal: the history of committed epochs, from which all other stored data is derived.
 
-An epoch becomes real by one `commit`, which lists the part files that tasks wrote before. A part
-that no commit lists does not exist. This module fixes the port; `memory` and `delta` adapt it.
+One `commit` makes an epoch part of history. It lists the part files that tasks wrote before; a part
+that no commit lists does not count. This module defines the port; `memory` and `delta` are adapters.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 
 
 class PartKind(StrEnum):
-    """What the rows of a part are."""
+    """The kind of rows in a part."""
 
     TRANSACTIONS = "transactions"
     CHANGES = "changes"
@@ -31,7 +31,7 @@ TRANSACTIONS: Final = pa.schema(
         pa.field("request_id", pa.string()),
         pa.field("time_us", pa.int64()),
         pa.field("request", pa.binary()),  # the body, as appended
-        pa.field("error", pa.string()),  # stable error code, null where the transaction took effect
+        pa.field("error", pa.string()),  # stable error code; null if the transaction took effect
         pa.field("reply", pa.binary()),  # MessagePack: the value, or the failure
     ]
 )
@@ -42,10 +42,10 @@ CHANGES: Final = pa.schema(
         pa.field("epoch", pa.int64()),
         pa.field("entity", pa.string()),  # class name
         pa.field("key", pa.string()),
-        pa.field("state", pa.binary()),  # MessagePack of the attributes; null where deleted
+        pa.field("state", pa.binary()),  # MessagePack of the attributes; null if deleted
     ]
 )
-"""One row for each entity that an epoch changed: what it is after the epoch."""
+"""One row for each entity that an epoch changed: its state after the epoch."""
 
 SCHEMAS: Final = {PartKind.TRANSACTIONS: TRANSACTIONS, PartKind.CHANGES: CHANGES}
 
@@ -65,7 +65,7 @@ class Part(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One committed epoch: the files it consists of, and how far it has read the log."""
+    """One committed epoch: its files, and the log positions after it."""
 
     epoch: Epoch
     positions: Mapping[LogPartition, Lsn]  # after the epoch: next position to read
@@ -78,15 +78,15 @@ class Commit:
 
 
 class CompactionPolicy(NamedTuple):
-    """How much is merged, and what stays.
+    """When epochs are merged into segments, and how long their own files are kept.
 
     Attributes:
-        newest: Epochs that are not merged yet, because who follows the journal reads them.
-        epochs: Epochs of one segment.
-        size: Bytes of parts that end a segment before it has so many epochs.
-        small: Bytes of an epoch's parts, on average, from which on they are not merged.
-        grace_s: For so long what was merged stays beside its segment, for other Delta readers that
-            have looked up its files before.
+        newest: How many of the newest epochs are not merged, because followers read them.
+        epochs: Epochs in one segment.
+        size: A segment also ends when its parts have this many bytes.
+        small: Epochs whose parts have this many bytes or more, on average, are not merged.
+        grace_s: Seconds to keep merged source files after compaction, so that open Delta readers do
+            not fail.
     """
 
     newest: int = 100
@@ -100,7 +100,7 @@ DEFAULT_COMPACTION: Final = CompactionPolicy()
 
 
 class CompactionResult(NamedTuple):
-    """What a compaction did: segments written, epochs in them, files removed."""
+    """The numbers of segments written, of epochs in them, and of files removed."""
 
     segments: int = 0
     epochs: int = 0
@@ -108,11 +108,11 @@ class CompactionResult(NamedTuple):
 
 
 StepObserver = Callable[[str], None]
-"""Is told each step of a work that may die between any two of them."""
+"""Called after each step of an operation; tests kill the process there."""
 
 
 def ignore_step(_: str) -> None:
-    """Take no notice of a step."""
+    """Do nothing."""
 
 
 class Journal(Protocol):
@@ -123,20 +123,23 @@ class Journal(Protocol):
 
     @property
     def identity(self) -> str:
-        """Name that no other journal has; a state that was fed from another one is useless."""
+        """A name that no other journal has; state and views are only valid for their journal."""
 
     @property
     def secret(self) -> bytes:
-        """What `random()` and `uuid()` mix in, so that no caller can compute them; never changes.
+        """The key of `random()` and `uuid()`, so that no caller can compute them; it never changes.
 
-        Copies and branches have it, too, because what they hold is run again.
+        Copies and branches keep it, because they run the same requests again.
         """
 
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
-        """Write a part durably under an attempt-scoped name; nobody sees it before its commit.
+        """Write a part durably; it is not visible before its commit.
 
-        All rows are of one epoch. A name consists of letters, digits, dots, dashes and
-        underscores; the epoch and a random token are added to it.
+        Args:
+            kind: The kind of the rows.
+            rows: Rows of one epoch, with the schema of the kind.
+            name: Letters, digits, dots, dashes and underscores. The epoch and a random token are
+                added to it, so that two attempts never share a file.
 
         Raises:
             JournalUnavailable: The disk is full or fails; nothing is visible.
@@ -148,15 +151,15 @@ class Journal(Protocol):
         Raises:
             Fenced: The epoch exists already: another driver committed it.
             Diverged: The epoch is not the successor of the last one.
-            Corrupt: A part of the commit is not there as it was written; nothing is committed.
+            Corrupt: A part of the commit is missing or changed; nothing is committed.
             JournalUnavailable: The disk is full or fails; the epoch is not committed.
         """
 
     def last(self) -> Commit | None:
-        """Return the newest commit, reading what other processes have committed."""
+        """Return the newest commit, also if another process has made it; None before the first."""
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
-        """Yield the commits of (after, upto], in order; without `upto` all that exist now."""
+        """Yield the commits of (after, upto], in order; without `upto`, all that exist now."""
 
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
         """Block until epoch `after + 1` exists and return its commit; None when time is up."""
@@ -165,11 +168,11 @@ class Journal(Protocol):
         """Return a part's rows.
 
         Raises:
-            Corrupt: The file's size or checksum does not fit, or it is missing.
+            Corrupt: The file is missing, or its size or checksum does not fit.
         """
 
     def first(self) -> Epoch:
-        """Return the oldest epoch that is held; 0 until older ones were forgotten."""
+        """Return the oldest epoch that is held; 0 until epochs were forgotten."""
 
     def merged(self) -> Epoch:
         """Return the newest epoch that was compacted; -1 before the first."""
@@ -177,9 +180,16 @@ class Journal(Protocol):
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
-        """Yield the rows of the epochs of (after, upto], each table with its last epoch.
+        """Yield the rows of the epochs of (after, upto], in order.
 
-        In order, and in whole epochs; several may come in one table.
+        Args:
+            kind: The kind of the rows.
+            after: The epoch before the first one.
+            upto: The last epoch.
+            columns: The columns to read.
+
+        Returns:
+            Tables, each with its last epoch. A table has whole epochs, often several.
 
         Raises:
             Diverged: An epoch of the range is not held.
@@ -187,10 +197,10 @@ class Journal(Protocol):
         """
 
     def checkpoint(self) -> None:
-        """Condense the history, so that other engines open it fast however long it is.
+        """Write a Delta checkpoint, so that other engines open a long history fast.
 
-        Changes nothing that this port shows, and may run beside everything else, in one thread or
-        process at a time. A crash at any point leaves the former checkpoint in force.
+        This port shows the same as before. It may run at the same time as every other method, but
+        not twice at once. A crash at any point leaves the former checkpoint in force.
 
         Raises:
             Corrupt: A commit is missing or damaged.
@@ -200,10 +210,11 @@ class Journal(Protocol):
     def compact(
         self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: StepObserver = ignore_step
     ) -> CompactionResult:
-        """Merge the many small files of older epochs into few.
+        """Merge the small files of older epochs into large ones.
 
-        Changes nothing that this port shows, and may run beside everything else; where another
-        process does it already, nothing happens. A crash at any point leaves every epoch whole.
+        This port shows the same as before. It may run at the same time as every other method; if
+        another process compacts already, it does nothing. A crash at any point leaves each epoch
+        whole.
 
         Raises:
             Corrupt: A commit or a part is damaged; it stays as it is.
@@ -211,24 +222,24 @@ class Journal(Protocol):
         """
 
     def forget(self, before: Epoch, reached: StepObserver = ignore_step) -> Epoch:
-        """Remove what is older than an epoch, as far as files hold nothing newer; return `first`.
+        """Remove segments whose epochs are all older than an epoch; return the oldest epoch left.
 
-        Who asks must know that nobody needs it. Epochs that were not compacted stay.
+        The caller must know that no reader needs them. Epochs that were not compacted stay.
 
         Raises:
             Corrupt: A commit is damaged.
-            JournalUnavailable: The disk fails; the rest goes another time.
+            JournalUnavailable: The disk fails; a later call removes the rest.
         """
 
     def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
-        """Remove parts that no commit will ever list; return how many there were.
+        """Remove orphaned parts, which no commit will ever list; return how many there were.
 
-        Those are the unlisted parts of committed epochs, here of epochs after `after` only: each
-        such epoch that has parts costs the reading of its commit.
+        A part is orphaned if its epoch is committed without it. Only epochs after `after` are looked
+        at, because the commit of each epoch with parts must be read.
         """
 
-    def still(self) -> AbstractContextManager[object]:
-        """Keep other threads from amid a change while the block forks a process, which reads on."""
+    def quiesced(self) -> AbstractContextManager[object]:
+        """Hold the internal locks while the block forks, so that the child can use the journal."""
 
     def close(self) -> None:
-        """Release everything; all else raises `JournalUnavailable` afterwards."""
+        """Release everything; every other method raises `JournalUnavailable` afterwards."""

@@ -23,7 +23,7 @@ def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
     """Return the epoch that a moment means.
 
     Raises:
-        QueryError: It lies before or after what the journal holds; says what that is.
+        QueryError: The journal does not hold it; the message names the epochs that it holds.
         Corrupt: A commit is damaged.
     """
     first, last = held_epochs(journal)

@@ -1,12 +1,12 @@
-"""Checkpoints of a `_delta_log`: what segments and commits up to one say, condensed into one file.
+"""Checkpoints of a `_delta_log`: the actions of all segments and commits up to one epoch, in one file.
 
-Promises that a Delta reader opens the table fast however many epochs there are, that a crash at
-any point leaves the former checkpoint in force, and that memory does not grow with history. For
-epochs that a segment holds, the checkpoint lists the segment's files instead of the epochs' own:
-Delta readers learn of segments here, and nowhere else. Penstock itself reads segments and commits
-only, and a checkpoint is derived: one that is damaged is built again.
+A Delta reader opens the table fast, however many epochs there are. A crash at any point leaves the
+former checkpoint in force. Memory does not grow with history. For the epochs in segments, the
+checkpoint lists the segments' files instead of the epochs' own files; Delta readers learn of segments
+in no other way. Penstock itself reads segments and commits only, so a checkpoint that is damaged is
+built again.
 
-delta-rs could write the same file, but it publishes it before its bytes are durable, and took
+delta-rs could write the same file. But it publishes the file before its bytes are durable, and took
 2.4 s and 500 MB after 100,000 epochs of four parts that were not merged.
 """
 
@@ -28,7 +28,7 @@ from penstock.journal.segments import Segments
 
 logger = logging.getLogger(__name__)
 
-_KEPT: Final = 2  # a reader may have found the former one just before it is superseded
+_KEPT: Final = 2  # a reader may have found the former checkpoint just before it is superseded
 _BATCH_ROWS: Final = 65_536
 _HINT: Final = "_last_checkpoint"
 _CHECKSUM: Final = "penstock.xxh3_128"
@@ -49,7 +49,7 @@ SCHEMA: Final = pa.schema(
                 "stats": pa.string(),
             }
         ),
-        # Always null, but readers expect the column; Spark's, each of these three in it.
+        # Always null, but readers expect the column, and Spark's reader these three fields.
         "remove": pa.struct(
             {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
         ),
@@ -74,13 +74,17 @@ class _Hint(msgspec.Struct, frozen=True, rename="camel"):
     size: int  # actions
     size_in_bytes: int
     num_of_add_files: int
-    tags: dict[str, str] = {}  # the format's place for what an engine wants to remember
+    tags: dict[str, str] = {}  # the format reserves this field for an engine's own data
 
 
 def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0) -> None:
-    """Condense everything up to the newest commit, unless that has been done.
+    """Write a checkpoint up to the newest commit, unless the former one is new enough.
 
-    Nor is anything done while no more than `slack` epochs came since, and no segment came or went.
+    Args:
+        commits: The commits.
+        segments: The segments.
+        app: The application's name.
+        slack: Epochs that may be newer than the checkpoint, if the segments are the same.
 
     Raises:
         Corrupt: A commit or a segment is missing or damaged.
@@ -121,8 +125,9 @@ def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _
 
 
 def _head(commits: CommitLog, app: str, newest: Epoch) -> pa.Table:
-    """Return the actions that are not files: protocol, table, and how far the app has come."""
-    rows = [msgspec.to_builtins(one) for one in action.actions_of(commits.text_of(BEFORE_FIRST))]
+    """Return the actions that add no files: protocol, table metadata, application version."""
+    created = action.actions_of(commits.text_of(BEFORE_FIRST))
+    rows = [msgspec.to_builtins(entry) for entry in created]
     rows.append({"txn": {"appId": app, "version": newest}})
     assert len(rows) == 3, "version 0 holds the protocol and the table"
     return pa.Table.from_pylist(rows, SCHEMA)
@@ -130,15 +135,15 @@ def _head(commits: CommitLog, app: str, newest: Epoch) -> pa.Table:
 
 def _adds(commits: CommitLog, segments: Segments, newest: Epoch) -> Iterator[pa.Table]:
     rows: list[dict[str, object]] = []
-    for one in segments.every():
-        time_ms = one.time_us // 1_000
+    for segment in segments.every():
+        time_ms = segment.time_us // 1_000
         rows.extend(
             {"add": msgspec.to_builtins(action.add_of(part, first, last, time_ms))}
-            for part, first, last in one.members
+            for part, first, last in segment.members
         )
     for epoch in range(segments.last + 1, newest + 1):
         actions = action.actions_of(commits.text_of(Epoch(epoch)))
-        rows.extend(msgspec.to_builtins(one) for one in actions if one.add is not None)
+        rows.extend(msgspec.to_builtins(entry) for entry in actions if entry.add is not None)
         if len(rows) >= _BATCH_ROWS // 16:  # dictionaries take ten times the memory of columns
             yield pa.Table.from_pylist(rows, SCHEMA)
             rows.clear()
@@ -146,11 +151,11 @@ def _adds(commits: CommitLog, segments: Segments, newest: Epoch) -> Iterator[pa.
 
 
 def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables, so that row groups stay large however often a checkpoint is renewed."""
+    """Join small tables, so that the row groups of the checkpoint are large."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
-        if sum(one.num_rows for one in waiting) >= _BATCH_ROWS:
+        if sum(table.num_rows for table in waiting) >= _BATCH_ROWS:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:
@@ -158,7 +163,7 @@ def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _former(directory: Path) -> _Hint | None:
-    """Return the checkpoint in force; None where there is none that can be used."""
+    """Return the checkpoint in force; None if there is none, or it is damaged."""
     try:
         hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_Hint)
         _, checksum = size_and_checksum_of(_path(directory, hint.version))
@@ -174,7 +179,7 @@ def _former(directory: Path) -> _Hint | None:
 
 
 def _forget(directory: Path) -> None:
-    """Remove checkpoints that are long superseded, and what a crash left; never a commit."""
+    """Remove superseded checkpoints, except the last one, and the files that a crash left."""
     superseded = sorted(directory.glob(f"*{_SUFFIX}"))[:-_KEPT]
     unfinished = directory.glob(f".*{_SUFFIX}.*{durable.TEMPORARY}")
     hints = directory.glob(f".{_HINT}.*{durable.TEMPORARY}")

@@ -1,11 +1,11 @@
-"""The commits of a journal: a Delta table's `_delta_log`, one file for each epoch.
+"""The commits of a journal: a Delta table's `_delta_log`, with one file for each epoch.
 
-Promises that a commit is whole and on the disk before it has its name, that only one writer gets
-a name, and that nobody reports a commit whose name a power loss could still undo. Cost and memory
-do not grow with the number of epochs, except for one listing of names when a process first asks
-for the newest one (0.1 s for 100,000). Leaves parts to `parquet`, condensing to `checkpoint`.
+A commit is whole and on the disk before it has its name. Only one writer can create a name. No method
+reports a commit whose name a power loss could still remove. Cost and memory do not grow with the
+number of epochs, except that a process lists all names once, when it first needs the newest epoch
+(0.1 s for 100,000 epochs).
 
-The files are put here by a hard link and not by delta-rs, for two reasons. delta-rs shows the name
+The files are created by a hard link and not by delta-rs, for two reasons. delta-rs shows the name
 before the bytes are durable (strace: it links, and never calls fsync), so that a reply could be
 seen and then lost. And its cost grows with history: after 20,000 epochs a commit took 160 ms, after
 100,000 over a second and 570 MB of memory, both right after a checkpoint; here it takes 1 ms
@@ -43,9 +43,9 @@ _POLL_LONGEST_S: Final = 0.005
 
 
 def version_in(name: str) -> int | None:
-    """Return the table version in a commit's file name; None where it is another file's."""
-    found = _COMMIT.fullmatch(name)
-    return None if found is None else int(found[1])
+    """Return the table version in a commit's file name; None if the file is not a commit."""
+    match = _COMMIT.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 class CommitLog:
@@ -54,17 +54,23 @@ class CommitLog:
     def __init__(
         self, directory: Path, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
     ) -> None:
-        """Name the files; `merged` says up to which epoch their commits lie elsewhere, too."""
+        """Name the files.
+
+        Args:
+            directory: The `_delta_log`.
+            app: The application's name.
+            merged: Returns the newest epoch in a segment; commits up to it may be removed here.
+        """
         self.directory = directory
         self._app = app
         self._merged = merged
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._newest: Epoch | None = None  # as far as this process has looked; None: not at all
-        self._doubtful: bytes | None = None  # has its name, but that is not known to be durable
+        self._newest: Epoch | None = None  # the newest that this process has seen; None: not listed
+        self._doubtful: bytes | None = None  # the text of a commit whose name may not be durable
 
     def file_of(self, epoch: Epoch) -> Path:
-        """Return where an epoch's commit is; epoch -1 is the creation of the table."""
+        """Return the path of an epoch's commit; epoch -1 is the creation of the table."""
         return self.directory / f"{action.version_of(epoch):020}.json"
 
     def newest(self) -> Epoch:
@@ -81,16 +87,16 @@ class CommitLog:
             while (following := self._following(newest)) > newest:
                 newest = following
             if newest != known or self._newest is None:
-                # Who put the name there may not have come to this yet.
+                # The writer of the name may not have synced the directory yet.
                 durable.sync_directory(self.directory)
             self._newest = newest
             return newest
 
     def _following(self, epoch: Epoch) -> Epoch:
-        """Return a later epoch that exists; the same one where it is the newest."""
+        """Return a later epoch that exists, or the same epoch if it is the newest."""
         if self.file_of(Epoch(epoch + 1)).exists():
             return Epoch(epoch + 1)
-        return max(epoch, self._merged())  # it may have been merged while this process slept
+        return max(epoch, self._merged())  # later commits may have been merged and removed
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name.
@@ -98,8 +104,8 @@ class CommitLog:
         Raises:
             Fenced: The name is taken.
             Diverged: The epoch is not the successor of the newest one.
-            JournalUnavailable: The disk is full or fails. Where the message says that the outcome
-                is unknown, the same commit may be put again.
+            JournalUnavailable: The disk is full or fails. If the message says that the outcome is
+                unknown, the same commit may be put again.
         """
         newest = self.newest()
         text = action.commit_text(commit, self._app)
@@ -117,10 +123,8 @@ class CommitLog:
         self._doubtful = text
         with storage(f"make sure of epoch {commit.epoch}, whose outcome is unknown"):
             durable.sync_directory(self.directory)
-        if self._merged() >= commit.epoch:  # then the name was free because history has gone on
-            raise Fenced(
-                f"epoch {commit.epoch} is long committed: another driver runs {self._app!r}"
-            )
+        if self._merged() >= commit.epoch:  # the name was free because its commit was removed
+            raise Fenced(f"epoch {commit.epoch} exists already: another driver runs {self._app!r}")
         self._doubtful = None
         with self._lock:
             self._newest = max(commit.epoch, self._newest or commit.epoch)
@@ -155,9 +159,9 @@ class CommitLog:
         return text
 
     def wait(self, epoch: Epoch, timeout_ms: int) -> bool:
-        """Block until an epoch is committed and durable, or the time is up; say which.
+        """Block until an epoch is committed and durable; return False when the time is up.
 
-        Costs one look at a file name every 1 to 5 ms.
+        It looks for the file's name every 1 to 5 ms.
         """
         assert epoch >= 0, "epochs count from 0"
         assert timeout_ms >= 0, "time does not run backwards"
@@ -176,12 +180,12 @@ class CommitLog:
                 pause = min(2 * pause, _POLL_LONGEST_S)
         return epoch <= self.newest()
 
-    def still(self) -> AbstractContextManager[object]:
-        """Return what other threads need for a change."""
+    def quiesced(self) -> AbstractContextManager[object]:
+        """Return the lock that `Journal.quiesced` holds."""
         return self._lock
 
     def close(self) -> None:
-        """Refuse everything from now on, and wake who waits."""
+        """Refuse all further use, and wake the waiting threads."""
         self._closed.set()
 
     def check_open(self) -> None:
@@ -190,10 +194,10 @@ class CommitLog:
             raise JournalUnavailable("the journal is closed")
 
     def create(self, text: bytes) -> None:
-        """Create version 0 unless somebody was faster; durable either way.
+        """Create version 0, unless another process was faster; it is durable in both cases.
 
         Raises:
-            Corrupt: Epochs are there, but version 0 is not or is damaged.
+            Corrupt: There are epochs, but version 0 is missing or damaged.
         """
         path = self.file_of(BEFORE_FIRST)
         if any(_COMMIT.fullmatch(name) for name in self._names() if name != path.name):
@@ -207,12 +211,12 @@ class CommitLog:
         durable.sync_directory(self.directory)
 
     def _scan(self) -> Epoch:
-        """List all names once: a missing commit must not pass for the end of history."""
+        """List all names once, because a missing commit must not look like the end of history."""
         count, top, condensed, merged = self._listed()
-        # A checkpoint is written from commits: up to it, all were there and whole.
+        # A checkpoint is written from commits: all commits up to it existed and were whole.
         expected = range(merged + 1, max(top, condensed) + 1)
         if count < len(expected):
-            # A listing may lack names that were added while it ran, so each is looked at again.
+            # A listing may lack names that were added while it ran, so each is checked again.
             missing = [version for version in expected if not self._version(version).exists()]
             if missing:
                 raise self._corrupt(Epoch(missing[0] - 1), "is missing")
@@ -233,9 +237,9 @@ class CommitLog:
     def _set_aside(self, epoch: Epoch) -> None:
         """Rename the newest commit if it is torn.
 
-        It was never acknowledged, since `put` returns after fsync; and the log still has its
-        requests, so the epoch runs again with the same outcome. Only a torn file is ever renamed,
-        under a lock, so a commit that another driver puts in its place is safe.
+        It was never acknowledged, since `put` returns after fsync, and the log still has its
+        requests, so the epoch runs again with the same outcome. The file is checked again under a
+        lock, so that a whole commit, which another driver may have put there, is never renamed.
         """
         path = self.file_of(epoch)
         with locked_directory(self.directory):
@@ -245,23 +249,22 @@ class CommitLog:
             path.rename(aside)
             durable.sync_directory(self.directory)
         logger.warning(
-            "a torn commit of the journal is set aside",
+            "a torn commit of the journal is set aside; its epoch runs again",
             extra={"epoch": epoch, "path": str(path), "renamed_to": aside.name},
         )
 
     def _listed(self) -> tuple[int, int, int, int]:
-        """Return what there is: commits, their newest version, that of a checkpoint, and of segments.
+        """Return the number of commits after the segments, and three versions, each -1 if missing.
 
-        Counted are the commits that lie here only. Segments are looked at after the names, because
-        a commit is removed once a segment has it.
+        They are the newest versions of a commit, of a checkpoint, and of a segment. Segments are read after the names, because a commit is removed after a segment has it.
         """
         versions: list[int] = []
         condensed = -1
         for name in self._names():
-            if found := _COMMIT.fullmatch(name):
-                versions.append(int(found[1]))
-            elif found := _CHECKPOINT.fullmatch(name):
-                condensed = max(condensed, int(found[1]))
+            if match := _COMMIT.fullmatch(name):
+                versions.append(int(match[1]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                condensed = max(condensed, int(match[1]))
         merged = self._merged()
         last = -1 if merged < 0 else action.version_of(merged)
         count = sum(version > last for version in versions)
@@ -285,5 +288,5 @@ class CommitLog:
 
     def _corrupt(self, epoch: Epoch, how: str) -> Corrupt:
         name = self.file_of(epoch).name
-        what = f"commit {name} of epoch {epoch}" if epoch >= 0 else f"{name}, the journal's start,"
-        return Corrupt(f"{what} {how}; put the file back from a backup of {self.directory}")
+        file = f"commit {name} of epoch {epoch}" if epoch >= 0 else f"{name}, the journal's start,"
+        return Corrupt(f"{file} {how}; put the file back from a backup of {self.directory}")

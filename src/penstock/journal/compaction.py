@@ -1,12 +1,11 @@
-"""Compaction: small files of older epochs become segments, and what is not needed any more goes.
+"""Compaction: the small files of older epochs are merged into segments; old segments are removed.
 
-Promises that at every moment, also after a crash in the middle, each epoch is there once and whole:
-a segment counts from when its index is published, which is after its files are durable; what it
-replaces is removed later, and may be removed at any time. So may what lies below the floor. One
-process at a time compacts; others read, and commit, meanwhile. Leaves to the caller what may be
-forgotten.
+At every moment, also after a crash, each epoch is held once and whole. A segment counts as soon as
+its index is published, after its files are durable. The files that it replaces, and the files below
+the floor, may be removed at any later time. One process at a time compacts, while others read and
+commit. The caller decides which epochs may be forgotten.
 
-The steps, in order (`reached` is told each): `segment-written`, `segment-indexed`,
+The steps, in order (`reached` is called after each): `segment-written`, `segment-indexed`,
 `segment-condensed`, `segment-reclaimed`; for forgetting `floor-raised`, `floor-condensed`,
 `floor-removed`.
 """
@@ -37,10 +36,10 @@ from penstock.journal.segment import PREFIX
 from penstock.journal.segments import Segments
 
 _LARGE_EPOCHS: Final = 128
-"""Epochs of a segment whose parts stay what they are."""
+"""Epochs in a segment whose parts are not merged."""
 
 _CHECKPOINT_EVERY: Final = 1_000
-"""Epochs after which other Delta readers get a new checkpoint, though nothing was merged."""
+"""Epochs after which a new checkpoint is written, also if no segment is new."""
 
 
 class _Reader(Protocol):
@@ -69,7 +68,7 @@ class Compaction:
         self._reached = reached
 
     def run(self, journal: _Reader, keep: CompactionPolicy) -> CompactionResult:
-        """Merge what is old enough; do nothing while another process does.
+        """Merge the epochs that are old enough; do nothing while another process does.
 
         Raises:
             Corrupt: A commit or a part is damaged.
@@ -84,7 +83,7 @@ class Compaction:
             for batch, small in self._batches(journal, keep):
                 self._index(batch, self._merged(journal, batch) if small else None)
                 merged, epochs = merged + 1, epochs + len(batch)
-            # Also for a segment whose maker died before it came to this.
+            # A process may have died after it published a segment and before this.
             checkpoint.checkpoint(self._commits, self._segments, self._app, _CHECKPOINT_EVERY)
             self._reached("segment-condensed")
             removed = self._reclaim(keep.grace_s)
@@ -92,13 +91,9 @@ class Compaction:
             return CompactionResult(merged, epochs, removed)
 
     def forget(self, before: Epoch) -> Epoch:
-        """Remove the segments whose epochs are all older than `before`; return the oldest epoch left.
+        """Implement `Journal.forget`; the newest segment always stays.
 
-        The newest segment always stays. Does nothing while another process compacts.
-
-        Raises:
-            Corrupt: A commit is damaged.
-            JournalUnavailable: The disk fails; the rest is removed another time.
+        It does nothing while another process compacts.
         """
         with durable.storage("forget old epochs"), self._alone() as alone:
             self._segments.refresh()
@@ -119,7 +114,7 @@ class Compaction:
     def _batches(
         self, journal: _Reader, keep: CompactionPolicy
     ) -> Iterator[tuple[list[Commit], bool]]:
-        """Yield the commits of each segment that can be made, and whether to merge their files."""
+        """Yield the commits of each new segment, and whether to merge their files."""
         upto = Epoch(self._commits.newest() - keep.newest)
         batch: list[Commit] = []
         size = 0
@@ -134,7 +129,7 @@ class Compaction:
                 batch, size = [], 0
 
     def _index(self, batch: list[Commit], files: list[Part] | None) -> None:
-        """Let a segment exist."""
+        """Publish a segment's index."""
         index = self._segments.directory / segment.index_name(batch[0].epoch, batch[-1].epoch)
         durable.publish(index, segment.index_of(batch, files))
         durable.sync_directory(index.parent)
@@ -142,7 +137,7 @@ class Compaction:
         self._reached("segment-indexed")
 
     def _merged(self, journal: _Reader, batch: list[Commit]) -> list[Part]:
-        """Write the files of a segment."""
+        """Write the files of a segment, durably."""
         first, last = batch[0].epoch, batch[-1].epoch
         files: list[Part] = []
         for kind in PartKind:
@@ -157,7 +152,7 @@ class Compaction:
         return files
 
     def _reclaim(self, grace_s: int) -> int:
-        """Remove the files that segments have taken the place of, once they are old enough."""
+        """Remove the files that segments have replaced, once they are old enough; return how many."""
         upto = self._aged(grace_s)
         removed = 0
         for path in list(self._commits.directory.iterdir()):
@@ -173,9 +168,9 @@ class Compaction:
         return removed
 
     def _merged_spans(self) -> set[tuple[Epoch, Epoch]]:
-        """Return the spans of the segments that have files of their own; their names tell."""
-        found = (segment.epochs_of_file(file.name) for file in self._files())
-        return {span for span in found if span is not None}
+        """Return the spans of the segments whose parts were merged."""
+        spans = (segment.epochs_of_file(file.name) for file in self._files())
+        return {span for span in spans if span is not None}
 
     def _files(self) -> list[Path]:
         """Return the segments' files."""
@@ -184,7 +179,7 @@ class Compaction:
         ]
 
     def _parts(self) -> Iterator[tuple[str, Epoch]]:
-        """Yield the parts that there are files of, with their epochs."""
+        """Yield the path and the epoch of each part that has a file."""
         for kind in PartKind:
             for file in list((self._root / f"kind={kind}").iterdir()):
                 path = f"kind={kind}/{file.name}"
@@ -192,7 +187,7 @@ class Compaction:
                     yield path, epoch
 
     def _aged(self, grace_s: int) -> Epoch:
-        """Return up to which epoch segments are older than the grace."""
+        """Return the last epoch of the segments that are older than the grace period."""
         before_ns = time.time_ns() - grace_s * 1_000_000_000
         upto = Epoch(self._segments.first - 1)
         for span in self._segments.spans:
@@ -203,7 +198,7 @@ class Compaction:
         return upto
 
     def _remove_unknown(self) -> None:
-        """Remove segments below the floor, and files of segments that never came to be."""
+        """Remove segments below the floor, and files of segments that were never published."""
         floor = self._segments.first
         for path in list(self._segments.directory.iterdir()):
             span = segment.epochs_of_name(path.name)
@@ -219,7 +214,7 @@ class Compaction:
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Keep other processes from compacting; say whether that worked."""
+        """Keep other processes from compacting; yield False if another process compacts."""
         directory = self._segments.directory
         directory.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(self._root)

@@ -1,9 +1,9 @@
-"""Cutting a journal: a copy of one becomes another journal, whose history ends where one wants.
+"""Making a journal of its own from a copied directory, with a prefix of the history.
 
-This is surgery on a directory that nobody else uses. It promises that afterwards the journal holds
-exactly the epochs up to the cut, under an identity that no other journal has, so that local state
-and views of the original are never taken for those of the copy. Files are replaced and removed,
-never changed, because they may be hard links. A crash leaves a directory of no use.
+Afterwards the journal holds exactly the epochs up to the given one. It has a new identity, so that
+local state and views of the original are never used for the copy. The directory must not be in use.
+Files are replaced and removed, never changed, because they may be hard links. After a crash the
+directory is useless.
 """
 
 import secrets
@@ -27,7 +27,7 @@ _CHECKPOINTS: Final = ("_last_checkpoint", "*.checkpoint.parquet")
 
 
 def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
-    """Cut a journal after an epoch, and return its new identity.
+    """Remove the epochs after `upto`, and return the journal's new identity.
 
     Raises:
         Diverged: The journal does not hold the epoch.
@@ -35,12 +35,12 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
         JournalUnavailable: The disk is full or fails.
     """
     identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
-    with durable.storage(f"cut the journal in {path}"):
+    with durable.storage(f"shorten the journal in {path}"):
         segments = Segments(path)
         commits = CommitLog(path / LOG, app)
         if upto < segments.first or not _holds(path, segments, upto):
             raise Diverged(f"the journal in {path} does not hold epoch {upto}")
-        kept = _cut_segments(path, segments, upto)
+        kept = _shorten_segments(path, segments, upto)
         for epoch in range(min(segments.last, upto) + 1, upto + 1):
             kept += commits.get(Epoch(epoch)).parts
         _remove_others(path, kept, min(segments.last, upto), upto)
@@ -50,8 +50,8 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
         durable.sync_directory(path / LOG)
     journal = DeltaJournal(path, app)
     newest = journal.last()
-    assert newest is not None, "the epoch of the cut is there"
-    assert newest.epoch == upto, "the cut is where it should be"
+    assert newest is not None, "the last epoch of the prefix is held"
+    assert newest.epoch == upto, "no later epoch is left"
     journal.checkpoint()
     journal.close()
     return identity
@@ -61,33 +61,32 @@ def _holds(path: Path, segments: Segments, epoch: Epoch) -> bool:
     return epoch <= segments.last or (path / commit_name(epoch)).exists()
 
 
-def _cut_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]:
-    """Remove the segments after an epoch, shorten the one that it lies in; return what files stay."""
+def _shorten_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]:
+    """Remove the segments after an epoch, and shorten its own segment; return the files that stay."""
     kept: list[Part] = []
-    for one in list(segments.every()):
-        if one.last <= upto:
-            kept += [part for part, _, _ in one.members]
+    for whole in list(segments.every()):
+        if whole.last <= upto:
+            kept += [part for part, _, _ in whole.members]
             continue
-        if one.first <= upto:
-            kept += _shorten(path, segments, one, upto)
-        (segments.directory / one.name).unlink()
+        if whole.first <= upto:
+            kept += _shorten(path, segments, whole, upto)
+        (segments.directory / whole.name).unlink()
     if segments.directory.exists():
         durable.sync_directory(segments.directory)
     return kept
 
 
-def _shorten(path: Path, segments: Segments, one: Segment, upto: Epoch) -> list[Part]:
-    commits = [one.commit(Epoch(epoch)) for epoch in range(one.first, upto + 1)]
-    index = segments.directory / segment.index_name(one.first, upto)
-    if not one.merged:
+def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> list[Part]:
+    commits = [whole.commit(Epoch(epoch)) for epoch in range(whole.first, upto + 1)]
+    index = segments.directory / segment.index_name(whole.first, upto)
+    if not whole.merged:
         durable.publish(index, segment.index_of(commits, None))
         return [part for commit in commits for part in commit.parts]
     files: list[Part] = []
     for kind in PartKind:
-        rows = segments.rows(one, kind, one.first, upto, SCHEMAS[kind].names)
+        rows = segments.rows(whole, kind, whole.first, upto, SCHEMAS[kind].names)
         if rows.num_rows:
-            written = segment.file_path(kind, one.first, upto)
-            part, data = segment.encode(kind, [rows], written)
+            part, data = segment.encode(kind, [rows], segment.file_path(kind, whole.first, upto))
             durable.create(path / part.path, data)
             files.append(part)
     durable.publish(index, segment.index_of(commits, files))
@@ -95,7 +94,7 @@ def _shorten(path: Path, segments: Segments, one: Segment, upto: Epoch) -> list[
 
 
 def _remove_others(path: Path, kept: list[Part], merged: Epoch, upto: Epoch) -> None:
-    """Remove every part that is not kept, the commits that lie elsewhere or later, checkpoints."""
+    """Remove the other parts, the commits outside of (merged, upto], and the checkpoints."""
     listed = {part.path for part in kept}
     for kind in PartKind:
         folder = path / f"kind={kind}"

@@ -3,10 +3,11 @@
 The table is partitioned by the column `kind` and has the columns of all kinds; a file holds those
 of its own kind, and Delta readers fill the others with null. Version 0 creates the table; version
 *n + 1* is epoch *n*, with the application transaction version *n*. Any Delta reader sees the
-committed epochs as rows. Nobody else may write to the table.
+committed epochs as rows. No other program may write to the table.
 
-Promises what the port says, on a local file system with hard links. Leaves the pieces to `parquet`,
-`action`, `commits`, `checkpoint` and `leftover`.
+It implements the port on a local file system with hard links. This module joins the parts: `commits`
+and `action` (the Delta log), `parquet` (part files), `segments` and `compaction` (older epochs),
+`checkpoint`, `orphans` and `shapes`.
 """
 
 import secrets
@@ -50,11 +51,11 @@ SECRET_BYTES: Final = 32
 
 
 class DeltaJournal:
-    """A journal in a directory, created when it is not there; opening reads one small file.
+    """A journal in a directory, which is created if it is missing; opening reads one small file.
 
-    Any number of processes may open it at once; a driver beside another one is fenced at its
-    first commit. No file stays open. With the shapes of the application's classes it makes sure that
-    rows are stored and read in them; without, for copies and counts, nothing of that is looked at.
+    Any number of processes may open it at once; a second driver is fenced at its first commit. No
+    file stays open. With `shapes` it guarantees that rows are stored and read in these shapes.
+    Without them, for copies and counts, shapes are not checked.
 
     Raises:
         ConfigError: The directory holds the journal of another application, or of an earlier
@@ -76,8 +77,9 @@ class DeltaJournal:
         Args:
             path: The directory.
             app: The application's name.
-            shapes: Those of its classes.
-            secret: Of a new journal that goes on with another one's history; None: a random one.
+            shapes: The shapes of its classes.
+            secret: The secret of a new journal that continues the history of another journal; None
+                draws a random secret.
         """
         self._root = Path(path)
         self._app = app
@@ -95,7 +97,7 @@ class DeltaJournal:
 
     @property
     def secret(self) -> bytes:
-        """What creation drew, as the port says."""
+        """The secret that was drawn when the journal was created."""
         return self._secret
 
     def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
@@ -116,28 +118,24 @@ class DeltaJournal:
         return written
 
     def shapes(self) -> dict[str, Shape]:
-        """Return how each class is stored that the journal has rows of.
+        """Return the shape of each class that the journal has rows of.
 
         Raises:
-            Corrupt: The file that says so is missing or damaged.
+            Corrupt: The file of shapes is missing or damaged.
         """
         with storage("read how classes are stored"):
             return self._shapes.stored()
 
     def commit(self, commit: Commit) -> None:
-        """Put the epoch's file into the Delta log, as the port says.
-
-        Raises:
-            Corrupt: A part of the commit is not there; nothing is committed.
-        """
+        """Create the epoch's file in the Delta log, as the port says."""
         with storage(f"look at the parts of epoch {commit.epoch}"):
-            for one in commit.parts:
-                self._check_part(one, commit.epoch)
+            for part in commit.parts:
+                self._check_part(part, commit.epoch)
         self._commits.put(commit)
         self._last = commit
 
     def last(self) -> Commit | None:
-        """Return the newest commit; looks at one file name where there is nothing new."""
+        """Return the newest commit; costs a look at one file name if there is no new one."""
         newest = self._commits.newest()
         last = self._last
         if newest < 0:
@@ -157,7 +155,7 @@ class DeltaJournal:
         return self._segments.last
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
-        """Yield the commits of (after, upto], in order; without `upto` all that exist now.
+        """Yield the commits of (after, upto], as the port says.
 
         Raises:
             Corrupt: A commit is missing or damaged.
@@ -175,7 +173,7 @@ class DeltaJournal:
         return self._get(following)
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a part's rows, also when they lie in a segment; every byte is checked first."""
+        """Return a part's rows, also if they lie in a segment; every byte is checked first."""
         self._commits.check_open()
         with storage(f"read part {part.path}"):
             try:
@@ -187,11 +185,11 @@ class DeltaJournal:
     def rows(
         self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
-        """Yield the rows of the epochs of (after, upto], a segment at a time where it can."""
-        while after < upto and (found := self._segments.covering(Epoch(after + 1))) is not None:
-            last = min(found.last, upto)
-            if found.merged:
-                yield last, self._segments.rows(found, kind, Epoch(after + 1), last, columns)
+        """Yield the rows of the epochs of (after, upto], one table for each merged segment."""
+        while after < upto and (segment := self._segments.covering(Epoch(after + 1))) is not None:
+            last = min(segment.last, upto)
+            if segment.merged:
+                yield last, self._segments.rows(segment, kind, Epoch(after + 1), last, columns)
             else:
                 yield from rows_by_epoch(self, kind, after, last, columns)
             after = last
@@ -224,42 +222,42 @@ class DeltaJournal:
             return leftover.remove_orphans(self._root, self._commits, max(after, merged))
 
     @contextmanager
-    def still(self) -> Iterator[None]:
-        """Keep everything as it is, as the port says."""
-        with self._commits.still(), self._segments.still():
+    def quiesced(self) -> Iterator[None]:
+        """Hold the internal locks, as the port says."""
+        with self._commits.quiesced(), self._segments.quiesced():
             yield
 
     def close(self) -> None:
-        """Refuse everything from now on, and wake who waits."""
+        """Refuse all further use, and wake the waiting threads."""
         self._commits.close()
 
     def _get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists, from a segment or from its own file."""
-        found = self._segments.covering(epoch)
-        if found is not None:
-            return found.commit(epoch)
+        segment = self._segments.covering(epoch)
+        if segment is not None:
+            return segment.commit(epoch)
         try:
             return self._commits.get(epoch)
-        except Corrupt:  # it may have been merged since this process has looked
+        except Corrupt:  # it may have been merged since this process listed the segments
             self._segments.refresh()
-            found = self._segments.covering(epoch)
-            if found is None and epoch < self._segments.first:
+            segment = self._segments.covering(epoch)
+            if segment is None and epoch < self._segments.first:
                 raise missing_epoch(epoch) from None
-            if found is None:
+            if segment is None:
                 raise
-            return found.commit(epoch)
+            return segment.commit(epoch)
 
     def _merged_rows(self, part: Part, columns: Sequence[str] | None) -> pa.Table:
-        """Return the rows of a part whose file is gone."""
-        if not part.rows:  # nobody misses its file
+        """Return the rows of a part whose file was removed."""
+        if not part.rows:
             rows = SCHEMAS[part.kind].empty_table()
             return rows if columns is None else rows.select(list(columns))
         epoch = parquet.epoch_of(part.path)
         if epoch is not None:
             for _ in range(2):
-                found = self._segments.part_rows(epoch, part.path, columns)
-                if found is not None:
-                    return found
+                table = self._segments.part_rows(epoch, part.path, columns)
+                if table is not None:
+                    return table
                 self._segments.refresh()
         raise parquet.damaged_part(part, "is missing")
 
@@ -270,7 +268,10 @@ class DeltaJournal:
                 self._create(secret or secrets.token_bytes(SECRET_BYTES))
                 table = self._table()
         if table is None:
-            raise Corrupt(f"the journal in {self._root} does not say what it is")
+            raise Corrupt(
+                f"the journal in {self._root} has no table metadata; put the file "
+                f"{self._commits.file_of(BEFORE_FIRST).name} back from a backup"
+            )
         if table.name != self._app:
             raise ConfigError(
                 f"the journal in {self._root} belongs to the application {table.name!r}, "
@@ -279,7 +280,7 @@ class DeltaJournal:
         if table.configuration.get(action.FORMAT) != action.CONFIGURATION[action.FORMAT]:
             raise ConfigError(
                 f"the journal in {self._root} is of an earlier Penstock, which stored entities without "
-                "their shape; read it with that one, and let this one begin in another directory: "
+                "their shape; read it with that version, or give this version another directory: "
                 "--data DIR"
             )
         if self._knows_shapes:
@@ -296,30 +297,28 @@ class DeltaJournal:
         durable.sync_directory(self._root)
         durable.sync_directory(self._root.absolute().parent)
         self._shapes.create()
-        # No two journals may share an identity, so it is drawn and not derived.
+        # Two journals never share an identity, so it is random.
         identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
         now_ms = time.time_ns() // 1_000_000
         self._commits.create(action.table_text(self._app, identity, now_ms, secret))
 
-    def _check_part(self, one: Part, epoch: Epoch) -> None:
-        written = parquet.epoch_of(one.path)
-        assert written is None or written == epoch, f"{one.path} is not of epoch {epoch}"
+    def _check_part(self, part: Part, epoch: Epoch) -> None:
+        written = parquet.epoch_of(part.path)
+        assert written is None or written == epoch, f"{part.path} is not of epoch {epoch}"
         try:
-            size = (self._root / one.path).stat().st_size
+            size = (self._root / part.path).stat().st_size
         except FileNotFoundError:
             size = -1
-        if size != one.size:
-            raise parquet.damaged_part(
-                one, "is not there as it was written, so nothing is committed"
-            )
+        if size != part.size:
+            raise parquet.damaged_part(part, "is missing or changed, so nothing is committed")
 
 
 def app_of(path: Path) -> str | None:
-    """Return the name of the application whose journal lies there; None where none does.
+    """Return the name of the application whose journal a directory holds; None if it holds none.
 
     Raises:
-        Corrupt: It is damaged.
-        JournalUnavailable: It cannot be read.
+        Corrupt: The journal is damaged.
+        JournalUnavailable: The journal cannot be read.
     """
     with storage(f"open the journal in {path}"):
         table = _table_of(CommitLog(path / _LOG, ""))
@@ -327,7 +326,7 @@ def app_of(path: Path) -> str | None:
 
 
 def _table_of(commits: CommitLog) -> MetaData | None:
-    """Return what version 0 says; None where it is absent or torn."""
+    """Return the metadata in version 0; None if it is missing or torn."""
     try:
         text = action.parse(commits.file_of(BEFORE_FIRST).read_bytes())
     except FileNotFoundError:

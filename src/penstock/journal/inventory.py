@@ -1,12 +1,12 @@
-"""The inventory of a Delta journal: which files hold its truth, and which checksums they must have.
+"""The inventory of a Delta journal: the files that it consists of, with sizes and checksums.
 
-Epochs come in units, each listed by one file: a segment by its index, an epoch that lies in no
-segment by its commit. All files of a unit are immutable. What is not in the inventory is derived
-(checkpoints), or no part of history (leftovers).
+The files come in units. One file of a unit lists the others: a segment's index, or the commit of an
+epoch that lies in no segment. All files of a unit are immutable. A file that is not in the inventory
+is derived (a checkpoint) or not part of history (an orphan).
 
-Promises that the files of all units, with those of `head`, are the whole journal up to an epoch, if
-they could be read while nothing was forgotten. A file that is missing may have been merged into a
-segment meanwhile: who meets that takes a new inventory. Leaves the files' content to its callers.
+The files of all units and of `head` are the whole journal up to an epoch, as long as no epoch is
+forgotten meanwhile. If a file is missing, it may have been merged into a segment; then the caller
+takes a new inventory.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ _FLOOR: Final = "floor.json"
 
 
 class StoredFile(NamedTuple):
-    """A file as it must be.
+    """A file with its expected size and checksum.
 
     Attributes:
         path: Relative to the journal.
@@ -43,7 +43,7 @@ class StoredFile(NamedTuple):
 
 
 class EpochUnit(NamedTuple):
-    """Epochs, both included, and the file that lists their files, relative to the journal."""
+    """Epochs, both ends included, and the path of the file that lists their files."""
 
     first: Epoch
     last: Epoch
@@ -51,13 +51,13 @@ class EpochUnit(NamedTuple):
 
 
 class Inventory:
-    """What lies in a journal's directory now."""
+    """The files in a journal's directory now."""
 
     def __init__(self, root: Path) -> None:
-        """Look at the segments.
+        """List the segments.
 
         Raises:
-            Corrupt: One is missing.
+            Corrupt: A segment is missing.
             OSError: The directory cannot be read.
         """
         self._root = root
@@ -66,7 +66,7 @@ class Inventory:
         self.first = self._segments.first
 
     def head(self) -> list[StoredFile]:
-        """Return the files that are of no epoch: the table's creation, shapes, what was forgotten.
+        """Return the files that belong to no epoch: the table's creation, the shapes, the floor.
 
         Raises:
             FileNotFoundError: There is no journal.
@@ -77,7 +77,7 @@ class Inventory:
         return [stored_file(name, (self._root / name).read_bytes()) for name in names]
 
     def units(self, upto: Epoch) -> list[EpochUnit]:
-        """Return the units of all epochs up to one, in order; a segment may reach beyond it."""
+        """Return the units of all epochs up to `upto`, in order; a segment may have later epochs."""
         spans = [span for span in self._segments.spans if span[0] <= upto]
         merged = [EpochUnit(*span, f"{FOLDER}/{segment.index_name(*span)}") for span in spans]
         after = merged[-1].last if merged else BEFORE_FIRST
@@ -85,23 +85,24 @@ class Inventory:
         return merged + [EpochUnit(epoch, epoch, commit_name(epoch)) for epoch in alone]
 
     def files(self, unit: EpochUnit) -> list[StoredFile]:
-        """Return the files of a unit, the one that lists the others first.
+        """Return the files of a unit; the first one lists the others.
 
         Raises:
-            Corrupt: That file is damaged.
-            FileNotFoundError: It is not there (any more).
+            Corrupt: The first file is damaged.
+            FileNotFoundError: The first file is missing, perhaps because it was merged.
         """
         data = (self._root / unit.path).read_bytes()
         if unit.path.startswith(FOLDER):
             name = unit.path.removeprefix(f"{FOLDER}/")
-            parts = tuple(one[0] for one in segment.segment_of(name, data).members)
+            parts = tuple(part for part, _, _ in segment.segment_of(name, data).members)
         else:
             parts = _parts_in(unit, data)
-        return [stored_file(unit.path, data), *(StoredFile(*_shape(part)) for part in parts)]
+        files = [StoredFile(part.path, part.size, part.checksum) for part in parts]
+        return [stored_file(unit.path, data), *files]
 
 
 def newest_listed(root: Path) -> Epoch:
-    """Return the newest epoch that has a commit's name or a segment; -1 where there is none."""
+    """Return the newest epoch with a commit file or a segment; -1 if there is none."""
     versions = [version_in(path.name) for path in (root / LOG).iterdir()]
     alone = max((version for version in versions if version is not None), default=0)
     segments = Segments(root)
@@ -109,17 +110,13 @@ def newest_listed(root: Path) -> Epoch:
 
 
 def commit_name(epoch: Epoch) -> str:
-    """Return where an epoch's commit is, relative to the journal."""
+    """Return the path of an epoch's commit, relative to the journal."""
     return f"{LOG}/{action.version_of(epoch):020}.json"
 
 
 def stored_file(path: str, data: bytes) -> StoredFile:
-    """Return a file as it is."""
+    """Return the entry of a file with some content."""
     return StoredFile(path, len(data), checksum_of(data))
-
-
-def _shape(part: Part) -> tuple[str, int, str]:
-    return part.path, part.size, part.checksum
 
 
 def _parts_in(unit: EpochUnit, data: bytes) -> tuple[Part, ...]:

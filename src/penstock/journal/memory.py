@@ -1,7 +1,7 @@
-"""A journal in memory: for unit tests and the local runtime; gone with its process.
+"""A journal in memory, for unit tests and the local runtime.
 
-Promises everything the port says but durability, to the threads of one process. Parts are kept as
-the bytes that a file would hold, so that nobody can change what was written.
+It implements the port for the threads of one process, without durability. Parts are kept as the bytes
+of their files, so that no caller can change them.
 """
 
 import secrets
@@ -41,7 +41,7 @@ class MemoryJournal:
 
     @property
     def identity(self) -> str:
-        """A name that no other journal has."""
+        """As the port says."""
         return self._identity
 
     @property
@@ -58,18 +58,14 @@ class MemoryJournal:
         return written
 
     def commit(self, commit: Commit) -> None:
-        """Append a commit and wake who waits, as the port says.
-
-        Raises:
-            Corrupt: A part of the commit is not there; nothing is committed.
-        """
+        """Append a commit and wake the waiting threads, as the port says."""
         with self._changed:
             self._check_open()
-            for one in commit.parts:
-                written = parquet.epoch_of(one.path)
-                assert written is None or written == commit.epoch, f"{one.path} is of another epoch"
-                if one.path not in self._parts:
-                    raise parquet.damaged_part(one, "is not there, so nothing is committed")
+            for part in commit.parts:
+                epoch = parquet.epoch_of(part.path)
+                assert epoch is None or epoch == commit.epoch, f"{part.path} is of another epoch"
+                if part.path not in self._parts:
+                    raise parquet.damaged_part(part, "is missing, so nothing is committed")
             if commit.epoch < len(self._commits):
                 raise Fenced(f"epoch {commit.epoch} exists already: another driver committed it")
             if commit.epoch > len(self._commits):
@@ -84,14 +80,14 @@ class MemoryJournal:
             return self._commits[-1] if self._commits else None
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
-        """Yield the commits of (after, upto], in order; without `upto` all that exist now."""
+        """Yield the commits of (after, upto], as the port says."""
         with self._changed:
             self._check_open()
             end = len(self._commits) if upto is None else upto + 1
             return iter(self._commits[max(after + 1, self._first) : end])
 
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
-        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+        """Block until epoch `after + 1` exists, as the port says."""
         following = after + 1
         with self._changed:
             self._changed.wait_for(
@@ -116,7 +112,7 @@ class MemoryJournal:
             return self._first
 
     def merged(self) -> Epoch:
-        """Return -1: nothing is ever compacted."""
+        """Return -1, since this journal never compacts."""
         return BEFORE_FIRST
 
     def rows(
@@ -126,20 +122,20 @@ class MemoryJournal:
         return rows_by_epoch(self, kind, after, upto, columns)
 
     def checkpoint(self) -> None:
-        """Do nothing: what is in memory is open already."""
+        """Do nothing, since no other engine opens this journal."""
         with self._changed:
             self._check_open()
 
     def compact(
         self, keep: CompactionPolicy = DEFAULT_COMPACTION, reached: StepObserver = ignore_step
     ) -> CompactionResult:
-        """Do nothing: in memory there are no files."""
+        """Do nothing, since there are no files."""
         with self._changed:
             self._check_open()
             return CompactionResult()
 
     def forget(self, before: Epoch, reached: StepObserver = ignore_step) -> Epoch:
-        """Remove the parts of old epochs, but never those of the newest."""
+        """Remove the parts of old epochs, but never the parts of the newest."""
         with self._changed:
             self._check_open()
             floor = max(self._first, min(before, len(self._commits) - 1))
@@ -153,24 +149,24 @@ class MemoryJournal:
         """Remove parts that no commit will ever list, as the port says."""
         with self._changed:
             self._check_open()
-            listed = {one.path for commit in self._commits for one in commit.parts}
-            leftovers = [
+            listed = {part.path for commit in self._commits for part in commit.parts}
+            orphans = [
                 path
                 for path in self._parts
                 if path not in listed
                 and (epoch := parquet.epoch_of(path)) is not None
                 and after < epoch < len(self._commits)
             ]
-            for path in leftovers:
+            for path in orphans:
                 del self._parts[path]
-            return len(leftovers)
+            return len(orphans)
 
-    def still(self) -> AbstractContextManager[object]:
-        """Keep everything as it is, as the port says."""
+    def quiesced(self) -> AbstractContextManager[object]:
+        """Hold the internal lock, as the port says."""
         return self._changed
 
     def close(self) -> None:
-        """Refuse everything from now on, and wake who waits."""
+        """Refuse all further use, and wake the waiting threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

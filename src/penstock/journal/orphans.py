@@ -1,8 +1,8 @@
-"""Leftovers: files that attempts wrote and no commit lists.
+"""Orphans: files that an attempt wrote and no commit lists.
 
-Promises to remove only what can never be listed: an epoch that has a commit gets no other one.
-Files of epochs still to come, files with names that are not ours, and files of epochs that lie in
-segments (`compaction` removes those) are left alone.
+A file is removed only if no commit can list it any more, because its epoch has a commit already.
+Files of later epochs, files with other names, and files of epochs that lie in segments (`compaction`
+removes those) stay.
 """
 
 import re
@@ -19,21 +19,21 @@ _UNFINISHED: Final = re.compile(r"\.(\d{20})\.json\.[0-9a-f]+\.tmp")
 
 
 def remove_orphans(root: Path, commits: CommitLog, after: Epoch) -> int:
-    """Remove the leftovers of the epochs in (after, newest]; return how many parts there were.
+    """Remove the orphans of the epochs in (after, newest]; return how many parts there were.
 
     Raises:
         OSError: The disk fails.
     """
     newest = commits.newest()
-    found: dict[Epoch, list[str]] = {}
+    paths_by_epoch: dict[Epoch, list[str]] = {}
     for kind in PartKind:
         for file in (root / f"kind={kind}").iterdir():
             path = f"kind={kind}/{file.name}"
             epoch = epoch_of(path)
             if epoch is not None and after < epoch <= newest:
-                found.setdefault(epoch, []).append(path)
+                paths_by_epoch.setdefault(epoch, []).append(path)
     removed = 0
-    for epoch, paths in found.items():
+    for epoch, paths in paths_by_epoch.items():
         listed = {part.path for part in commits.get(epoch).parts}
         for path in paths:
             if path not in listed:

@@ -1,11 +1,11 @@
-"""Parts: the Parquet files of an epoch, from rows to bytes and back, and their names.
+"""Parts: encoding and decoding the Parquet files of an epoch, and their names.
 
-Promises that equal rows read equal, that damage of any byte is found before a row is used, and
-that two attempts never share a name. Leaves to the adapters where the bytes are kept.
+Rows are read as they were written. Damage of any byte is found before a row is used. Two attempts
+never share a name. The adapters store the bytes.
 
-Rows are compressed with zstd at level 1, without dictionaries and statistics: they are encoded
-values and ids that hardly repeat, and dictionaries doubled the time of writing 5,000 rows
-(2.8 ms instead of 1.4) for a larger file.
+Rows are compressed with zstd at level 1, without dictionaries and statistics, because encoded values
+and ids hardly repeat: dictionaries doubled the time of writing 5,000 rows (2.8 ms instead of 1.4), and
+the file was larger.
 """
 
 import re
@@ -31,10 +31,10 @@ def encode(kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]
     """Return a part and the bytes of its file.
 
     The path starts with the epoch of the rows and ends with a random token, so that a driver that
-    starts again never meets the leftovers of its former attempts. All rows are of one epoch.
+    starts again never meets the orphans of its former attempts. All rows are of one epoch.
     """
     assert rows.schema.equals(SCHEMAS[kind]), f"{kind} rows have the schema {rows.schema}"
-    assert _NAME.fullmatch(name), f"{name!r} is no name for a part"
+    assert _NAME.fullmatch(name), f"{name!r} is not a name for a part"
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,
@@ -54,15 +54,16 @@ def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
     """Return the rows of a part's file.
 
     Raises:
-        Corrupt: The bytes are not those that were written.
+        Corrupt: The bytes were changed.
     """
     if len(data) != part.size:
         raise damaged_part(part, f"has {len(data)} bytes instead of {part.size}")
     if checksum_of(data) != part.checksum:
         raise damaged_part(part, f"does not have the checksum {part.checksum}")
     source = pa.BufferReader(data)
-    # Threads would fight over the cores that other tasks use; one part is small. `read_table` would
-    # start some all the same, take four times as long, and abort a process that ends soon after.
+    # A part is small, and other tasks use the other cores, so it is read without threads. The function
+    # `read_table` would start threads in any case, take four times as long, and abort a process that
+    # ends soon after.
     names = None if columns is None else list(columns)
     rows = pq.ParquetFile(source, pre_buffer=False).read(columns=names, use_threads=False)
     assert rows.num_rows == part.rows, f"{part.path} has {rows.num_rows} rows"
@@ -70,19 +71,19 @@ def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
 
 
 def damaged_part(part: Part, how: str) -> Corrupt:
-    """Return the error that says which part is unusable, and what helps."""
+    """Return the error for a part that cannot be used; it says how to repair the journal."""
     epoch = epoch_of(part.path)
     return Corrupt(
         f"part {part.path} of epoch {'unknown' if epoch is None else epoch} {how}; "
-        "put the file back from a backup. Nothing derived from it before is affected: "
-        "local state and snapshots of this epoch or later stay valid"
+        "put the file back from a backup. Local state and snapshots that were made from it stay "
+        "valid, if they are of this epoch or later"
     )
 
 
 def epoch_of(path: str) -> Epoch | None:
-    """Return the epoch in a part's path; None where the part has no rows, or it is no part."""
-    found = _PATH.fullmatch(path)
-    return None if found is None else Epoch(int(found["epoch"]))
+    """Return the epoch in a part's path; None if the part has no rows, or the path is another's."""
+    match = _PATH.fullmatch(path)
+    return None if match is None else Epoch(int(match["epoch"]))
 
 
 def _epoch_text(rows: pa.Table) -> str:

@@ -1,7 +1,4 @@
-"""Rows of many epochs at once: what every adapter does that has no shorter way.
-
-Promises whole epochs in order, and nothing else than what `read` gives of each.
-"""
+"""Rows of several epochs, read part by part, and the entity keys of rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,12 +13,7 @@ from penstock.journal.api import SCHEMAS, Commit, Journal, PartKind
 def rows_by_epoch(
     journal: Journal, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
 ) -> Iterator[tuple[Epoch, pa.Table]]:
-    """Yield the rows of the epochs of (after, upto], one epoch at a time.
-
-    Raises:
-        Diverged: The journal lacks an epoch of the range.
-        Corrupt: A commit or a part is damaged.
-    """
+    """Implement `Journal.rows`, with one table for each epoch."""
     reached = after
     for commit in journal.commits(after, upto):
         if commit.epoch != reached + 1:
@@ -35,7 +27,13 @@ def rows_by_epoch(
 def epoch_rows(
     journal: Journal, commit: Commit, kind: PartKind, columns: Sequence[str]
 ) -> pa.Table:
-    """Return one epoch's rows of a kind.
+    """Return the rows of one epoch.
+
+    Args:
+        journal: The journal that holds the epoch.
+        commit: The epoch's commit.
+        kind: The kind of the rows.
+        columns: The columns to read.
 
     Raises:
         Corrupt: A part is damaged.
@@ -55,5 +53,5 @@ def entity_keys(rows: pa.Table) -> list[EntityKey]:
 
 
 def missing_epoch(epoch: Epoch) -> Diverged:
-    """Return the error of an epoch that is needed and not there."""
+    """Return the error for an epoch that is needed and not held."""
     return Diverged(f"the journal has no epoch {epoch}, which is needed")

@@ -1,13 +1,13 @@
 """Segments: many consecutive epochs with one index, and their rows in one file of each kind.
 
-The index holds the commits as they were, and where the rows of each of their parts lie. So a part
-keeps its name, its rows and its place in history when its file is gone, and who read the commit
-before the merge may read its parts afterwards. The files are Parquet, and members of the journal's
-Delta table like any part. Where epochs are large, merging their files would save few and cost much:
-there the segment is an index only, and the parts stay what they are.
+The index holds the original commits, and the rows of each part in the merged file. So a part keeps its
+name, its rows and its place in history after its own file was removed, and a process that read the
+commit before the merge can read the parts afterwards. The files are Parquet, and belong to the
+journal's Delta table like any part. If epochs are large, merging would save few files and cost much:
+then the segment is an index only, and the parts stay.
 
-Promises that a damaged index or file is noticed before a row of it is used. Leaves to `segments`
-which there are, and to `compaction` how they come about.
+A damaged index or file is noticed before a row of it is used. `segments` finds the segments of a
+journal, and `compaction` makes them.
 """
 
 import re
@@ -32,11 +32,11 @@ PREFIX: Final = "segment-"
 _FILE: Final = re.compile(rf"{PREFIX}(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _ROW_GROUP: Final = 65_536
 _REPEATED: Final = ["epoch", "entity", "error", "partition"]
-"""Columns whose values hardly change from row to row."""
+"""Columns whose values hardly change from row to row; they get dictionaries."""
 
 
 class RowRange(NamedTuple):
-    """Where the rows of a part lie in its segment's file of its kind."""
+    """The rows of a part in the segment's file of its kind: [start, start + rows)."""
 
     kind: PartKind
     start: int
@@ -61,7 +61,7 @@ class Segment:
         first, last: Its epochs, both included.
         time_us: When the last one was committed, microseconds since the Unix epoch.
         merged: Whether its rows lie in files of its own.
-        files: These files; a kind without rows has none.
+        files: These files by kind; a kind without rows has none.
     """
 
     def __init__(self, index: _Index) -> None:
@@ -82,22 +82,23 @@ class Segment:
 
     @cached_property
     def _commits(self) -> list[Commit]:
-        """Decoded when first asked for: to know which files there are, nobody needs them."""
+        """The commits, decoded at the first use, since listing the files does not need them."""
         return _decode_commits(self._encoded)
 
     @property
     def members(self) -> list[tuple[Part, Epoch, Epoch]]:
-        """Every file with rows of it, with the first and last epoch in it."""
+        """Every file with rows of the segment, with the first and last epoch of its rows."""
         if self.merged:
             return [(part, self.first, self.last) for part in self.files.values()]
-        return [(part, one.epoch, one.epoch) for one in self._commits for part in one.parts]
+        commits = self._commits
+        return [(part, commit.epoch, commit.epoch) for commit in commits for part in commit.parts]
 
     def place(self, path: str) -> RowRange | None:
-        """Return where the rows of a part are now; None where they are still in the part."""
+        """Return the rows of a part in the merged file; None if the part still has its own file."""
         return self._places.get(path) if self.merged else None
 
     def span(self, kind: PartKind, first: Epoch, last: Epoch) -> tuple[int, int]:
-        """Return the first row of an epoch, and how many rows there are up to another one."""
+        """Return the first row of epoch `first`, and the number of rows up to epoch `last`."""
         starts = self._starts[kind]
         start, end = starts[first - self.first], starts[last + 1 - self.first]
         return start, end - start
@@ -111,7 +112,7 @@ class Segment:
                 rows[part.kind] += part.rows
             for kind, count in rows.items():
                 counts[kind].append(count)
-        return {kind: list(accumulate(some, initial=0)) for kind, some in counts.items()}
+        return {kind: list(accumulate(rows, initial=0)) for kind, rows in counts.items()}
 
     @cached_property
     def _places(self) -> dict[str, RowRange]:
@@ -125,16 +126,18 @@ class Segment:
 
 
 def index_of(commits: Sequence[Commit], files: Iterable[Part] | None) -> bytes:
-    """Return the text of an index: its checksum, and the compressed rest.
+    """Return the content of an index: its checksum and compressed data.
 
-    Without `files` the parts stay where they are.
+    Args:
+        commits: The commits of the segment, in order.
+        files: The files with the merged rows; None if the parts keep their own files.
     """
     index = _Index(
         commits[0].epoch,
         commits[-1].epoch,
         commits[-1].time_us,
         msgspec.Raw(msgspec.msgpack.encode(list(commits))),
-        None if files is None else {one.kind: one for one in files},
+        None if files is None else {part.kind: part for part in files},
     )
     data = zlib.compress(msgspec.msgpack.encode(index), level=1)
     return checksum_of(data).encode() + data
@@ -144,7 +147,7 @@ def segment_of(name: str, text: bytes) -> Segment:
     """Read an index.
 
     Raises:
-        Corrupt: It is damaged.
+        Corrupt: The index is damaged.
     """
     size = len(checksum_of(b""))
     checksum, data = text[:size], text[size:]
@@ -152,12 +155,12 @@ def segment_of(name: str, text: bytes) -> Segment:
         raise damaged_index(name, "does not have its checksum")
     segment = Segment(msgspec.msgpack.decode(zlib.decompress(data), type=_Index))
     if segment.name != name:
-        raise damaged_index(name, f"is that of {segment.name}")
+        raise damaged_index(name, f"has the content of {segment.name}")
     return segment
 
 
 def damaged_index(name: str, how: str) -> Corrupt:
-    """Return the error that says which index is unusable, and what helps."""
+    """Return the error for an index that cannot be used; it says how to repair the journal."""
     return Corrupt(f"segment index {name} of the journal {how}; put the file back from a backup")
 
 
@@ -167,7 +170,7 @@ def index_name(first: Epoch, last: Epoch) -> str:
 
 
 def epochs_of_name(name: str) -> tuple[Epoch, Epoch] | None:
-    """Return the epochs in the name of an index; None where it is the name of something else."""
+    """Return the epochs in the name of an index; None if the name is not of an index."""
     stem = name.removesuffix(INDEX_SUFFIX)
     first, _, last = stem.partition("-")
     if stem == name or not (first.isdigit() and last.isdigit()):
@@ -181,13 +184,19 @@ def file_path(kind: PartKind, first: Epoch, last: Epoch) -> str:
 
 
 def epochs_of_file(name: str) -> tuple[Epoch, Epoch] | None:
-    """Return the epochs in the name of a segment's file; None where it is another file's."""
-    found = _FILE.fullmatch(name)
-    return None if found is None else (Epoch(int(found[1])), Epoch(int(found[2])))
+    """Return the epochs in the name of a segment's file; None if the name is not of such a file."""
+    match = _FILE.fullmatch(name)
+    return None if match is None else (Epoch(int(match[1])), Epoch(int(match[2])))
 
 
 def encode(kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part, memoryview]:
-    """Return the file of a kind, and its bytes."""
+    """Return a segment's file, and its bytes.
+
+    Args:
+        kind: The kind of the rows.
+        tables: The rows, in order of epochs.
+        path: The file's path, relative to the journal.
+    """
     rows = pa.concat_tables(tables)
     assert rows.schema.equals(SCHEMAS[kind]), f"{kind} rows have the schema {rows.schema}"
     sink = pa.BufferOutputStream()

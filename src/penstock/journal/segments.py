@@ -1,11 +1,11 @@
-"""The segments of a journal: which there are, and their rows.
+"""The segments of a journal: finding them, and reading their rows.
 
-Promises that a range of epochs is found in them whole or not at all, and that nothing is read which
-does not fit its checksum. A process looks at the directory again only when it misses something, so
-that segments cost nothing while one follows the newest epochs.
+Segments hold a range of epochs without gaps. Every byte is checked before it is used. A process lists
+the directory again only if it misses an epoch, so that segments cost nothing while it follows the
+newest epochs.
 
-`floor` is the oldest epoch that the journal still has. It is written before anything older is
-removed, so that a segment which is missing for another reason is noticed.
+`floor` is the oldest epoch that the journal still holds. It is stored before older segments are
+removed, so that a segment that is missing for another reason is noticed.
 """
 
 import threading
@@ -31,14 +31,14 @@ from penstock.journal.segment import Segment
 FOLDER: Final = "_segments"
 _FLOOR: Final = "floor.json"
 _OPENED: Final = 8
-"""Indexes that are kept in memory; one of 2,000 epochs takes some 2 MB."""
+"""Indexes that are kept in memory; an index of 2,000 epochs takes about 2 MB."""
 
 
 class Segments:
     """The segments under one journal's directory; safe for threads."""
 
     def __init__(self, root: Path) -> None:
-        """Look for them when first asked; there may be none, and no directory."""
+        """Name the journal's directory; it is listed at the first use, and may have no segments."""
         self._root = root
         self.directory = root / FOLDER
         self._lock = threading.RLock()
@@ -48,7 +48,7 @@ class Segments:
         self._decoded: dict[PartKind, tuple[str, tuple[str, ...], pa.Table]] = {}
 
     def refresh(self) -> None:
-        """Look at the directory again.
+        """List the directory again, if it has changed.
 
         Raises:
             Corrupt: A segment is missing.
@@ -65,7 +65,7 @@ class Segments:
 
     @property
     def spans(self) -> list[tuple[Epoch, Epoch]]:
-        """First and last epoch of every segment, in order, as far as this process has looked."""
+        """First and last epoch of every segment, in order, as of the last listing."""
         with self._lock:
             if self._spans is None:
                 self.refresh()
@@ -74,16 +74,16 @@ class Segments:
 
     @property
     def first(self) -> Epoch:
-        """The oldest epoch in a segment; 0 where there are none."""
+        """The oldest epoch in a segment; 0 if there are none."""
         return self.spans[0][0] if self.spans else Epoch(0)
 
     @property
     def last(self) -> Epoch:
-        """The newest epoch in a segment; -1 where there are none."""
+        """The newest epoch in a segment; -1 if there are none."""
         return self.spans[-1][1] if self.spans else BEFORE_FIRST
 
     def covering(self, epoch: Epoch) -> Segment | None:
-        """Return the segment of an epoch, as far as this process has looked.
+        """Return the segment of an epoch, as of the last listing; None if no segment has it.
 
         Raises:
             Corrupt: Its index is damaged or missing.
@@ -91,19 +91,19 @@ class Segments:
         with self._lock:
             if (name := self._covering(epoch)) is None:
                 return None
-            if (found := self._opened(name)) is not None:
-                return found
-            self.refresh()  # it was removed on purpose, or is missing
+            if (opened := self._opened(name)) is not None:
+                return opened
+            self.refresh()  # it was forgotten, or it is missing
             if self._covering(epoch) == name:
                 raise segment.damaged_index(name, "is missing")
             return None
 
-    def still(self) -> AbstractContextManager[object]:
-        """Return what other threads need for a change."""
+    def quiesced(self) -> AbstractContextManager[object]:
+        """Return the lock that `Journal.quiesced` holds."""
         return self._lock
 
     def span_of(self, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
-        """Return first and last epoch of the segment with an epoch, as far as has been looked."""
+        """Return first and last epoch of the segment of an epoch, as of the last listing."""
         spans = self.spans
         at = bisect_right(spans, epoch, key=lambda span: span[0]) - 1
         return None if at < 0 or spans[at][1] < epoch else spans[at]
@@ -113,51 +113,66 @@ class Segments:
         return None if span is None else segment.index_name(*span)
 
     def _opened(self, name: str) -> Segment | None:
-        found = self._indexes.get(name)
-        if found is None:
+        opened = self._indexes.get(name)
+        if opened is None:
             try:
                 text = (self.directory / name).read_bytes()
             except FileNotFoundError:
                 return None
-            found = segment.segment_of(name, text)
+            opened = segment.segment_of(name, text)
             while len(self._indexes) >= _OPENED:
                 del self._indexes[next(iter(self._indexes))]
-            self._indexes[name] = found
-        return found
+            self._indexes[name] = opened
+        return opened
 
     def every(self) -> Iterator[Segment]:
         """Yield all segments, in order."""
         for first, _ in self.spans:
-            if (found := self.covering(first)) is not None:
-                yield found
+            if (opened := self.covering(first)) is not None:
+                yield opened
 
     def part_rows(self, epoch: Epoch, path: str, columns: Sequence[str] | None) -> pa.Table | None:
-        """Return the rows of a part of an epoch; None where no segment has it.
+        """Return the rows of a merged part.
+
+        Args:
+            epoch: The epoch of the part.
+            path: The path of the part.
+            columns: The columns to read; None reads all.
+
+        Returns:
+            The rows; None if no segment has merged the part.
 
         Raises:
             Corrupt: The segment is damaged.
         """
-        found = self.covering(epoch)
-        place = None if found is None else found.place(path)
-        if found is None or place is None:
+        opened = self.covering(epoch)
+        place = None if opened is None else opened.place(path)
+        if opened is None or place is None:
             return None
-        return self._table(found, place.kind, columns).slice(place.start, place.rows)
+        return self._table(opened, place.kind, columns).slice(place.start, place.rows)
 
     def rows(
-        self, found: Segment, kind: PartKind, first: Epoch, last: Epoch, columns: Sequence[str]
+        self, opened: Segment, kind: PartKind, first: Epoch, last: Epoch, columns: Sequence[str]
     ) -> pa.Table:
-        """Return the rows of some epochs of a segment.
+        """Return the rows of some epochs of a merged segment.
+
+        Args:
+            opened: The segment.
+            kind: The kind of the rows.
+            first: The first epoch.
+            last: The last epoch.
+            columns: The columns to read.
 
         Raises:
             Corrupt: The segment is damaged.
         """
-        return self._table(found, kind, columns).slice(*found.span(kind, first, last))
+        return self._table(opened, kind, columns).slice(*opened.span(kind, first, last))
 
     def floor(self) -> Epoch:
-        """Return the oldest epoch that was not removed on purpose.
+        """Return the oldest epoch that was not forgotten.
 
         Raises:
-            Corrupt: What says so is damaged.
+            Corrupt: The file of the floor is damaged.
         """
         path = self.directory / _FLOOR
         try:
@@ -168,7 +183,7 @@ class Segments:
             raise Corrupt(f"{path} is damaged; put the file back from a backup") from error
 
     def raise_floor(self, first: Epoch) -> None:
-        """Say durably that everything before an epoch may be removed."""
+        """Store durably that everything before an epoch may be removed."""
         durable.replace(self.directory / _FLOOR, msgspec.json.encode(_Floor(first)))
 
     def _listed(self) -> list[tuple[Epoch, Epoch]]:
@@ -178,7 +193,7 @@ class Segments:
             return []
         floor = self.floor()
         every = sorted(span for name in names if (span := segment.epochs_of_name(name)) is not None)
-        spans = [span for span in every if span[1] >= floor]  # others are about to be removed
+        spans = [span for span in every if span[1] >= floor]  # the others are about to be removed
         expected = floor
         for first, last in spans:
             if first != expected:
@@ -188,12 +203,15 @@ class Segments:
                 )
             expected = Epoch(last + 1)
         if floor > 0 and not spans:
-            raise Corrupt(f"the journal has no segment of epoch {floor}, which it should have")
+            raise Corrupt(
+                f"the journal's segment of epoch {floor} is missing; put the files back from a backup "
+                f"of {self.directory}"
+            )
         return spans
 
-    def _table(self, found: Segment, kind: PartKind, columns: Sequence[str] | None) -> pa.Table:
-        """Return all rows of a segment's file; the last one of each kind is kept."""
-        part = found.files.get(kind)
+    def _table(self, opened: Segment, kind: PartKind, columns: Sequence[str] | None) -> pa.Table:
+        """Return all rows of a segment's file; the last table of each kind is kept in memory."""
+        part = opened.files.get(kind)
         names = tuple(SCHEMAS[kind].names if columns is None else columns)
         if part is None:
             return SCHEMAS[kind].empty_table().select(names)

@@ -1,9 +1,9 @@
-"""The shapes of a journal: how each class is stored of which it has rows, in one small file.
+"""The shapes of a journal: the stored form of each class that it has rows of, in one small file.
 
-The journal is created with the file. A class joins it before the first part with rows of it is written,
-and keeps its shape from then on. Promises that rows of two shapes of a class never get into one journal,
-also if two processes write, and that code which declares a stored class differently is refused with the
-difference. Leaves shapes themselves to `model.shape`.
+The file is created with the journal. A class is added before its first rows are written, and keeps its
+shape. So a journal never has rows of two shapes of a class, also if two processes write. Code that
+declares a stored class differently is refused, and the error shows the difference. `model.shape`
+defines shapes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,10 +29,10 @@ class Shapes:
         self._root = root
         self._path = root / NAME
         self._declared = declared
-        self._recorded: frozenset[str] = frozenset()  # by this process, or known to it
+        self._recorded: frozenset[str] = frozenset()  # classes that this process knows to be stored
 
     def create(self) -> None:
-        """Let there be the file, with no class in it; one that is there stays."""
+        """Create the file without classes, unless it exists."""
         with suppress(FileExistsError):
             durable.publish(self._path, seal(_FIELD, {}))
         durable.sync_directory(self._root)
@@ -41,13 +41,13 @@ class Shapes:
         """Refuse code that declares a stored class differently; nothing is written.
 
         Raises:
-            ClassChanged: A class is declared differently; says how, and which remedies there are.
+            ClassChanged: A class is declared differently; the message says how, and what to do.
             Corrupt: The file is missing or damaged.
         """
         stored = self.stored()
-        found = differences(stored, self._declared)
-        if found:
-            lines = "".join(f"\n  {one}" for one in found)
+        changed = differences(stored, self._declared)
+        if changed:
+            lines = "".join(f"\n  {difference}" for difference in changed)
             raise ClassChanged(
                 f"the application's classes are not those whose entities {self._root.parent} holds "
                 f"(- is stored, + is declared now):{lines}\n"
@@ -57,25 +57,25 @@ class Shapes:
         self._recorded = frozenset(stored)
 
     def record(self, names: Iterable[str]) -> None:
-        """Make the shapes of classes durable that are about to be stored for the first time.
+        """Store the shapes of classes durably, before their first rows are written.
 
         Raises:
-            ClassChanged: Another process has stored one of them in another shape meanwhile.
+            ClassChanged: Another process has stored a class in another shape meanwhile.
             Corrupt: The file is missing or damaged.
         """
-        fresh = [one for one in names if one not in self._recorded]
+        fresh = [name for name in names if name not in self._recorded]
         if not fresh:
             return
         with locked_directory(self._root):
             self.check()
             stored = self.stored()
-            added = {one: self._declared[one] for one in fresh if one not in stored}
+            added = {name: self._declared[name] for name in fresh if name not in stored}
             if added:
                 durable.replace(self._path, seal(_FIELD, {**stored, **added}))
         self._recorded = frozenset([*stored, *added])
 
     def stored(self) -> dict[str, Shape]:
-        """Return the shapes of all classes that the journal has rows of.
+        """Return the shape of each class that the journal has rows of.
 
         Raises:
             Corrupt: The file is missing or damaged.

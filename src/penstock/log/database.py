@@ -10,7 +10,7 @@ becomes visible; a new write-ahead log's directory is synced too. (`NORMAL` woul
 checkpoints only.) So all records that a process can read or that an append has acknowledged survive
 a power loss, unless the disk itself loses synced data.
 
-Checkpoints hold the writers' lock, never during a commit: SQLite before 3.51.3 can lose
+Checkpoints hold the writers' lock, so that none runs during a commit: SQLite before 3.51.3 can lose
 commits when a checkpoint and the restart of the write-ahead log meet. They run after the commit
 has been acknowledged, every `CHECKPOINT_BYTES` of appended data, so each is short.
 

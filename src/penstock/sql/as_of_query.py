@@ -106,7 +106,7 @@ class AsOfQueries:
 
     @contextmanager
     def _still(self) -> Iterator[None]:
-        with self._pool.still, self._journal.still():
+        with self._pool.still, self._journal.quiesced():
             yield
 
     def _keep(self, used: bytes) -> None:

@@ -203,7 +203,7 @@ class View:
         Raises:
             _Behind: The applied epoch is before `wanted`.
         """
-        with self._pool.still, self._journal.still():
+        with self._pool.still, self._journal.quiesced():
             if self._store.epoch < wanted:
                 raise _Behind
             yield self._store.epoch
