@@ -89,7 +89,7 @@ def test_past_is_asked_where_nothing_runs(data: Path) -> None:
     assert later.stdout == b'"stock"\n0\n7\n'
     refused = penstock("sql", "FROM Item", SHOP, *at, "--as-of", "tomorrow")
     assert refused.returncode == 2
-    assert "is no time" in refused.stderr.decode()
+    assert "is not a time" in refused.stderr.decode()
     assert sorted(data.rglob("*")) == before
 
 

@@ -147,7 +147,7 @@ def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
 def test_vanished_file_is_refused(written: Path) -> None:
     """A log whose file is gone is not silently created empty."""
     written.unlink()
-    with pytest.raises(Corrupt, match="gone"):
+    with pytest.raises(Corrupt, match="missing"):
         SqliteLog(written)
 
 

@@ -47,6 +47,11 @@ def split_entity_key(key: EntityKey) -> tuple[str, str]:
     return class_name, key_text
 
 
+def epochs_text(first: int, last: int) -> str:
+    """Return a range of epochs as text, both included: `epoch 3`, or `epochs 3 to 9`."""
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
 def fingerprint_of(key: str) -> Fingerprint:
     """Return the stable 64-bit hash of an entity key or another text."""
     return Fingerprint(xxhash.xxh3_64_intdigest(key.encode()))

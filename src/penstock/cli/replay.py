@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import json_line, print_result
@@ -76,7 +77,7 @@ def _plain(replayed: ReplayResult) -> dict[str, Any]:
 def _show(replayed: ReplayResult, console: Console) -> None:
     rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
-        f"epochs {replayed.first} to {replayed.last}: {replayed.requests:,} requests in "
+        f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
         f"{replayed.spent_s:.1f} s ({rate:,.0f}/s)"
     )
     if replayed.skipped:

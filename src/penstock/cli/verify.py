@@ -6,6 +6,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
@@ -60,7 +61,7 @@ def command(
 
 
 def _show(verified: VerificationReport, removed: list[str], console: Console) -> None:
-    console.print(f"{verified.data}: epochs {verified.first} to {verified.epoch}")
+    console.print(f"{verified.data}: {epochs_text(verified.first, verified.epoch)}")
     for finding in verified.findings:
         console.print(f"{finding.where}: {finding.what}", style=_STYLES[finding.remedy])
         console.print(f"  {finding.how}")

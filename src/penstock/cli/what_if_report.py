@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.ids import epochs_text
 from penstock.cli.trace import show_outside_calls
 from penstock.engine.what_if import (
     SHOWN_MAX,
@@ -82,7 +83,7 @@ def show(report: WhatIfReport, console: Console) -> None:
     console.print(summary_of(report), style="bold")
     rate = found.requests / found.spent_s if found.spent_s else 0.0
     console.print(
-        f"epochs {found.first} to {found.last}: {_requests(found.requests)} in "
+        f"{epochs_text(found.first, found.last)}: {_requests(found.requests)} in "
         f"{found.spent_s:.1f} s ({rate:,.0f}/s)"
     )
     if found.skipped:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import Epoch, RequestId, epochs_text
 from penstock.engine.replay import RequestRow
 from penstock.engine.what_if import InsertedRequest, RequestChanges
 from penstock.errors import PenstockError, RequestError
@@ -179,7 +179,7 @@ class _EditResolver:
     def _epoch_of(self, request_id: str) -> Epoch:
         if request_id not in self._epochs:
             first, last = self.span
-            raise RequestError(f"there is no request {request_id} in the epochs {first} to {last}")
+            raise RequestError(f"there is no request {request_id} in {epochs_text(first, last)}")
         return self._epochs[request_id]
 
     def _at(self, epoch: Epoch) -> RequestChanges:

@@ -11,7 +11,14 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId, split_entity_key
+from penstock.base.ids import (
+    BEFORE_FIRST,
+    EntityKey,
+    Epoch,
+    RequestId,
+    epochs_text,
+    split_entity_key,
+)
 from penstock.engine.replay import RecordedEpoch, RequestRow, apply_changes
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.journal.api import CHANGES, Commit, PartKind
@@ -116,7 +123,8 @@ class HistoryReader:
         end = int(self.last) if last is None else last
         if not oldest <= start <= end <= self.last:
             raise ConfigError(
-                f"the journal does not hold the epochs {start} to {end}; it holds {oldest} to {self.last}"
+                f"the journal does not hold {epochs_text(start, end)}; it holds "
+                f"{epochs_text(oldest, self.last)}"
             )
         return Epoch(start), Epoch(end)
 
@@ -166,7 +174,7 @@ class HistoryReader:
         if missing := ids - epochs.keys():
             names = ", ".join(sorted(missing)[:_NAMED_MAX])
             raise RequestError(
-                f"no request {names} in the epochs {first} to {last}; a request that only waits in "
+                f"no request {names} in {epochs_text(first, last)}; a request that only waits in "
                 "the log has no history yet"
             )
         return epochs

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import ConfigError, Corrupt
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
@@ -164,10 +164,11 @@ def _choose(backups: Backups, point: RestorePoint) -> Backup:
     for backup in every:
         if _contains(backup, point):
             return backup
-    epochs = ", ".join(f"{backup.contents.first} to {backup.contents.epoch}" for backup in every)
+    contents = [backup.contents for backup in every]
+    epochs = ", ".join(epochs_text(each.first, each.epoch) for each in contents)
     newest = datetime.fromtimestamp(every[0].made_us / _MICROSECOND, UTC)
     raise ConfigError(
-        f"no backup in {backups.directory} holds {_text_of(point)}; they hold the epochs {epochs}, "
+        f"no backup in {backups.directory} holds {_text_of(point)}; they hold {epochs}, "
         f"and the newest was made at {newest.isoformat(timespec='seconds')}"
     )
 

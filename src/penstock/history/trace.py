@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from penstock.base.http import ErrorBody
-from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, epochs_text, split_entity_key
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
@@ -136,7 +136,7 @@ def entity_history(
     first, last = span
     epochs = history.changes_of(key, Epoch(first - 1), last)
     if not epochs:
-        raise NoSuchEntity(f"{key} was not changed in the epochs {first} to {last}")
+        raise NoSuchEntity(f"{key} was not changed in {epochs_text(first, last)}")
     chosen = epochs[-changes_max:]
     rerun = Rerun(app, history.state_before(chosen[0]), limits, history.secret)
     changes: list[EntityChange] = []

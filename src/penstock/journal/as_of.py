@@ -1,26 +1,25 @@
-"""Moments: which epoch a number or an instant means.
+"""Points in time: the epoch that a number or a timestamp stands for.
 
-An instant means the newest epoch that was committed at or before it, as the driver's clock told.
-Promises to read a number of commits that grows with the logarithm of the history, and that what is
-not held is refused by name.
+A timestamp stands for the newest epoch that was committed at or before it, by the driver's clock. The
+look-up reads O(log epochs) commits. A point that the journal does not hold is refused.
 """
 
 from bisect import bisect_right
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 
 PointInTime = int | datetime
-"""An epoch, or an instant; one without a zone is UTC."""
+"""An epoch, or a timestamp; without a time zone it is UTC."""
 
 _MICROSECOND: Final = 1_000_000
 
 
 def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
-    """Return the epoch that a moment means.
+    """Return the epoch that a point in time stands for.
 
     Raises:
         QueryError: The journal does not hold it; the message names the epochs that it holds.
@@ -30,7 +29,9 @@ def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
     if isinstance(moment, datetime):
         return _epoch_at(journal, moment, first, last)
     if not first <= moment <= last:
-        raise QueryError(f"there is no epoch {moment}; {_said(first, last)}")
+        raise QueryError(
+            f"there is no epoch {moment}; the journal holds {epochs_text(first, last)}"
+        )
     return Epoch(moment)
 
 
@@ -38,7 +39,7 @@ def held_epochs(journal: Journal) -> tuple[Epoch, Epoch]:
     """Return the oldest and the newest epoch that a journal holds.
 
     Raises:
-        QueryError: It has none yet.
+        QueryError: The journal has no epoch yet.
     """
     newest = journal.last()
     if newest is None:
@@ -47,25 +48,25 @@ def held_epochs(journal: Journal) -> tuple[Epoch, Epoch]:
 
 
 def parse_point_in_time(text: str) -> PointInTime:
-    """Return the moment that a word means: an epoch, or an instant as `parse_timestamp` reads it.
+    """Return the point in time in a text: an epoch, or a timestamp as for `parse_timestamp`.
 
     Raises:
-        QueryError: It is neither.
+        QueryError: The text is neither.
     """
     return int(text) if text.isdecimal() else parse_timestamp(text)
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return the instant that ISO 8601 writes so; without a zone it is UTC.
+    """Return the timestamp in a text, which has the form of ISO 8601; without a zone it is UTC.
 
     Raises:
-        QueryError: It is none.
+        QueryError: The text is not a timestamp.
     """
     try:
         return _in_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError) as error:
         raise QueryError(
-            f"{text!r} is no time; one is written 2026-11-21 08:30:00+01:00"
+            f"{text!r} is not a time; write it like 2026-11-21 08:30:00+01:00"
         ) from error
 
 
@@ -78,21 +79,19 @@ def _epoch_at(journal: Journal, moment: datetime, first: Epoch, last: Epoch) -> 
     since = when - datetime.fromtimestamp(0, UTC)
     time_us = (since.days * 86_400 + since.seconds) * _MICROSECOND + since.microseconds
     if when > datetime.now(UTC):
-        raise QueryError(f"what will be at {when.isoformat()} is not known yet")
-    place = bisect_right(range(first, last + 1), time_us, key=lambda one: _time_of(journal, one))
-    if place == 0:
+        raise QueryError(f"{when.isoformat()} is in the future, so its state is not known yet")
+    count = bisect_right(
+        range(first, last + 1), time_us, key=lambda epoch: _time_of(journal, epoch)
+    )
+    if count == 0:
         began = datetime.fromtimestamp(_time_of(journal, first) / _MICROSECOND, UTC)
         raise QueryError(
-            f"no epoch that is held was committed by {when.isoformat()}; epoch {first}, the oldest, "
-            f"was committed at {began.isoformat()}"
+            f"the journal holds no epoch that was committed by {when.isoformat()}; the oldest one, "
+            f"epoch {first}, was committed at {began.isoformat()}"
         )
-    return Epoch(first + place - 1)
+    return Epoch(first + count - 1)
 
 
 def _time_of(journal: Journal, epoch: int) -> int:
     commit = next(iter(journal.commits(Epoch(epoch - 1), Epoch(epoch))))
     return commit.time_us
-
-
-def _said(first: Epoch, last: Epoch) -> str:
-    return f"the journal holds {first} to {last}"

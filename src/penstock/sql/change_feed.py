@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import QueryError
 from penstock.journal.api import Journal, PartKind
 from penstock.model.application import App
@@ -118,7 +118,7 @@ def _changes(journal: Journal, entity: str, span: EpochRange, bytes_max: int) ->
         size += own.nbytes
         if size > bytes_max:
             raise QueryError(
-                f"the changes of {entity} in the epochs {span.first} to {span.last} take more than "
+                f"the changes of {entity} in {epochs_text(span.first, span.last)} take more than "
                 f"{bytes_max >> 20} MB (a part of view.memory_mb); ask for fewer epochs at a time"
             )
         tables.append(own)

@@ -240,7 +240,7 @@ def test_unknown_requests_are_named(data: Path, capsys: pytest.CaptureFixture[st
     err = refused(data, "--from", "1", *unknown, capsys=capsys)
     assert "3 edits are invalid" in err
     for one in ("r99", "r0", "r98"):
-        assert f"--without: there is no request {one} in the epochs 1 to 2" in err
+        assert f"--without: there is no request {one} in epochs 1 to 2" in err
 
 
 def test_everything_wrong_with_edits_is_said_at_once(

@@ -220,7 +220,7 @@ def test_attack_is_refused_in_the_past_too(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("FROM Painter AS OF EPOCH 9", "there is no epoch 9; the journal holds 0 to 4"),
+        ("FROM Painter AS OF EPOCH 9", "there is no epoch 9; the journal holds epochs 0 to 4"),
         ("FROM Painter AS OF TIMESTAMP '1999-01-01'", "epoch 0, the oldest"),
         ("FROM Painter AS OF TIMESTAMP '2999-01-01'", "not known yet"),
         ("FROM changes('Painter', 0, 9)", "there is no epoch 9"),

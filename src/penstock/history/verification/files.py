@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch, epochs_text
 from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.history.copying import FileEntry, FileMismatch
@@ -99,8 +99,7 @@ class JournalFiles:
     def _check_unit(self, unit: EpochUnit) -> Iterator[Finding]:
         self._files[unit] = []
         where = f"{JOURNAL}/{unit.path}"
-        is_single = unit.first == unit.last
-        epochs = f"epoch {unit.first}" if is_single else f"epochs {unit.first} to {unit.last}"
+        epochs = epochs_text(unit.first, unit.last)
         try:
             self._files[unit] = Inventory(self._root).files(unit)
         except FileNotFoundError:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import Epoch, LogPartition, Lsn, epochs_text
 from penstock.errors import Corrupt, Truncated
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.api import Commit, PartKind
@@ -116,7 +116,7 @@ class JournalRows:
             start = lsns[0] if len(lsns) else ends[-1]
         if not np.array_equal(lsns, np.arange(start, ends[-1])):
             yield unrecoverable(
-                f"the epochs {commits[0].epoch} to {commits[-1].epoch} have passed the positions "
+                f"the commits of {epochs_text(commits[0].epoch, commits[-1].epoch)} have passed the positions "
                 f"{start} to {ends[-1] - 1} of the log, and have rows of other positions",
                 where,
             )
