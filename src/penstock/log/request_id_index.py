@@ -158,14 +158,14 @@ class RequestIdIndex:
     def _candidates(self, hashes: Words) -> list[int]:
         """Return, in order, the positions at which an id with one of these hashes was appended."""
         recent = self._recent
-        positions = {recent[word] for word in recent.keys() & hashes.tolist()} if recent else set()
+        candidates = {recent[word] for word in recent.keys() & hashes.tolist()} if recent else set()
         wanted = np.sort(hashes)
         for run in self._runs:
             low = np.searchsorted(run.hashes, wanted, "left")
             high = np.searchsorted(run.hashes, wanted, "right")
             for index in np.flatnonzero(high > low).tolist():
-                positions.update(run.positions[low[index] : high[index]].tolist())
-        return sorted(positions)
+                candidates.update(run.positions[low[index] : high[index]].tolist())
+        return sorted(candidates)
 
     def _looked_up(
         self, connection: sqlite3.Connection, positions: Sequence[int]
