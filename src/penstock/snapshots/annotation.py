@@ -1,4 +1,4 @@
-"""Annotations: which column of SQL shows the values of which annotation.
+"""Annotations: the column of SQL for the values of each annotation.
 
 | annotation | SQL | remarks |
 |---|---|---|
@@ -19,8 +19,8 @@
 | T or None | T | nullable, as all columns are |
 | anything else, or deeper than 10 levels | VARCHAR | JSON text |
 
-A class of which one value did not fit is *wide*: all its columns have the wider types from then on. A
-value that does not even fit those is NULL, and the row says why (`snapshots.table`).
+After the first value that does not fit, a class is *wide*: all its columns have the wider types. A
+value that does not fit those either is NULL, and the row gives the reason (`snapshots.table`).
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ from penstock.snapshots.column import (
 from penstock.snapshots.text import decimal_text, duration_text
 
 LONGEST: Final = 10_000
-"""Characters of a dataclass's type: those that know each other multiply."""
+"""Characters of a dataclass's type; dataclasses that contain each other make it grow fast."""
 
 DEEPEST: Final = 10
 """Levels of lists, dictionaries, tuples and dataclasses that have types; Arrow ends at 64."""

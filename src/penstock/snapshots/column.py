@@ -1,10 +1,8 @@
-"""Columns: how values of a type become a column of SQL and of Arrow.
+"""Columns: the conversion of values of a type into a column of SQL and of Arrow.
 
-Promises that no value is lost or rounded, that a value which SQL cannot hold is refused by itself,
-and that building a column costs no Python per cell where the type allows: nested values are
-flattened by C loops (`zip`, `chain`), not visited.
-
-Which annotation has which column is for `annotation`.
+No value is lost or rounded, and a value that SQL cannot hold is refused. Where the type allows,
+building a column costs no Python code per cell: nested values are flattened by C loops (`zip`,
+`chain`). `annotation` chooses the column of an annotation.
 """
 
 import types
@@ -28,7 +26,7 @@ _INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
 
 
 class TooNarrow(Exception):
-    """A value does not fit the column's type; where that is narrow, the class must become wide."""
+    """A value does not fit the column's type; a class with narrow columns must become wide."""
 
 
 class Column(ABC):
@@ -36,10 +34,10 @@ class Column(ABC):
 
     Attributes:
         sql: Its SQL type.
-        arrow: What `build` gives.
-        wire: What a value is decoded as from MessagePack.
-        cast: Whether the SQL type differs from what the Arrow type becomes by itself.
-        ordered: Whether its lists are sets, to be sorted as SQL sorts.
+        arrow: The Arrow type of `build`.
+        wire: The Python type that a value is decoded as from MessagePack.
+        cast: Whether SQL must convert the Arrow type to the SQL type.
+        ordered: Whether its lists are sets, which SQL must sort.
     """
 
     sql: str
@@ -53,7 +51,7 @@ class Column(ABC):
         """Make a column of decoded values.
 
         Raises:
-            TooNarrow: One does not fit, and would fit the wide type.
+            TooNarrow: A value does not fit, and would fit the wide type.
         """
 
 
@@ -100,7 +98,7 @@ class Interval(Scalar):
 
 
 class Json(Column):
-    """Values of no one type, as JSON text; None is NULL."""
+    """Values of several types, as JSON text; None is NULL."""
 
     sql = "VARCHAR"
     arrow = pa.string()
@@ -112,7 +110,7 @@ class Json(Column):
 
 
 class Reasons(Column):
-    """Why attributes of a row are NULL though they have values, as JSON text; mostly nothing."""
+    """The reasons why attributes of a row with values are NULL, as JSON text; usually NULL."""
 
     sql = "VARCHAR"
     arrow = pa.string()
@@ -156,7 +154,7 @@ class Lists(Column):
 
 
 class Maps(Column):
-    """Dictionaries whose keys SQL tells apart as Python does, and which are never None."""
+    """Dictionaries whose keys are never None, and equal in SQL if and only if in Python."""
 
     def __init__(self, key: Column, value: Column) -> None:
         self.sql = f"MAP({key.sql}, {value.sql})"
@@ -219,7 +217,7 @@ class Structs(Column):
 
 
 def keys_of(texts: Sequence[Any], annotation: Any) -> Sequence[Any]:
-    """Return the keys with these texts; without an annotation the texts are the keys."""
+    """Return the keys with some texts; without an annotation the texts are the keys."""
     if annotation is None:
         return texts
     keys: Sequence[Any] = msgspec.convert(texts, annotation, strict=False)
@@ -232,7 +230,7 @@ def quoted(name: str) -> str:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return names that differ by more than case, which SQL ignores: `Price` becomes `Price_2`."""
+    """Return names that differ without regard to case, as SQL wants: `Price` becomes `Price_2`."""
     taken: set[str] = set()
     found: list[str] = []
     for name in names:

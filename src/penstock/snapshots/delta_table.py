@@ -1,7 +1,7 @@
-"""Snapshots as Delta tables: what other engines read, through delta-rs.
+"""Snapshots as Delta tables, for other engines; written by delta-rs.
 
-Promises that a new version of a table lists exactly a snapshot's files, and is durable. A table here
-is derived from the snapshots' manifests: one that cannot be read is begun anew.
+A new version of a table lists exactly the files of a snapshot, and is durable. The tables are derived
+from the snapshots' manifests, so a table that cannot be read is created again.
 """
 
 import shutil
@@ -30,14 +30,21 @@ _CONFIGURATION: Final = {
 def publish_version(
     directory: Path, app: str, schema: pa.Schema, epoch: Epoch, files: Sequence[SnapshotFile]
 ) -> None:
-    """Make the newest version of a table consist of some files, durably.
+    """Add a version to a table, durably.
+
+    Args:
+        directory: The table's directory.
+        app: The application's name.
+        schema: The schema of the files.
+        epoch: The snapshot's epoch.
+        files: All files of the version.
 
     Raises:
         OSError: The disk is full or fails; the former version stays the newest.
     """
     directory.mkdir(parents=True, exist_ok=True)
     adds = [_add_of(file) for file in files]
-    told = CommitProperties(custom_metadata={"penstock.epoch": str(int(epoch))})
+    properties = CommitProperties(custom_metadata={"penstock.epoch": str(int(epoch))})
     shape = Schema.from_arrow(schema)
     try:
         table = _table(directory)
@@ -47,10 +54,12 @@ def publish_version(
             shutil.rmtree(directory / _LOG, ignore_errors=True)
             create_table_with_add_actions(
                 str(directory), shape, adds, mode="overwrite", name=f"{app}.{directory.name}",
-                configuration=_CONFIGURATION, commit_properties=told,
+                configuration=_CONFIGURATION, commit_properties=properties,
             )  # fmt: skip
         else:
-            table.create_write_transaction([*adds], "overwrite", shape, commit_properties=told)
+            table.create_write_transaction(
+                [*adds], "overwrite", shape, commit_properties=properties
+            )
     except DeltaError as error:
         raise OSError(str(error)) from error
     for path in (directory / _LOG).iterdir():

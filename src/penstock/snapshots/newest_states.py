@@ -1,7 +1,7 @@
-"""Changes of many epochs as one: for every entity what it was last, column by column.
+"""The newest state of every entity in a range of epochs, computed by columns.
 
-Promises the fold of the journal, without Python per row. Leaves to the caller from which state the
-fold goes on, and what an entity without a state (it was deleted) means there.
+It costs no Python code per row. An entity that was deleted has a null state; the caller merges the
+result with an earlier state.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,43 +18,49 @@ from penstock.journal.api import Journal, PartKind
 
 COLUMNS: Final = ("entity", "key", "state")
 MERGED_ROWS: Final = 1_000_000
-"""Rows that are collected before they are folded; bounds the memory of a long fold."""
+"""Rows that are collected before older states are dropped; bounds the memory of a long range."""
 
 CLASS_STATES: Final = pa.schema({"key": pa.string(), "state": pa.binary()})
-"""What a fold gives for one class: in order of keys (bytes), null where the entity was deleted."""
+"""The states of one class in order of keys, by their bytes; null if the entity was deleted."""
 
 
 ALL_STATES: Final = pa.schema({"entity": pa.string(), "key": pa.string(), "state": pa.binary()})
-"""The same for all classes."""
+"""The states of all classes."""
 
 
 def class_states(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa.Table:
-    """Return what the epochs of (after, upto] made of the entities of a class, as `CLASS_STATES`.
+    """Return the newest states of a class, as `CLASS_STATES`.
+
+    Args:
+        journal: The journal.
+        entity: The name of the class.
+        after: The epoch before the first one.
+        upto: The last epoch.
 
     Raises:
         Diverged: The journal lacks an epoch of the range.
         Corrupt: A part of it is damaged.
     """
-    found = newest_rows(
+    states = newest_rows(
         rows.filter(pc.equal(rows["entity"], entity)).select(CLASS_STATES.names)
         for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS)
     )
-    return CLASS_STATES.empty_table() if found is None else sorted_by_key(found)
+    return CLASS_STATES.empty_table() if states is None else sorted_by_key(states)
 
 
 def all_states(journal: Journal, after: Epoch, upto: Epoch) -> pa.Table:
-    """Return what the epochs of (after, upto] made of all entities, as `ALL_STATES`, unordered.
+    """Return the newest states of all classes in the epochs of (after, upto], without order.
 
     Raises:
         Diverged: The journal lacks an epoch of the range.
         Corrupt: A part of it is damaged.
     """
-    found = newest_rows(rows for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS))
-    return ALL_STATES.empty_table() if found is None else found.cast(ALL_STATES)
+    states = newest_rows(rows for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS))
+    return ALL_STATES.empty_table() if states is None else states.cast(ALL_STATES)
 
 
 def newest_rows(tables: Iterable[pa.Table]) -> pa.Table | None:
-    """Return the last row of every entity, of tables that come in order of time."""
+    """Return the last row of every entity from tables in order of time; None without tables."""
     pending: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -89,7 +95,7 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
 
 
 def _codes(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Number the entities: equal ones have equal numbers."""
+    """Return a number for the entity of each row: int64, shape (rows,), equal for equal entities."""
     keys = _numbered(rows["key"])
     if "entity" not in rows.column_names:
         return keys

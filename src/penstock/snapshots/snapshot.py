@@ -3,13 +3,12 @@
     DATA/snapshots/Item/…            a Delta table: its newest version is the newest snapshot
     DATA/snapshots/manifests/…       for each snapshot, which files it consists of
 
-A snapshot exists when its manifest does. A row is an entity: `key` (its text), the attributes as in
-SQL, `bucket`, `epoch` (of the snapshot), and `state`, the attributes as the journal has them, from
-which local state is recovered. Delta has no types for times of day and durations: those are
-microseconds.
+A snapshot exists when its manifest exists. A row is an entity: `key` (its text), the attributes as in
+SQL, `bucket`, `epoch` (of the snapshot), and `state`, the attributes as stored in the journal, from
+which local state is recovered. Delta has no types for times of day and durations, so they are stored
+in microseconds.
 
-Promises that a snapshot which is read is the one that was written, or is refused. Leaves writing
-to `snapshotting`.
+A snapshot is read as it was written, or refused. `snapshot_writer` writes snapshots.
 """
 
 import logging
@@ -48,7 +47,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
         rows: Entities.
         size: Bytes.
         checksum: XXH3-128 of its bytes, hexadecimal.
-        first, end: The buckets [first, end).
+        first, end: The buckets [first, end) of the entities.
     """
 
     path: str
@@ -64,8 +63,8 @@ class ClassFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         wide: Whether its columns have the wide types.
-        own: What the columns of `SYSTEM_COLUMNS` are called: an attribute of the same name keeps it.
-        files: May be none, where the class has no entities.
+        own: The names of `SYSTEM_COLUMNS` in the files; they differ if an attribute has such a name.
+        files: The files; empty if the class has no entities.
     """
 
     wide: bool
@@ -77,11 +76,11 @@ class Manifest(msgspec.Struct, frozen=True):
     """One snapshot.
 
     Attributes:
-        epoch: It holds the state after this one.
-        time_us: When that was committed, microseconds since the Unix epoch.
-        journal: The identity of the journal that it is of.
-        slices: Into how many runs of buckets its files are cut.
-        classes: By class name.
+        epoch: The snapshot is the state after this epoch.
+        time_us: When the epoch was committed, microseconds since the Unix epoch.
+        journal: The identity of the journal.
+        slices: The number of runs of buckets, each with files of its own.
+        classes: The files of each class, by class name.
     """
 
     epoch: Epoch
@@ -93,39 +92,39 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def files(self) -> Iterator[SnapshotFile]:
         """All of its files."""
-        for one in self.classes.values():
-            yield from one.files
+        for class_files in self.classes.values():
+            yield from class_files.files
 
     @property
     def rows(self) -> int:
         """How many entities it holds."""
-        return sum(one.rows for one in self.files)
+        return sum(file.rows for file in self.files)
 
 
 class Snapshots:
     """The snapshots of one application; any process may read them."""
 
     def __init__(self, directory: Path, journal: str) -> None:
-        """Name the directory, which need not exist, and the journal's identity."""
+        """Name the directory, which may be missing, and the journal's identity."""
         self.directory = directory
         self.manifests = directory / MANIFESTS
         self._journal = journal
 
     def epochs(self) -> list[Epoch]:
-        """Return of which epochs there are snapshots, in order."""
+        """Return the epochs of all snapshots, in order."""
         return sorted(
             Epoch(int(path.stem)) for path in self.manifests.glob("*.json") if path.stem.isdigit()
         )
 
     def newest(self, upto: Epoch | None = None) -> Manifest | None:
-        """Return the newest snapshot that is not after an epoch; None where there is none."""
+        """Return the newest snapshot up to an epoch; None if there is none."""
         return next(self.every(upto), None)
 
     def every(self, upto: Epoch | None = None) -> Iterator[Manifest]:
-        """Yield the snapshots that are not after an epoch, the newest first.
+        """Yield the snapshots of this journal up to an epoch, the newest first.
 
-        Snapshots of another journal do not count. Those with a damaged manifest are left out, with
-        a warning: they are derived, and an older one leads to the same state.
+        A snapshot with a damaged manifest is left out with a warning, because an older snapshot and
+        the journal lead to the same state.
         """
         for epoch in reversed(self.epochs()):
             if upto is None or epoch <= upto:
@@ -134,7 +133,7 @@ class Snapshots:
                     yield found
 
     def sound(self, epoch: Epoch) -> Manifest | None:
-        """Return the manifest of an epoch, of whatever journal; None where it is missing or damaged."""
+        """Return the manifest of an epoch, of any journal; None if it is missing or damaged."""
         path = self.path_of(epoch)
         try:
             return unseal(MANIFEST, path.read_bytes(), Manifest)
@@ -159,14 +158,14 @@ class Snapshots:
         return found
 
     def set_aside(self, epoch: Epoch) -> None:
-        """Let a snapshot count no more because it is damaged; its manifest stays for who looks."""
+        """Disable a damaged snapshot; its manifest is kept as `.damaged`."""
         path = self.path_of(epoch)
         with durable.storage(f"set the snapshot of epoch {epoch} aside"):
             path.rename(path.with_suffix(".damaged"))
             durable.sync_directory(self.manifests)
 
     def path_of(self, epoch: Epoch) -> Path:
-        """Return where the manifest of an epoch is."""
+        """Return the path of the manifest of an epoch."""
         return self.manifests / f"{epoch:012}.json"
 
     def read(self, file: SnapshotFile, columns: Sequence[str] | None = None) -> pa.Table:
@@ -187,7 +186,7 @@ class Snapshots:
         return source.read(columns=None if columns is None else list(columns), use_threads=False)
 
     def whole(self, manifest: Manifest) -> bool:
-        """Say whether all files of a snapshot are there as they were written."""
+        """Say whether all files of a snapshot exist unchanged."""
         try:
             for file in manifest.files:
                 self.read(file, [])
@@ -195,15 +194,15 @@ class Snapshots:
             return False
         return True
 
-    def states(self, its: ClassFiles, file: SnapshotFile) -> pa.Table:
-        """Return what states are recovered from: columns `key`, `bucket` and `state`.
+    def states(self, class_files: ClassFiles, file: SnapshotFile) -> pa.Table:
+        """Return the columns `key`, `bucket` and `state`, from which local state is recovered.
 
         Raises:
             Corrupt: The file is missing or damaged.
         """
-        own = dict(zip(SYSTEM_COLUMNS, its.own, strict=True))
+        own = dict(zip(SYSTEM_COLUMNS, class_files.own, strict=True))
         names = ["key", "bucket", "state"]
-        return self.read(file, [own[one] for one in names]).rename_columns(names)
+        return self.read(file, [own[name] for name in names]).rename_columns(names)
 
 
 def slice_bounds(number: int, slices: int) -> tuple[int, int]:
@@ -216,8 +215,8 @@ class SnapshotColumns:
 
     Attributes:
         table: The class's table in SQL.
-        own: What the columns of `SYSTEM_COLUMNS` are called here.
-        schema: Of the files.
+        own: The names of `SYSTEM_COLUMNS` here.
+        schema: The schema of the files.
     """
 
     def __init__(self, table: EntityTable) -> None:
@@ -240,7 +239,7 @@ class SnapshotColumns:
         """Return rows of entities from columns `key`, `bucket` and `state`; `epoch` is 0.
 
         Raises:
-            TooNarrow: A value wants wide columns.
+            TooNarrow: A value needs wide columns.
             Diverged: A state does not fit the class.
         """
         typed = self.table.rows(states["key"].to_pylist(), states["state"].to_pylist())
@@ -256,21 +255,21 @@ class SnapshotColumns:
 
     @property
     def attributes(self) -> list[str]:
-        """The columns that SQL has, too."""
+        """The names of the columns that SQL has, too."""
         return [name for name, _ in self.table.columns]
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        """Return the columns that SQL has, with the types that it wants."""
+        """Return the columns that SQL has, with their types in SQL."""
         arrays = [rows[name].cast(column.arrow) for name, column in self.table.columns]
         return pa.Table.from_arrays(arrays, names=self.attributes)
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Delta has for a column's: microseconds for times and durations."""
+    """Return the stored type for a column's type: microseconds for times and durations."""
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, stored_type(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, stored_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
     if pa.types.is_list(kind):
@@ -280,6 +279,6 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 def _damaged(file: SnapshotFile, how: str) -> Corrupt:
     return Corrupt(
-        f"the snapshot's file {file.path} {how}; remove the manifests that name it: the state is "
-        "built from an older snapshot, or from the journal where that is whole"
+        f"the snapshot's file {file.path} {how}; remove the manifests that name it, then the state is "
+        "rebuilt from an older snapshot or from the journal"
     )

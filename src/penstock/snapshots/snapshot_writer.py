@@ -1,12 +1,11 @@
-"""Writing snapshots: the former one and what the journal has changed since, merged column by column.
+"""Writing snapshots: the former snapshot and the later changes in the journal, merged by columns.
 
-Promises that a snapshot is the fold of the journal up to its epoch, that it exists whole or not at
-all, and that it never needs the state stores: it is made from immutable files, and may be made
-beside everything else. Entities that nothing changed are copied as columns, so the cost in Python
-is that of the changes.
+A snapshot is the state after its epoch, and exists as a whole or not at all. It is made from immutable
+files and does not use the state stores, so it may be made at the same time as any other work.
+Unchanged entities are copied as columns, so only changes cost Python code.
 
-A snapshot is cut into slices, runs of buckets that can be written by different processes. The
-steps, in order (`reached` is told each): `snapshot-slice` for each slice, `snapshot-written`,
+A snapshot has slices, which are runs of buckets; different processes can write them. The steps, in
+order (`reached` is called after each): `snapshot-slice` for each slice, `snapshot-written`,
 `snapshot-published` when Delta readers see it, `snapshot-listed` when it exists, `snapshot-cleaned`.
 """
 
@@ -45,22 +44,23 @@ from penstock.snapshots.snapshot import (
 from penstock.snapshots.table import tables_of
 
 SLICE_ROWS: Final = 250_000
-"""Entities of one slice, about: bounds the memory of writing it."""
+"""About how many entities a slice has; bounds the memory of writing it."""
 
 CHANGES_MAX: Final = 2_000_000
-"""Changes that are merged at once; a snapshot that is further behind is made in several steps."""
+"""Changes that are merged at once; after more changes, several snapshots are made in turn."""
 
 _ROW_GROUP: Final = 65_536
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """One slice of a snapshot that is to be written.
+    """One slice of a snapshot, to be written.
 
     Attributes:
-        epoch: Of the snapshot.
-        base: Of the one that it continues; -1 where it begins with nothing.
-        number, slices: Which slice of how many.
-        wide: Classes with wide columns.
+        epoch: The epoch of the snapshot.
+        base: The epoch of the former snapshot; -1 without a former snapshot.
+        number: The number of the slice, from 0.
+        slices: How many slices the snapshot has.
+        wide: The classes with wide columns.
     """
 
     epoch: Epoch
@@ -71,14 +71,14 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class WrittenSlices(msgspec.Struct, frozen=True):
-    """Slices that were written: their files by class; or which classes must become wide first."""
+    """The files of written slices, by class; or the classes that must become wide first."""
 
     files: dict[str, list[SnapshotFile]] = {}
     wide: list[str] = []
 
 
 WriteSlices = Callable[[Sequence[Slice]], WrittenSlices]
-"""Writes slices, wherever that is done."""
+"""Writes slices, in this process or in others."""
 
 
 def write_next_snapshot(
@@ -89,13 +89,19 @@ def write_next_snapshot(
     run: WriteSlices,
     reached: StepObserver = ignore_step,
 ) -> Manifest | None:
-    """Make the next snapshot, of an epoch up to `upto`; None where it exists already.
+    """Write the next snapshot, and return its manifest; None if it exists already.
 
-    It is of an earlier epoch than `upto` where there are too many changes for one step.
+    Args:
+        app: The application.
+        journal: Its journal.
+        snapshots: Its snapshots.
+        upto: The epoch of the snapshot; with more than `CHANGES_MAX` changes it is an earlier epoch.
+        run: Writes the slices.
+        reached: Called after each step.
 
     Raises:
-        Diverged: No way leads from a snapshot or the journal's beginning to the epoch, or the
-            journal holds what does not fit a class.
+        Diverged: The journal has forgotten epochs after the newest snapshot, or holds a value that
+            does not fit its class.
         Corrupt: The former snapshot or the journal is damaged.
         JournalUnavailable: The disk is full or fails; the former snapshot stays the newest.
     """
@@ -105,14 +111,14 @@ def write_next_snapshot(
     written = run(slices)
     while written.wide:
         wide = sorted({*slices[0].wide, *written.wide})
-        slices = [msgspec.structs.replace(one, wide=wide) for one in slices]
+        slices = [msgspec.structs.replace(piece, wide=wide) for piece in slices]
         written = run(slices)
     reached("snapshot-written")
     return _publish(app, journal, snapshots, slices[0], written.files, reached)
 
 
 def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -> list[Slice]:
-    """Return the slices of the next snapshot; none where it exists; raises as `write_next_snapshot`."""
+    """Return the slices of the next snapshot, or nothing; raises as `write_next_snapshot`."""
     base = snapshots.newest(upto)
     after = BEFORE_FIRST if base is None else base.epoch
     if after >= upto:
@@ -130,7 +136,7 @@ def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -
             break
     rows = changes + (0 if base is None else base.rows)
     slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
-    wide = [] if base is None else [name for name, one in base.classes.items() if one.wide]
+    wide = [] if base is None else [name for name, files in base.classes.items() if files.wide]
     kept = [name for name in wide if name in app.entities]
     return [Slice(epoch, after, number, slices, kept) for number in range(slices)]
 
@@ -142,7 +148,18 @@ def write_slices(
     slices: Sequence[Slice],
     reached: StepObserver = ignore_step,
 ) -> WrittenSlices:
-    """Write some slices of one snapshot, durably; raises as `write_next_snapshot`."""
+    """Write slices of one snapshot, durably.
+
+    Args:
+        app: The application.
+        journal: Its journal.
+        snapshots: Its snapshots.
+        slices: Some or all slices of the snapshot.
+        reached: Called after each slice.
+
+    Raises:
+        PenstockError: As for `write_next_snapshot`.
+    """
     one = slices[0]
     base = None if one.base == BEFORE_FIRST else snapshots.open(one.base)
     changes = all_states(journal, one.base, one.epoch)
@@ -175,10 +192,10 @@ def columns_of(app: App, wide: Iterable[str]) -> dict[str, SnapshotColumns]:
 
 
 def remove_snapshots(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
-    """Remove snapshots, and the files that no other one has; never the newest one.
+    """Remove snapshots, and the files that belong to no other snapshot.
 
     Raises:
-        JournalUnavailable: The disk fails; the rest is removed another time.
+        JournalUnavailable: The disk fails; a later call removes the rest.
     """
     gone = list(epochs)
     if not gone:
@@ -198,7 +215,7 @@ def _publish(
     files: dict[str, list[SnapshotFile]],
     reached: StepObserver,
 ) -> Manifest:
-    """Let a snapshot exist whose slices are written: for Delta readers, then for ourselves."""
+    """Publish a snapshot whose slices are written: its Delta tables, then its manifest."""
     commit = next(iter(journal.commits(Epoch(one.epoch - 1), one.epoch)))
     with durable.storage(f"publish the snapshot of epoch {one.epoch}"):
         shape = columns_of(app, one.wide)
@@ -223,9 +240,9 @@ def _publish(
 def _former_rows(
     snapshots: Snapshots, columns: SnapshotColumns, its: ClassFiles | None, bounds: tuple[int, int]
 ) -> pa.Table:
-    """Return what the former snapshot has of some buckets.
+    """Return the rows of some buckets from the former snapshot, in the present columns.
 
-    Where its columns are others (the class has become wide, say), `state` says what they are now.
+    If its columns differ, because the class has become wide, the rows are built from `state`.
     """
     first, end = bounds
     found = [columns.schema.empty_table()]
@@ -244,7 +261,7 @@ def _merged(
     """Return the rows of a slice.
 
     Raises:
-        TooNarrow: A value wants wide columns.
+        TooNarrow: A value needs wide columns.
     """
     kept = former.filter(pc.invert(pc.is_in(former[columns.key], changes["key"].combine_chunks())))
     present = changes.filter(pc.is_valid(changes["state"]))
@@ -276,10 +293,10 @@ def _write(directory: Path, columns: SnapshotColumns, rows: pa.Table, piece: Sli
 
 
 def _clean(snapshots: Snapshots) -> None:
-    """Remove files that belong to no snapshot: of removed ones, and of attempts that died."""
+    """Remove the files that belong to no snapshot, such as those of an attempt that died."""
     manifests = [snapshots.sound(epoch) for epoch in snapshots.epochs()]
     if None in manifests:
-        return  # what a damaged one lists is not known
+        return  # the files of a damaged manifest are not known
     listed = {file.path for one in manifests if one is not None for file in one.files}
     for path in snapshots.directory.glob("*/*.parquet"):
         if str(path.relative_to(snapshots.directory)) not in listed:
@@ -288,7 +305,7 @@ def _clean(snapshots: Snapshots) -> None:
 
 @contextmanager
 def snapshot_lock(snapshots: Snapshots, *, wait: bool = False) -> Iterator[bool]:
-    """Keep other processes from writing snapshots; say whether that worked, or wait until it does."""
+    """Keep other processes from writing snapshots; yield False if another process does and not `wait`."""
     with durable.storage("begin a snapshot"):
         snapshots.directory.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory.absolute().parent)

@@ -1,13 +1,12 @@
-"""Rewinding: entities as they were after an epoch, from the nearest snapshot and the journal.
+"""State as of an epoch: entities after an epoch, from the nearest snapshot and the journal.
 
-Promises the same rows in the same order (of keys, by their bytes) and with the same types whenever
-the same epoch is asked for, whatever was compacted or written as a snapshot meanwhile. Reads, and
-writes nothing.
+The rows of an epoch always have the same order (of keys, by their bytes) and the same types, also
+after compaction and new snapshots. Nothing is written.
 """
 
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,12 +30,18 @@ from penstock.snapshots.table import EntityTable, tables_of
 _log = logging.getLogger(__name__)
 
 
+T = TypeVar("T")
+
+_ORDER = "key's text"
+"""A temporary column to sort by; no attribute can have this name."""
+
+
 class TypedStates(NamedTuple):
-    """A class as it was after an epoch.
+    """The entities of a class after an epoch.
 
     Attributes:
-        table: Its columns; wide where a value wanted it.
-        rows: One for each entity, in the order of keys.
+        table: The table of the class, with wide columns if a value needs them.
+        rows: A row for each entity, in the order of keys.
     """
 
     table: EntityTable
@@ -44,7 +49,7 @@ class TypedStates(NamedTuple):
 
 
 class ReplayBase(NamedTuple):
-    """Where a fold of the journal begins: with a snapshot, or with nothing."""
+    """A state from which the journal leads to a later one: a snapshot, or the empty state."""
 
     epoch: Epoch
     manifest: Manifest | None
@@ -55,140 +60,147 @@ def state_as_of(
 ) -> TypedStates:
     """Return the entities of a class after an epoch, typed.
 
+    Args:
+        app: The application.
+        journal: Its journal.
+        entity: The name of the class.
+        epoch: The epoch.
+        snapshots: Its snapshots.
+
     Raises:
-        Diverged: What is held does not reach so far back, or does not fit the class.
-        Corrupt: The journal is damaged, or the only snapshot that leads there.
+        Diverged: Neither the journal nor a snapshot has the epoch, or a state does not fit the class.
+        Corrupt: The journal is damaged, or the only snapshot that leads to the epoch.
     """
-    damage: Corrupt | None = None
-    for begin in replay_bases(journal, snapshots, epoch):
-        try:
-            return _continued(app, journal, entity, epoch, snapshots, begin)
-        except Corrupt as error:
-            damage = damage or error
-            _skipped(begin, error)
-    assert damage is not None, "there is at least one beginning"
-    raise damage
+    return _from_bases(
+        replay_bases(journal, snapshots, epoch),
+        lambda base: _typed_from(app, journal, entity, epoch, snapshots, base),
+    )
 
 
 def all_states_as_of(
     journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None
 ) -> pa.Table:
-    """Return all entities after an epoch: columns `entity`, `key` and `state`, in no order.
+    """Return all entities after an epoch: columns `entity`, `key` and `state`, without order.
+
+    Args:
+        journal: The journal.
+        epoch: The epoch.
+        snapshots: Its snapshots.
 
     Raises:
-        Diverged: What is held does not reach so far back.
-        Corrupt: The journal is damaged, or the only snapshot that leads there.
+        Diverged: Neither the journal nor a snapshot has the epoch.
+        Corrupt: The journal is damaged, or the only snapshot that leads to the epoch.
     """
-    damage: Corrupt | None = None
-    for begin in replay_bases(journal, snapshots, epoch):
-        try:
-            base = _states_of(snapshots, begin)
-            after = all_states(journal, begin.epoch, epoch)
-        except Corrupt as error:
-            damage = damage or error
-            _skipped(begin, error)
-            continue
-        found = newest_rows([*base, after])
-        assert found is not None, "a fold was given"
-        return found.filter(pc.is_valid(found["state"]))
-    assert damage is not None, "there is at least one beginning"
-    raise damage
+
+    def states_from(base: ReplayBase) -> pa.Table:
+        states = newest_rows([*_states_of(snapshots, base), all_states(journal, base.epoch, epoch)])
+        assert states is not None, "there are tables"
+        return states.filter(pc.is_valid(states["state"]))
+
+    return _from_bases(replay_bases(journal, snapshots, epoch), states_from)
 
 
 def oldest_state(journal: Journal, snapshots: Snapshots | None = None) -> Epoch | None:
-    """Return the oldest epoch after which the state is known; -1 is the empty state before all.
+    """Return the oldest epoch whose state can be built; -1 is the empty state before all epochs.
 
-    None where nothing leads to a state: old epochs were forgotten, and no snapshot is left.
+    None if old epochs were forgotten and no snapshot is left.
     """
     first = journal.first()
     if first == 0:
         return BEFORE_FIRST
-    known = [] if snapshots is None else [one.epoch for one in snapshots.every()]
+    known = [] if snapshots is None else [manifest.epoch for manifest in snapshots.every()]
     return min((epoch for epoch in known if epoch + 1 >= first), default=None)
 
 
 def replay_bases(
     journal: Journal, snapshots: Snapshots | None, epoch: Epoch
 ) -> Iterator[ReplayBase]:
-    """Yield from where one can come to an epoch, the shortest way first; at least one."""
-    first, found = journal.first(), False
+    """Yield the states that lead to an epoch, the nearest first; at least one."""
+    first, has_snapshot = journal.first(), False
     if snapshots is not None and epoch > BEFORE_FIRST:
         for manifest in snapshots.every(epoch):
             if manifest.epoch + 1 >= first or manifest.epoch == epoch:
                 yield ReplayBase(manifest.epoch, manifest)
-                found = True
-    if first == 0 or not found:  # the fold says which epoch is not held
+                has_snapshot = True
+    if first == 0 or not has_snapshot:  # reading the journal raises the error for a missing epoch
         yield ReplayBase(BEFORE_FIRST, None)
 
 
-def _skipped(begin: ReplayBase, error: Corrupt) -> None:
-    if begin.manifest is None:
-        raise error
-    extra = {"epoch": begin.epoch, "cause": str(error)}
-    _log.warning("a damaged snapshot is left out", extra=extra)
+def _from_bases(bases: Iterator[ReplayBase], build: Callable[[ReplayBase], T]) -> T:
+    """Return what `build` makes of the first base without damage, or raise the first damage."""
+    damage: Corrupt | None = None
+    for base in bases:
+        try:
+            return build(base)
+        except Corrupt as error:
+            if base.manifest is None:
+                raise damage or error from None
+            damage = damage or error
+            extra = {"epoch": base.epoch, "cause": str(error)}
+            _log.warning("a damaged snapshot is left out", extra=extra)
+    assert damage is not None, "there is at least one base"
+    raise damage
 
 
-def _states_of(snapshots: Snapshots | None, begin: ReplayBase) -> list[pa.Table]:
-    """Return all states of a snapshot."""
-    if begin.manifest is None or snapshots is None:
-        return [ALL_STATES.empty_table()]
-    found = [ALL_STATES.empty_table()]
-    for name, its in begin.manifest.classes.items():
-        for file in its.files:
-            rows = snapshots.states(its, file)
+def _states_of(snapshots: Snapshots | None, base: ReplayBase) -> list[pa.Table]:
+    """Return all states of a snapshot, as `ALL_STATES`."""
+    tables = [ALL_STATES.empty_table()]
+    if base.manifest is None or snapshots is None:
+        return tables
+    for name, class_files in base.manifest.classes.items():
+        for file in class_files.files:
+            rows = snapshots.states(class_files, file)
             names = pa.repeat(pa.scalar(name), rows.num_rows)
             arrays = [names, rows["key"], rows["state"]]
-            found.append(pa.Table.from_arrays(arrays, schema=ALL_STATES))
-    return found
+            tables.append(pa.Table.from_arrays(arrays, schema=ALL_STATES))
+    return tables
 
 
-def _continued(
+def _typed_from(
     app: App,
     journal: Journal,
     entity: str,
     epoch: Epoch,
     snapshots: Snapshots | None,
-    begin: ReplayBase,
+    base: ReplayBase,
 ) -> TypedStates:
-    """Build a class's rows: what nothing has changed since the snapshot keeps its typed columns.
+    """Build a class's rows; entities without changes since the snapshot keep its typed columns.
 
-    A snapshot whose columns are wide says nothing of whether they need be: then all is built from
-    states, so that the types depend on the values alone.
+    If the snapshot's columns are wide, all rows are built from states, so that the types depend on
+    the values alone: the value that needed wide columns may be gone.
     """
-    changes = class_states(journal, entity, begin.epoch, epoch)
-    its = None if begin.manifest is None else begin.manifest.classes.get(entity)
-    if its is None or snapshots is None:
+    changes = class_states(journal, entity, base.epoch, epoch)
+    class_files = None if base.manifest is None else base.manifest.classes.get(entity)
+    if class_files is None or snapshots is None:
         return typed_states(app, entity, changes)
     columns = SnapshotColumns(tables_of(app)[entity])
-    files = [snapshots.read(file) for file in its.files]
+    files = [snapshots.read(file) for file in class_files.files]
     changed = changes["key"].combine_chunks()
     present = changes.filter(pc.is_valid(changes["state"]))
     if all(rows.schema.equals(columns.schema) for rows in files):
-        kept = [_but(rows, columns.key, changed) for rows in files]
+        kept = [_without(rows, columns.key, changed) for rows in files]
         try:
             fresh = columns.table.rows(present["key"].to_pylist(), present["state"].to_pylist())
-            every = [fresh.append_column(_ORDER, present["key"])]
         except TooNarrow:
             pass
         else:
+            every = [fresh.append_column(_ORDER, present["key"])]
             every += [columns.typed(rows).append_column(_ORDER, rows[columns.key]) for rows in kept]
             rows = sorted_by_key(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
             return TypedStates(columns.table, rows)
-    states = [_but(snapshots.states(its, file), "key", changed) for file in its.files]
-    former = [one.select(CLASS_STATES.names).cast(CLASS_STATES) for one in states]
+    states = [
+        _without(snapshots.states(class_files, file), "key", changed) for file in class_files.files
+    ]
+    former = [rows.select(CLASS_STATES.names).cast(CLASS_STATES) for rows in states]
     return typed_states(app, entity, sorted_by_key(pa.concat_tables([*former, present])))
 
 
-_ORDER = "key's text"
-"""A column for sorting; no attribute can be called so."""
-
-
-def _but(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:
+def _without(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows[key], keys)))
 
 
 def typed_states(app: App, entity: str, states: pa.Table) -> TypedStates:
-    """Return states (as `CLASS_STATES`) as rows of their class's table."""
+    """Return the rows of states (as `CLASS_STATES`); wide if a value needs it."""
     present = states.filter(pc.is_valid(states["state"]))
     keys, values = present["key"].to_pylist(), present["state"].to_pylist()
     table = tables_of(app)[entity]

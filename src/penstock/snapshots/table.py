@@ -1,13 +1,12 @@
-"""The tables of an application's entities: one for each class, typed, in SQL and in Arrow.
+"""The tables of an application's entities: one typed table for each class, in SQL and in Arrow.
 
-Promises rows that fit the tables they are for, from what the journal holds. Leaves to `column` how
-values become columns.
+The rows are built from the states in the journal; `column` converts the values.
 
-An entity's table is named as its class, its columns as the key and the attributes, in the order of
+A class's table is named as its class, its columns as the key and the attributes, in the order of
 declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`).
 
-No value stops a table: one that no column can show is NULL in its row, and the column `_unshown`,
-which wide tables have, says why, as JSON: `{"note": "it is nested more than 100 levels deep"}`.
+Every entity gets a row. A value that no column can show is NULL, and the column `_unshown` of wide
+tables gives the reason as JSON: `{"note": "it is nested more than 100 levels deep"}`.
 """
 
 import struct
@@ -35,14 +34,14 @@ _UNFIT: Final = (
     ValueError,
     LookupError,
 )
-"""What building a column may raise because of its values; `MemoryError` is none of them."""
+"""The errors that values can cause when a column is built; `MemoryError` is a different matter."""
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _WHY_MAX: Final = 200
 _ANY_SIZE: Final = 1 << 62
 
 Reason = dict[str, str]
-"""Column to why it is NULL."""
+"""For each column that is NULL, the reason."""
 
 
 class EntityTable:
@@ -70,14 +69,14 @@ class EntityTable:
 
     @property
     def definition(self) -> str:
-        """The columns, as CREATE TABLE wants them."""
+        """The columns in the syntax of CREATE TABLE."""
         return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
 
     def keys(self, texts: Sequence[str]) -> pa.Table:
         """Return a table of keys, from their texts.
 
         Raises:
-            TooNarrow: A key wants the wide types.
+            TooNarrow: A key needs the wide types.
             Diverged: A key is not of this class as it is declared now.
         """
         return pa.table({self.key: self._built_keys(texts)})
@@ -85,19 +84,18 @@ class EntityTable:
     def rows(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int | None = None
     ) -> pa.Table:
-        """Return rows from keys' texts and states as the journal has them.
+        """Return rows from keys' texts and from states as stored in the journal.
 
         Args:
             texts: The keys' texts.
             states: The entities' states.
-            cell_bytes_max: Values that take more, as they are stored, are NULL with a reason; None:
-                all are shown.
+            cell_bytes_max: A value with more stored bytes is NULL, with a reason; None: no limit.
 
         Returns:
             A row for each entity, in order.
 
         Raises:
-            TooNarrow: A value wants the wide types; never where the table is wide.
+            TooNarrow: A value needs the wide types; never if the table is wide.
             Diverged: A state is of another shape than this class, or does not fit it.
         """
         if cell_bytes_max is not None and any(len(one) > cell_bytes_max for one in states):
@@ -185,7 +183,10 @@ class EntityTable:
 
 
 def _misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the places of the values that do not fit a column, and why; halves that do cost little."""
+    """Yield the index of each value that does not fit a column, and the reason.
+
+    Values are tried by halves, so that a few misfits among many values cost little.
+    """
     try:
         column.build(values)
     except MemoryError:
@@ -215,5 +216,5 @@ def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
 
 
 def array_header(count: int) -> bytes:
-    """Begin a MessagePack array, so that many values are decoded by one call."""
+    """Return the head of a MessagePack array, so that one call decodes many values."""
     return struct.pack(">BI", 0xDD, count)

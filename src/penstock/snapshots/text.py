@@ -1,7 +1,6 @@
-"""Values as text, for the columns of SQL that have no type of their own for them.
+"""Values as text, for columns of SQL without a type of their own for the values.
 
-Promises one text for one value, in whichever way it comes into a table: as it is built here, or as
-SQL converts it when the column's type becomes a wider one.
+A value has one text, whether it is made here, or by SQL when a column gets a wider type.
 """
 
 import math
@@ -20,11 +19,11 @@ _AS_IS: Final = frozenset({str, int, bool, bytes, type(None)})
 _TEXT: Final = frozenset({str})
 
 DEPTH_MAX: Final = 100
-"""Levels of lists and dictionaries that are shown; what is deeper, many readers of JSON refuse."""
+"""Levels of lists and dictionaries that are shown; many JSON readers refuse deeper values."""
 
 
 def _named(value: object) -> str:
-    """Write what JSON does not know; of what it knows, only keys come here."""
+    """Return a value without a JSON form as text; None and tuples come here only as keys."""
     if value is None or isinstance(value, tuple):
         raise TypeError("JSON has no such keys")
     return str(value)
@@ -34,7 +33,7 @@ _encode_json: Final = msgspec.json.Encoder(enc_hook=_named).encode
 
 
 class Unshowable(ValueError):
-    """A value has no text; says why."""
+    """A value has no text; the message gives the reason."""
 
 
 def json_text(value: Any) -> str:
@@ -61,7 +60,7 @@ def exact_json(value: Any) -> str:
 
 
 def _exact(value: Any, depth: int) -> Any:
-    """Return what JSON shows exactly; what it does already, most of all, is passed over quickly."""
+    """Return an equal value that JSON shows exactly; values that need no change are returned fast."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else _FLOATS[repr(value)]
@@ -80,7 +79,7 @@ def _exact(value: Any, depth: int) -> Any:
 
 
 def decimal_text(value: Decimal) -> str:
-    """Return a decimal as text: as SQL writes a DECIMAL(38,12), or in full where that is too narrow."""
+    """Return a decimal as SQL writes a DECIMAL(38,12), or with all its digits if it does not fit."""
     try:
         narrow = value.quantize(_PLACES, context=_NARROW)
     except DecimalException:

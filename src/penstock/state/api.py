@@ -1,7 +1,7 @@
-"""State: for every entity its newest attributes, as a cache of the journal that is never precious.
+"""State: the newest attributes of every entity, as a cache that can be rebuilt from the journal.
 
-A store holds one partition (a set of buckets) after one epoch, which it records in the same write
-that applies it. This module fixes the port; `memory` and `lmdb` adapt it, `catchup` feeds it.
+A store holds one partition (a set of buckets) after one epoch, and records the epoch in the same write
+that applies it. This module defines the port; `memory` and `lmdb` are adapters, `catchup` feeds them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from typing import Protocol
 from penstock.base.ids import EntityKey, Epoch
 
 Change = tuple[EntityKey, bytes | None]
-"""An entity and its encoded attributes after an epoch, or None where it was deleted."""
+"""An entity and its encoded attributes after an epoch; None if it was deleted."""
 
 
 class Reader(Protocol):
@@ -22,7 +22,7 @@ class Reader(Protocol):
         """The epoch that this reader sees."""
 
     def get(self, key: EntityKey) -> bytes | None:
-        """Return an entity's encoded attributes, or None where it does not exist.
+        """Return an entity's encoded attributes; None if it does not exist.
 
         Raises:
             Corrupt: The stored checksum does not fit; the store must be rebuilt.
@@ -43,10 +43,15 @@ class State(Protocol):
         """Open a stable view of the newest applied epoch."""
 
     def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
-        """Apply changes and record `epoch`, in one write, if the store still is at `expect`.
+        """Apply changes and record `epoch`, in one write, if the store is still at `expect`.
 
-        Writers exclude each other. When another writer was faster (the store is no longer at
-        `expect`), nothing is written; the caller looks at `epoch` and goes on from there.
+        Writers exclude each other. If another writer was faster, the store is no longer at `expect`:
+        then nothing is written, and the caller continues from the present `epoch`.
+
+        Args:
+            epoch: The epoch of the store afterwards.
+            changes: The changes; of several changes to one entity the last one counts.
+            expect: The epoch that the changes build on.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.
@@ -55,17 +60,22 @@ class State(Protocol):
     def load(
         self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
     ) -> None:
-        """Replace everything by the entities in `batches`, if the store still is at `expect`.
+        """Replace everything by the entities in `batches`, if the store is still at `expect`.
 
-        In one write, as `apply`. No two batches hold one entity; `batches` may be called again when
-        the write has to be begun anew.
+        It is one write, as for `apply`.
+
+        Args:
+            epoch: The epoch of the store afterwards.
+            batches: Returns the entities, each of them in one batch; it is called again if the write
+                must be repeated.
+            expect: The epoch of the store before.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.
         """
 
     def clear(self) -> None:
-        """Forget everything; the store is at epoch -1."""
+        """Remove everything; the store is at epoch -1 afterwards."""
 
     def close(self) -> None:
         """Release everything."""

@@ -1,11 +1,9 @@
-"""Catch-up: bring a store from the epoch it is at to a later one, from snapshot and journal.
+"""Catch-up: bring a store to a later epoch, from snapshots and the journal.
 
-Promises that a store which was at epoch e holds, at any moment of a catch-up, the fold of the
-changes up to the epoch that it records: a catch-up that is killed, or that races with another one,
-may be repeated and converges. A store that is empty, or from whose epoch on the journal is not
-held any more, begins with the newest snapshot; where that is damaged, with an older one. Leaves to
-`stores` what to do with a store that the journal does not know, and to `State` that each write is
-atomic.
+At any moment of a catch-up, the store holds the state after the epoch that it records. So a catch-up
+that is killed, or that runs at the same time as another one, can be repeated. A store begins with the
+newest undamaged snapshot if it is empty, or if the journal has forgotten the epochs that it needs.
+`stores` deals with a store that the journal does not know; `State` makes each write atomic.
 """
 
 import logging
@@ -31,25 +29,34 @@ _log = logging.getLogger(__name__)
 
 BATCH_CHANGES: Final = 50_000
 BATCH_BYTES: Final = 64 << 20
-"""What is collected over short epochs before one write; bounds the memory of a long catch-up."""
+"""Bounds of one write, which may have several epochs; they bound the memory of a long catch-up."""
 
 Progress = Callable[[Epoch, int], None]
-"""Told after each write: the epoch reached, and how many changes were written."""
+"""Called after each write with the store's epoch, and how many changes were written."""
 
 
-def catch_up(  # noqa: PLR0913 -- what from, what to, and how it is told
+def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     state: State,
     journal: Journal,
     upto: Epoch,
-    share: PartitionSpec,
+    spec: PartitionSpec,
     progress: Progress | None = None,
     batch: int = BATCH_CHANGES,
     snapshots: Snapshots | None = None,
 ) -> None:
-    """Apply the commits of (state.epoch, upto] to a store, as far as its share owns the keys.
+    """Apply the commits of (state.epoch, upto] to a store, for the keys of its partition.
 
-    Does nothing when the store is at `upto` or beyond. Epochs share one write until they hold
-    `batch` changes, so readers may never see the epochs between.
+    It does nothing if the store is at `upto` or later. Several epochs may share one write, so readers
+    may not see each epoch.
+
+    Args:
+        state: The store.
+        journal: The source of the changes.
+        upto: The epoch to reach.
+        spec: The store's partition.
+        progress: Called after each write.
+        batch: Changes after which a write ends.
+        snapshots: Snapshots of the journal, to begin from.
 
     Raises:
         Diverged: The journal lacks an epoch of the range, and no snapshot helps.
@@ -58,12 +65,12 @@ def catch_up(  # noqa: PLR0913 -- what from, what to, and how it is told
         StateUnavailable: The disk is full or fails; the store is at the last epoch written.
     """
     if snapshots is not None and state.epoch < upto:
-        _begin(state, journal, upto, share, snapshots, progress)
+        _begin(state, journal, upto, spec, snapshots, progress)
     while (reached := state.epoch) < upto:
-        for epoch, changes in _batches(journal, reached, upto, share, batch):
+        for epoch, changes in _batches(journal, reached, upto, spec, batch):
             state.apply(epoch, changes.items(), reached)
             if state.epoch != epoch:
-                break  # another writer was faster: go on from where it is
+                break  # another writer was faster: continue from the store's present epoch
             reached = epoch
             if progress is not None:
                 progress(epoch, len(changes))
@@ -73,7 +80,7 @@ def _begin(
     state: State,
     journal: Journal,
     upto: Epoch,
-    share: PartitionSpec,
+    spec: PartitionSpec,
     snapshots: Snapshots,
     progress: Progress | None,
 ) -> None:
@@ -87,7 +94,7 @@ def _begin(
         if manifest.epoch <= reached:
             break
         try:
-            state.load(manifest.epoch, lambda: _loaded(snapshots, manifest, share), reached)  # noqa: B023
+            state.load(manifest.epoch, lambda: _loaded(snapshots, manifest, spec), reached)  # noqa: B023
         except Corrupt as error:
             damage = error
             _log.warning(
@@ -102,24 +109,24 @@ def _begin(
 
 
 def _loaded(
-    snapshots: Snapshots, manifest: Manifest, share: PartitionSpec
+    snapshots: Snapshots, manifest: Manifest, spec: PartitionSpec
 ) -> Iterator[list[Change]]:
-    """Yield the entities of a snapshot that a share owns, file by file."""
-    owners = np.array(bucket_owners(share.partitions), dtype=np.int32)
-    for name, its in manifest.classes.items():
-        for file in its.files:
-            if share.partition not in owners[file.first : file.end]:
+    """Yield the entities of a snapshot that belong to a partition, file by file."""
+    owners = np.array(bucket_owners(spec.partitions), dtype=np.int32)
+    for name, class_files in manifest.classes.items():
+        for file in class_files.files:
+            if spec.partition not in owners[file.first : file.end]:
                 continue
-            rows = snapshots.states(its, file)
-            mine = rows.filter(pa.array(owners[rows["bucket"].to_numpy()] == share.partition))
+            rows = snapshots.states(class_files, file)
+            mine = rows.filter(pa.array(owners[rows["bucket"].to_numpy()] == spec.partition))
             keys = pc.binary_join_element_wise(pa.scalar(name), mine["key"], "/")
             yield list(zip(keys.to_pylist(), mine["state"].to_pylist(), strict=True))
 
 
 def _batches(
-    journal: Journal, after: Epoch, upto: Epoch, share: PartitionSpec, limit: int
+    journal: Journal, after: Epoch, upto: Epoch, spec: PartitionSpec, limit: int
 ) -> Iterator[tuple[Epoch, dict[EntityKey, bytes | None]]]:
-    """Yield the changes of whole epochs, as many as the limits allow, with the last epoch."""
+    """Yield the last epoch and the changes of as many whole epochs as the limits allow."""
     pending: list[pa.Table] = []
     count = size = 0
     for epoch, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS):
@@ -127,21 +134,21 @@ def _batches(
         count += rows.num_rows
         size += rows.nbytes
         if count >= limit or size >= BATCH_BYTES or epoch == upto:
-            yield epoch, dict(_owned_changes(pending, share))
+            yield epoch, dict(_owned_changes(pending, spec))
             pending, count, size = [], 0, 0
 
 
-def owned_mask(keys: Sequence[EntityKey], share: PartitionSpec) -> npt.NDArray[np.bool_]:
-    """Return for each key whether a share holds it."""
-    owners = np.array(bucket_owners(share.partitions), dtype=np.int32)
-    mask: npt.NDArray[np.bool_] = owners[buckets_of(keys)] == share.partition
+def owned_mask(keys: Sequence[EntityKey], spec: PartitionSpec) -> npt.NDArray[np.bool_]:
+    """Return whether a partition holds each key: bool, shape (keys,)."""
+    owners = np.array(bucket_owners(spec.partitions), dtype=np.int32)
+    mask: npt.NDArray[np.bool_] = owners[buckets_of(keys)] == spec.partition
     return mask
 
 
-def _owned_changes(tables: Sequence[pa.Table], share: PartitionSpec) -> list[Change]:
+def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> list[Change]:
     rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
     keys = entity_keys(rows)
     states: list[bytes | None] = rows["state"].to_pylist()
     changes = zip(keys, states, strict=True)
-    return list(changes if share.partitions == 1 else compress(changes, owned_mask(keys, share)))
+    return list(changes if spec.partitions == 1 else compress(changes, owned_mask(keys, spec)))

@@ -1,7 +1,7 @@
 """Digest: one hash of a whole state, to compare runs, runtimes and partitionings.
 
-Two states have the same digest when they hold the same entities with the same encoded attributes,
-however they are partitioned and stored. What the epochs were that led there is not part of it.
+Two states have the same digest if they hold the same entities with the same encoded attributes. The
+number of partitions, the kind of store and the epochs make no difference.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from penstock.base.ids import EntityKey
 def digest_of_items(items: Iterable[tuple[EntityKey, bytes]]) -> str:
     """Return the XXH3-128 of entities that come in key order, as `Reader.items` yields them.
 
-    Lengths are hashed in front of every key and state, so that no two states share an encoding.
+    The lengths of key and state are hashed before them, so that no two states have one encoding.
 
     Raises:
         ValueError: A key does not come after its predecessor.
@@ -33,5 +33,5 @@ def digest_of_items(items: Iterable[tuple[EntityKey, bytes]]) -> str:
 
 
 def digest_of_mapping(states: Mapping[EntityKey, bytes]) -> str:
-    """Return the digest of a plain mapping; equal to that of a store with the same content."""
+    """Return the digest of a mapping; it equals the digest of a store with the same content."""
     return digest_of_items(sorted(states.items()))

@@ -1,18 +1,18 @@
-"""Environments: LMDB files opened once per process, and never trusted across a power loss.
+"""Environments: LMDB files that are opened once per process, and not trusted after a power loss.
 
-LMDB must not open one file twice in a process nor carry it across a fork. So stores of one path
-share one `Environment` per process, and a forked child starts with none: it may open the path
-itself, unless a reader of the parent was open while it forked.
+LMDB must not open a file twice in one process, nor use it after a fork. So the stores of one path
+share one `Environment` in a process. A forked child starts without environments; it may open the path
+again, unless a reader of the parent was open during the fork.
 
-Nothing here is flushed to disk while it is used. Killed processes do no harm (the kernel keeps
-what they wrote), but a power loss may leave a tree that looks sound and is not. So beside the data
-lies the kernel's boot id. It is replaced by a word for "clean" when the last process closes the
-store after flushing it. A store that was opened under another boot and not closed cleanly is
-lost: its directory is deleted on opening, and the caller rebuilds it from the journal.
+Data is not flushed to disk while a store is in use. A killed process does no harm, because the kernel
+keeps its writes. But a power loss may leave a tree that looks sound and is not. So the file `life`
+holds the kernel's boot id while the store is in use, and the word `clean` after the last process has
+flushed and closed it. A store of another boot that was not closed cleanly is deleted when it is
+opened, and the caller rebuilds it from the journal.
 
-Locks are `flock`s, which the kernel releases however a process ends:
-`<path>.gate` is held while a store is opened, closed or discarded; `<path>/users` is held shared by
-every process that has the store open, so that the last one knows that it is the last.
+The kernel releases the locks (`flock`) of a process that ends in any way. `<path>.gate` is held while
+a store is opened, closed or discarded. `<path>/users` is held shared by each process that has the
+store open, so that a process can tell whether it is the last.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from penstock.files.lock import locked_file
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
 FileIdentity = tuple[int, int]
-"""Device and inode of a data file: another one means that the store was discarded meanwhile."""
+"""Device and inode of a data file; they change when the store is discarded and made again."""
 
 MAP_SIZE: Final = 256 << 30  # bytes of address space, not of disk or memory
 MAX_READERS: Final = 1022
@@ -49,7 +49,7 @@ DAMAGE: Final = (
     lmdb.BadTxnError,
     lmdb.ProblemError,
 )
-"""What LMDB raises when a file contradicts itself."""
+"""The errors of LMDB for a file that contradicts itself."""
 
 
 @final
@@ -96,8 +96,8 @@ class Environment:
     def begin_write(self) -> Transaction:
         """Open the write transaction, waiting for other writers; raises like `begin_read`.
 
-        Processes that were killed while they read are forgotten first: each pins the pages of the
-        epoch that it saw, and the file would grow without end.
+        Readers of killed processes are removed first: each keeps the pages of its epoch in use, so
+        the file would grow without end.
         """
         if self.process == os.getpid():
             self._lmdb.reader_check()
@@ -107,26 +107,26 @@ class Environment:
         """Double the map after it was full; no transaction of this process may be open.
 
         Raises:
-            StateUnavailable: This process reads; moving the map would pull it from under readers.
+            StateUnavailable: This process has readers, which the moving of the map would break.
         """
         with self._lock:
             self._check_no_readers()
             self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
 
     def pad(self) -> None:
-        """Extend the file to the length its pages need, so that a shorter one is known as damaged.
+        """Extend the file to the length of its pages, so that a shorter file is known to be damaged.
 
-        LMDB never writes pages that were freed in the transaction that took them.
+        LMDB itself does not write pages that the same transaction took and freed.
         """
         needed = _needed_size(self._lmdb)
         data = self.path / "data.mdb"
-        with contextlib.suppress(OSError):  # then the next opening rebuilds, which is no harm
+        with contextlib.suppress(OSError):  # then the next opening rebuilds the store
             if data.stat().st_size < needed and file_identity(self.path) == self.identity:
                 with data.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
 
     def close(self) -> bool:
-        """Close; return whether no other process has it open and all of it is on disk."""
+        """Close; return whether no other process has the file open and all data is on the disk."""
         try:
             fcntl.flock(self._presence, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lmdb.sync(force=True)
@@ -138,10 +138,10 @@ class Environment:
         return clean
 
     def abandon(self) -> None:
-        """Let go of what a forked child has inherited; the locks are the parent's and stay.
+        """Drop the handles that a forked child has inherited; the parent keeps its locks.
 
-        Closing would free the parent's reader slots; dropping does not (py-lmdb sees to it), and
-        lets the child open the file itself.
+        Closing would free the parent's reader slots. Dropping does not, since py-lmdb compares the
+        process id, and the child can then open the file again.
         """
         del self._lmdb, self.entities
         os.close(self._presence)
@@ -227,7 +227,7 @@ def attach(path: Path, boot_id: str, map_size: int = MAP_SIZE) -> Environment:
 
 
 def detach(environment: Environment) -> None:
-    """Give back what `attach` returned; the last one in this process closes the file."""
+    """Return an environment of `attach`; the last user in this process closes the file."""
     with _registry_lock:
         environment.users -= 1
         if environment.users or environment.process != os.getpid():
@@ -243,7 +243,7 @@ def detach(environment: Environment) -> None:
 def discard(path: Path, seen: FileIdentity | None) -> None:
     """Delete a store's directory, unless another process has replaced the file `seen`.
 
-    Processes that have it open keep reading what they had, and find out by `file_identity`.
+    Processes that have it open keep reading the old file, and notice the change by `file_identity`.
     """
     path = path.absolute()
     with _translated(path), _gate(path):
@@ -252,7 +252,7 @@ def discard(path: Path, seen: FileIdentity | None) -> None:
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Return which file lies at a store's path now, None where there is none."""
+    """Return the identity of the file at a store's path; None if there is no file."""
     try:
         status = os.stat(path / "data.mdb")  # noqa: PTH116 - on the path of every epoch
     except FileNotFoundError:
@@ -280,7 +280,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _claim(path: Path, boot_id: str) -> None:
-    """Delete what another boot has left unclean, and mark the store as used under this one."""
+    """Delete a store that another boot left unclean, and mark the store as used by this boot."""
     life = path / "life"
     alive = life.read_text() if life.exists() else None
     if path.exists() and alive not in (boot_id, _CLEAN):
@@ -291,12 +291,12 @@ def _claim(path: Path, boot_id: str) -> None:
 
 
 def _write_life(path: Path, text: str) -> None:
-    """Replace the marker durably: it must reach the disk before any page that it vouches for."""
+    """Replace the marker durably; it must be on the disk before the pages that it describes."""
     durable.replace(path / "life", text.encode())
 
 
 def _delete(path: Path) -> None:
-    """Move away first: a half-deleted directory must never be taken for a store."""
+    """Rename and delete a directory, so that a half-deleted directory is never used as a store."""
     moved = path.with_name(path.name + ".discarded")
     shutil.rmtree(moved, ignore_errors=True)
     if path.exists():

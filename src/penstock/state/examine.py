@@ -1,8 +1,8 @@
-"""Examine: read a whole store in a process of its own, which damage may kill instead of the caller.
+"""Examination of a store in a child process, so that damage cannot kill the caller.
 
-LMDB follows page numbers in its file without checking them, so a damaged file can end the process
-that reads it by a signal. Run as `python -m penstock.state.examine PATH BOOT_ID`, this reads every
-record once and exits with 0 when all is sound. Whatever else happens means damage.
+LMDB follows page numbers in its file without checking them, so a damaged file can kill the process
+that reads it by a signal. `python -m penstock.state.examine PATH BOOT_ID` reads every record once, and
+exits with 0 if all are sound. Any other exit code except 4 means damage.
 """
 
 import subprocess
@@ -19,13 +19,13 @@ UNKNOWN = 4
 
 
 def is_sound(path: Path, boot_id: str, timeout_s: float | None = None) -> bool:
-    """Return whether a store can be read from end to end; no store at all is sound.
+    """Return whether every record of a store can be read; a missing store is sound.
 
     Takes about a microsecond for each record and the start of a Python process.
 
     Raises:
-        OperationalError: The surroundings failed (disk, permissions), so nothing is known.
-        subprocess.TimeoutExpired: It took longer than allowed; the child has been killed.
+        OperationalError: The disk or a permission failed, so the result is not known.
+        subprocess.TimeoutExpired: It took longer than allowed; the child was killed.
     """
     if environments.file_identity(path) is None:
         return True

@@ -1,22 +1,21 @@
 """LMDB state: a partition's store on local disk, shared by all processes of a host.
 
-Promises:
-- A reader is an LMDB read transaction: a stable view of one epoch, undisturbed by writers.
-- An epoch is applied by one write transaction that records the epoch; a process that is killed at
-  any moment leaves the store at the epoch before or after.
-- A state that is returned fits its checksum over key and state. A key is reported missing only
-  after the records around its place have been checked too, so that a damaged path to a record
-  does not make it disappear.
+Guarantees:
+- A reader is an LMDB read transaction: a stable view of one epoch, independent of writers.
+- One write transaction applies an epoch and records it; a process that is killed at any moment leaves
+  the store at the epoch before or after.
+- A returned state fits its checksum over key and state. A key is reported missing only after the
+  records around its place were checked, so that a damaged path to a record does not hide it.
 
-It is a cache and is never flushed while in use: a power loss may leave a tree that looks sound and
-is not. A store that was not closed cleanly is therefore deleted when it is opened under another
-boot of the machine (see `environment`, also for the locks). A reader pins the pages of its epoch:
-keep it no longer than a task.
+The store is a cache and is not flushed while in use, so a power loss may leave a tree that looks sound
+and is not. A store that was not closed cleanly is therefore deleted when it is opened under another
+boot of the machine (see `environment`, also for the locks). A reader keeps the pages of its epoch in
+use: close it at the end of a task.
 
-Leaves to others: LMDB trusts what its file says about pages, so reading a damaged file may kill
-the process (SIGBUS, SIGSEGV, SIGABRT), and a damaged count in a page's header may hide the last
-entities of that page. Only reading everything finds that: `examine` does it, in a child process,
-and `stores` rebuilds what fails.
+LMDB does not check the page numbers and counts in its file. Reading a damaged file may kill the
+process (SIGBUS, SIGSEGV, SIGABRT), and a damaged count in a page's header may hide the last entities
+of that page. Only reading all records finds such damage: `examine` does it in a child process, and
+`stores` rebuilds a store that fails.
 """
 
 import heapq
@@ -102,16 +101,16 @@ class LmdbState:
         journal_identity: str,
         *,
         boot_id: str,
-        share: PartitionSpec = WHOLE,
+        spec: PartitionSpec = WHOLE,
         map_size: int = environments.MAP_SIZE,
     ) -> None:
-        """Open or create the store; what another boot left unclean is deleted first.
+        """Open or create the store; a store that another boot left unclean is deleted first.
 
         Args:
             path: The store's own directory.
             journal_identity: The journal that feeds it.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
-            share: The partition it holds, and of how many.
+            spec: The partition it holds, and of how many.
             map_size: Address space in bytes to begin with; it doubles when it is full.
 
         Raises:
@@ -121,7 +120,7 @@ class LmdbState:
         """
         self._path = path
         self._empty = record.Metadata(
-            record.FORMAT, journal_identity, share.partition, share.partitions, BEFORE_FIRST
+            record.FORMAT, journal_identity, spec.partition, spec.partitions, BEFORE_FIRST
         )
         self._environment = environments.attach(path, boot_id, map_size)
         self._closed = False
@@ -166,9 +165,7 @@ class LmdbState:
             self._environment.end_read(txn)
 
     def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
-        """Apply changes and record `epoch`, in one write, if the store still is at `expect`.
-
-        Of several changes to one entity the last one counts.
+        """Apply changes and record `epoch`, as the port says.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.
@@ -192,7 +189,7 @@ class LmdbState:
     def load(
         self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
     ) -> None:
-        """Replace everything by the entities in `batches`, if the store still is at `expect`."""
+        """Replace everything by the entities in `batches`, as the port says."""
         assert epoch > expect, "a snapshot leads forward"
 
         def write(txn: Transaction) -> None:
@@ -208,7 +205,7 @@ class LmdbState:
         self._write(write)
 
     def clear(self) -> None:
-        """Forget everything; the store is at epoch -1."""
+        """Remove everything; the store is at epoch -1 afterwards."""
 
         def write(txn: Transaction) -> None:
             txn.drop(self._environment.entities, delete=False)
@@ -223,7 +220,7 @@ class LmdbState:
             environments.detach(self._environment)
 
     def _adopt(self) -> None:
-        """Make the store of this journal and share, or find that it already is."""
+        """Initialise an empty store; check that a filled one is of this journal and partition."""
 
         def write(txn: Transaction) -> None:
             if txn.stat()["entries"] == 0:
@@ -265,10 +262,10 @@ class LmdbState:
 
 
 def verify_file(path: Path, boot_id: str) -> None:
-    """Read every record of a store, whatever journal and share it belongs to; see `examine`.
+    """Read every record of a store of any journal and partition; see `examine`.
 
     Raises:
-        Corrupt: Anything does not fit.
+        Corrupt: The store is damaged.
         StateUnavailable: The disk fails.
     """
     environment = environments.attach(path, boot_id)
@@ -319,7 +316,7 @@ def _encode(changes: Iterable[Change]) -> tuple[list[tuple[bytes, bytes]], list[
 
 
 def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]:
-    """Return the hottest function of the system: a closure, with all that is rare outside."""
+    """Return `get`, the hottest function of the system: a closure without the rare cases."""
     fetch = txn.get
     checksum = xxhash.xxh3_64_digest
     encode = str.encode
@@ -342,7 +339,7 @@ def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]
 
 
 def _get_rare(txn: Transaction, raw: bytes, path: Path) -> bytes | None:
-    """Look for what lies under no plain key: an overlong key, or an entity that does not exist."""
+    """Look up a key that was not found as it is: it is overlong, or the entity does not exist."""
     stored_key = raw if record.is_plain(raw) else record.long_key(raw)
     with _damage_reported(path):
         stored = None if record.is_plain(raw) else txn.get(stored_key)
@@ -353,10 +350,10 @@ def _get_rare(txn: Transaction, raw: bytes, path: Path) -> bytes | None:
 
 
 def _check_missing(txn: Transaction, raw: bytes, path: Path) -> None:
-    """Confirm that a key is missing: its neighbours are sound, and leave it no place.
+    """Check that a key is missing, and not hidden by damage.
 
-    A damaged key or separator sends the search to a wrong place. There either a neighbour's
-    checksum fails, or the neighbours' order contradicts the search.
+    A damaged key or separator leads the search to a wrong place. There either a neighbour's checksum
+    fails, or the order of the neighbours contradicts the search.
     """
     wanted = 2 * NEIGHBOURS
     try:
@@ -383,7 +380,7 @@ def _corrupt(path: Path, fact: str) -> Corrupt:
 
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
-    """Translate what LMDB raises; a full map is the writer's own business."""
+    """Translate LMDB's errors, except that the map is full, which the writer handles."""
     try:
         yield
     except lmdb.MapFullError:

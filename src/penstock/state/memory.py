@@ -1,7 +1,4 @@
-"""Memory state: a partition's store in a dictionary, for tests and for runs that keep nothing.
-
-Promises what the port promises within one process. It survives nothing and is shared with nobody.
-"""
+"""Memory state: a partition's store in a dictionary of one process, for tests and short runs."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,7 +52,7 @@ class MemoryState:
         yield reader
 
     def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
-        """Apply changes and record `epoch`, if the store still is at `expect`."""
+        """Apply changes and record `epoch`, as the port says."""
         assert epoch > expect, "an epoch follows the one it builds on"
         newest = dict(changes)
         with self._lock:
@@ -73,7 +70,7 @@ class MemoryState:
     def load(
         self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch
     ) -> None:
-        """Replace everything, if the store still is at `expect`."""
+        """Replace everything, as the port says."""
         assert epoch > expect, "a snapshot leads forward"
         states = {key: state for batch in batches() for key, state in batch if state is not None}
         with self._lock:
@@ -82,7 +79,7 @@ class MemoryState:
                 self._states, self._epoch, self._seen = states, epoch, False
 
     def clear(self) -> None:
-        """Forget everything; the store is at epoch -1."""
+        """Remove everything; the store is at epoch -1 afterwards."""
         with self._lock:
             self._check_open()
             self._states, self._epoch, self._seen = {}, BEFORE_FIRST, False

@@ -1,4 +1,4 @@
-"""Share: which part of all entities one store holds."""
+"""Partition specification: the part of all entities that one store holds."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ from penstock.base.ids import BUCKETS, partition_of
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """One partition out of so many; repartitioning moves buckets, so nothing else is needed."""
+    """One partition of a number of partitions; partitions are runs of buckets."""
 
     partition: int
     partitions: int
@@ -22,7 +22,7 @@ class PartitionSpec:
 
 @cache
 def bucket_owners(partitions: int) -> tuple[int, ...]:
-    """Return the owner of every bucket, in bucket order."""
+    """Return the partition of every bucket, in bucket order."""
     return tuple(partition_of(bucket, partitions) for bucket in range(BUCKETS))
 
 

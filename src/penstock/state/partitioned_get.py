@@ -1,7 +1,7 @@
-"""Reading all partitions as one: a key's bucket says which store to ask.
+"""Reading all partitions as one store: the bucket of a key determines the partition.
 
-Part of the hottest call of the system, so it repeats in one function what `LmdbReader.get` does for
-a key that is found, and leaves everything rare to that.
+It is part of the hottest call of the system. So it repeats in one function the work of
+`LmdbReader.get` for a key that is found, and calls that method in all other cases.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +35,6 @@ def partitioned_get(readers: Sequence[LmdbReader]) -> Callable[[EntityKey], byte
             state = stored[skip:]
             if checksum(raw + state) + state == stored:
                 return state
-        return readers[route[bucket]].get(key)  # what is rare, and says what is wrong
+        return readers[route[bucket]].get(key)  # for missing keys, overlong keys and damage
 
     return get

@@ -1,11 +1,10 @@
-"""Records: how an entity lies in a key-value store so that damage shows.
+"""Records: the form of an entity in a key-value store, with a checksum.
 
 A record is an 8-byte XXH3-64 over key and state, followed by the state. The key is the UTF-8 text
-of the entity key, so byte order is key order. Keys that the store cannot hold (LMDB: over 511
-bytes) lie under a hash of the key, with the key's text in front of the state.
+of the entity key, so byte order is key order. A key that the store cannot hold (LMDB: over 511
+bytes) is replaced by its hash, and its text is stored before the state.
 
-Promises that a record which was damaged, or which belongs to another key, is told from a sound
-one, with the certainty of a 64-bit checksum. Leaves to the store to find the record at all.
+A record that was damaged, or that belongs to another key, does not fit its checksum of 64 bits.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ _LENGTH_SIZE: Final = 4
 
 
 class Metadata(msgspec.Struct, frozen=True, array_like=True):
-    """What a store is: it changes only together with the entities."""
+    """The format, journal, partition and epoch of a store; written together with the entities."""
 
     format: int
     journal_identity: str
@@ -75,7 +74,7 @@ def unseal(raw: bytes, record: bytes) -> bytes:
 
 
 def is_plain(raw: bytes) -> bool:
-    """Tell whether a key is stored as it is."""
+    """Say whether a key is stored as it is."""
     return len(raw) <= LONGEST_KEY
 
 

@@ -1,16 +1,15 @@
 """Stores: all partitions' stores on one host, brought to one epoch and read as one.
 
-Promises that what `at(epoch)` gives is the state after exactly that epoch, whatever the stores held
-before: what lags is caught up, what is damaged, foreign or ahead of the journal is deleted and
-built anew from the journal, with a structured warning (`extra`: partition, path, reason). Any
-process of the host may do so for any partition; writers exclude each other, and a store that
-another process has replaced is noticed and opened again.
+`at(epoch)` lends the state after exactly that epoch. A store that is behind is caught up. A store that
+is damaged, of another journal or ahead of the journal is deleted and rebuilt, with a structured
+warning (`extra`: partition, path, reason). Any process of the host may do this for any partition:
+writers exclude each other, and a process notices that another one has replaced a store.
 
-How a runtime deals with damage, which LMDB may answer by killing the process that reads:
+How a runtime deals with damage, which may make LMDB kill the reading process:
 - a `get` raises `Corrupt`: leave the `with`, call `rebuild(partition_of(key))`, run the task again;
 - a worker process dies by a signal (SIGSEGV, SIGBUS, SIGABRT): call `examine()` in the driver,
   which reads every store in a child process and discards those that fail, and run the task again;
-- at the start of a driver: call `examine()` once, which finds what happened while nobody read.
+- a driver starts: call `examine()` once, to find damage that happened before.
 """
 
 import logging
@@ -58,7 +57,7 @@ class PartitionedReader:
 class Stores:
     """The stores of all partitions under one directory. Not shared by threads or across forks."""
 
-    def __init__(  # noqa: PLR0913 -- what they are made from
+    def __init__(  # noqa: PLR0913 -- settings of the stores, all but three by keyword
         self,
         directory: Path,
         journal: Journal,
@@ -69,20 +68,20 @@ class Stores:
         progress: Progress | None = None,
         snapshots: Path | None = None,
     ) -> None:
-        """Name the stores; each is opened when it is first needed.
+        """Name the stores; each is opened at its first use.
 
         Args:
-            directory: On local disk; holds nothing that cannot be rebuilt.
-            journal: What feeds the stores.
-            partitions: How many stores there are.
+            directory: A directory on local disk; all its content can be rebuilt.
+            journal: The source of the state.
+            partitions: The number of stores.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
             map_size: Address space for each store, in bytes; it grows when it is full.
-            progress: Told after each write of a catch-up.
-            snapshots: Where the journal's snapshots are, from which a store may begin.
+            progress: Called after each write of a catch-up.
+            snapshots: The directory of the journal's snapshots, from which a store may begin.
         """
         self._directory = directory
         self._journal = journal
-        self._shares = [PartitionSpec(number, partitions) for number in range(partitions)]
+        self._specs = [PartitionSpec(number, partitions) for number in range(partitions)]
         self._routes = bucket_owners(partitions)
         self._boot_id = boot_id
         self._map_size = map_size
@@ -95,140 +94,140 @@ class Stores:
         """Bring every store to `epoch` and open a stable view of all of them.
 
         Raises:
-            StateUnavailable: The disk is full or fails; or a store is past `epoch` with what the
-                journal knows, so the caller is late and its work is of no use.
+            StateUnavailable: The disk is full or fails; or a store is already at a later epoch of
+                the journal, so the caller is late and its work is useless.
             Diverged: The journal lacks an epoch that is needed.
             Corrupt: The journal is damaged.
         """
         with ExitStack() as stack:
             readers: list[LmdbReader] = [
-                stack.enter_context(self._bring(share, epoch).reader()) for share in self._shares
+                stack.enter_context(self._bring(spec, epoch).reader()) for spec in self._specs
             ]
-            for share, reader in zip(self._shares, readers, strict=True):
+            for spec, reader in zip(self._specs, readers, strict=True):
                 if reader.epoch != epoch:
-                    raise _late(share, reader.epoch, epoch)
+                    raise _late(spec, reader.epoch, epoch)
             yield PartitionedReader(epoch, readers)
 
     def catch_up_one(self, partition: int, epoch: Epoch) -> None:
         """Bring one store to `epoch`; raises like `at`."""
-        self._bring(self._shares[partition], epoch)
+        self._bring(self._specs[partition], epoch)
 
     def partition_of(self, key: EntityKey) -> int:
-        """Return which store holds an entity."""
+        """Return the number of the store that holds an entity."""
         return self._routes[bucket_of(key)]
 
     def rebuild(self, partition: int, reason: str = "asked for") -> None:
-        """Delete a store; the next `at` builds it anew. No reader of it may be open here.
+        """Delete a store; the next `at` rebuilds it. This process may have no open reader of it.
 
         Raises:
-            StateUnavailable: It cannot be deleted.
+            StateUnavailable: The store cannot be deleted.
         """
         state = self._open.pop(partition, None)
-        path = self._path(self._shares[partition])
+        path = self._path(self._specs[partition])
         seen = environments.file_identity(path)
         if state is not None:
             seen = state.identity
             state.close()
-        self._discard(self._shares[partition], seen, reason)
+        self._discard(self._specs[partition], seen, reason)
 
     def examine(self) -> list[int]:
         """Read every store in a child process; delete those that fail and return their numbers.
 
         Raises:
-            OperationalError: The surroundings failed, so nothing is known.
+            OperationalError: The disk or a permission failed, so the result is not known.
         """
         damaged = []
-        for share in self._shares:
-            path = self._path(share)
+        for spec in self._specs:
+            path = self._path(spec)
             seen = environments.file_identity(path)
             if not is_sound(path, self._boot_id):
-                self._forget(share)
-                self._discard(share, seen, "it cannot be read")
-                damaged.append(share.partition)
+                self._forget(spec)
+                self._discard(spec, seen, "it cannot be read")
+                damaged.append(spec.partition)
         return damaged
 
     def close(self) -> None:
         """Release everything."""
-        for share in self._shares:
-            self._forget(share)
+        for spec in self._specs:
+            self._forget(spec)
 
-    def _bring(self, share: PartitionSpec, epoch: Epoch) -> LmdbState:
+    def _bring(self, spec: PartitionSpec, epoch: Epoch) -> LmdbState:
         for _ in range(ATTEMPTS):
-            state = self._opened(share)
+            state = self._opened(spec)
             try:
                 reached = state.epoch
                 if reached > epoch:
-                    self._check_ahead(share, reached, epoch)
+                    self._check_ahead(spec, reached, epoch)
                     continue
                 if reached < epoch:
-                    self._feed(state, share, epoch)
+                    self._feed(state, spec, epoch)
                 if not state.replaced:
                     return state
             except Corrupt as error:
-                if is_sound(self._path(share), self._boot_id):
+                if is_sound(self._path(spec), self._boot_id):
                     raise  # it is the journal that is damaged
-                self.rebuild(share.partition, str(error))
-        message = f"partition {share.partition} could not be brought to epoch {epoch}"
+                self.rebuild(spec.partition, str(error))
+        message = f"partition {spec.partition} could not be brought to epoch {epoch}"
         raise StateUnavailable(message)
 
-    def _feed(self, state: LmdbState, share: PartitionSpec, epoch: Epoch) -> None:
+    def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
         try:
-            catch_up(state, self._journal, epoch, share, self._progress, snapshots=self._snapshots)
+            catch_up(state, self._journal, epoch, spec, self._progress, snapshots=self._snapshots)
         except StateUnavailable:
-            self._forget(share)  # after a failed write LMDB may want to be opened anew
+            self._forget(spec)  # after a failed write, LMDB may have to be opened again
             raise
 
-    def _opened(self, share: PartitionSpec) -> LmdbState:
-        state = self._open.get(share.partition)
+    def _opened(self, spec: PartitionSpec) -> LmdbState:
+        state = self._open.get(spec.partition)
         if state is not None and not state.replaced:
             return state
-        self._forget(share)
-        path = self._path(share)
+        self._forget(spec)
+        path = self._path(spec)
         seen = environments.file_identity(path)
         try:
-            state = self._new(share)
+            state = self._new(spec)
         except (Corrupt, Diverged) as error:
-            self._discard(share, seen, str(error))
-            state = self._new(share)
-        self._open[share.partition] = state
+            self._discard(spec, seen, str(error))
+            state = self._new(spec)
+        self._open[spec.partition] = state
         return state
 
-    def _new(self, share: PartitionSpec) -> LmdbState:
+    def _new(self, spec: PartitionSpec) -> LmdbState:
         return LmdbState(
-            self._path(share),
+            self._path(spec),
             self._journal.identity,
             boot_id=self._boot_id,
-            share=share,
+            spec=spec,
             map_size=self._map_size,
         )
 
-    def _check_ahead(self, share: PartitionSpec, reached: Epoch, epoch: Epoch) -> None:
-        """Discard a store that the journal does not know; refuse a caller that is late."""
+    def _check_ahead(self, spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> None:
+        """Discard a store whose epoch the journal does not have; refuse a caller that is late."""
         last = self._journal.last()
         if last is not None and last.epoch >= reached:
-            raise _late(share, reached, epoch)
-        self.rebuild(share.partition, f"it is at epoch {reached}, ahead of the journal")
+            raise _late(spec, reached, epoch)
+        self.rebuild(spec.partition, f"it is at epoch {reached}, ahead of the journal")
 
-    def _forget(self, share: PartitionSpec) -> None:
-        state = self._open.pop(share.partition, None)
+    def _forget(self, spec: PartitionSpec) -> None:
+        state = self._open.pop(spec.partition, None)
         if state is not None:
             state.close()
 
     def _discard(
-        self, share: PartitionSpec, seen: environments.FileIdentity | None, reason: str
+        self, spec: PartitionSpec, seen: environments.FileIdentity | None, reason: str
     ) -> None:
-        path = self._path(share)
+        path = self._path(spec)
         _log.warning(
             "a state store is discarded, to be rebuilt from the journal",
-            extra={"partition": share.partition, "path": str(path), "reason": reason},
+            extra={"partition": spec.partition, "path": str(path), "reason": reason},
         )
         environments.discard(path, seen)
 
-    def _path(self, share: PartitionSpec) -> Path:
-        return self._directory / f"partition-{share.partition}"
+    def _path(self, spec: PartitionSpec) -> Path:
+        return self._directory / f"partition-{spec.partition}"
 
 
-def _late(share: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable:
+def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable:
     return StateUnavailable(
-        f"partition {share.partition} is at epoch {reached} already; work at {epoch} comes late"
+        f"partition {spec.partition} is at epoch {reached} already; work at {epoch} comes late"
     )
