@@ -127,14 +127,14 @@ def replay_bases(
 
 
 def _from_bases(bases: Iterator[ReplayBase], build: Callable[[ReplayBase], T]) -> T:
-    """Return what `build` makes of the first base without damage, or raise the first damage."""
+    """Return the result of `build` for the first base without damage."""
     damage: Corrupt | None = None
     for base in bases:
         try:
             return build(base)
         except Corrupt as error:
             if base.manifest is None:
-                raise damage or error from None
+                raise
             damage = damage or error
             extra = {"epoch": base.epoch, "cause": str(error)}
             _log.warning("a damaged snapshot is left out", extra=extra)
