@@ -86,8 +86,8 @@ def _epoch_at(journal: Journal, moment: datetime, first: Epoch, last: Epoch) -> 
     if count == 0:
         began = datetime.fromtimestamp(_time_of(journal, first) / _MICROSECOND, UTC)
         raise QueryError(
-            f"the journal holds no epoch that was committed by {when.isoformat()}; the oldest one, "
-            f"epoch {first}, was committed at {began.isoformat()}"
+            f"the journal holds no epoch that was committed by {when.isoformat()}; epoch {first}, "
+            f"the oldest, was committed at {began.isoformat()}"
         )
     return Epoch(first + count - 1)
 
