@@ -128,7 +128,7 @@ def change_state(data: Path) -> None:
     """Put a value into a store that the journal does not have, with the right checksum."""
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         stores = Stores(data / "state", journal, 2, boot_id=boot_id())
-        state = stores._opened(stores._shares[stores.partition_of(EntityKey("Item/i1"))])
+        state = stores._opened(stores._specs[stores.partition_of(EntityKey("Item/i1"))])
         state.clear()
         state.apply(LAST, [(EntityKey("Item/i1"), b"wrong")], BEFORE_FIRST)
         stores.close()

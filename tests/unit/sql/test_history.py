@@ -343,7 +343,7 @@ def test_what_was_forgotten_is_named(tmp_path: Path) -> None:
     assert gallery.journal.forget(Epoch(12)) == 12
     after = as_of_queries(tmp_path, app, gallery.journal, SETTINGS)
     assert rows(after, "FROM Painter AS OF EPOCH 15") == expected
-    with pytest.raises(QueryError, match="holds 12 to 19"):
+    with pytest.raises(QueryError, match="holds epochs 12 to 19"):
         rows(after, "FROM Painter AS OF EPOCH 11")
     assert len(rows(after, "FROM changes('Painter', 12, 13)")) == 4
     with pytest.raises(QueryError, match="epoch 12, the oldest"):
