@@ -131,7 +131,7 @@ def test_client_asks_the_past(gateway: RunningGateway, data: Path) -> None:
         table = client.sql(f"{query} AS OF EPOCH ?", [1])
         assert table.schema.metadata[b"penstock.epoch"] == b"1"
         assert table.to_pylist()[0] == {"item_id": "i1", "stock": 7}
-        with pytest.raises(QueryError, match="holds 0 to 2"):
+        with pytest.raises(QueryError, match="holds epochs 0 to 2"):
             client.rows(query, as_of=99)
 
 

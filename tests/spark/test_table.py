@@ -109,7 +109,7 @@ def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path:
     """A class, an epoch or a directory that is not there is refused by its name."""
     with pytest.raises(RequestError, match="Painting"):
         read_table(app, "Paintin", data=data, session=session)
-    with pytest.raises(QueryError, match="holds 0 to 3"):
+    with pytest.raises(QueryError, match="holds epochs 0 to 3"):
         read_table(app, "Painting", as_of=9, data=data, session=session)
     with pytest.raises(ConfigError, match="no journal"):
         read_table(app, "Painting", data=tmp_path, session=session)

@@ -136,7 +136,7 @@ def test_what_is_not_in_the_journal_is_refused(
     journal_of(SHOP, tmp_path, SHOPPING)
     assert execute(["replay", SHOP, "--data", str(tmp_path), *words]) == 2
     err = capsys.readouterr().err
-    assert "r99" in err or "it holds 0 to 2" in err
+    assert "r99" in err or "it holds epochs 0 to 2" in err
 
 
 def test_directory_without_a_journal_is_refused_and_left_alone(

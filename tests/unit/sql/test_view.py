@@ -224,4 +224,4 @@ def test_past_is_answered_beside_the_present(view: View) -> None:
     assert answer.text == '{"number":1,"name":"Ada"}\n{"number":2,"name":"Bob"}\n'
     wrong = asked(view, "POST", "/sql", json={**body, "as_of": {"epoch": 7}})
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "query")
-    assert "holds 0 to 0" in wrong.json()["error"]["message"]
+    assert "holds epoch 0" in wrong.json()["error"]["message"]
