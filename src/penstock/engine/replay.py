@@ -263,7 +263,7 @@ def call_text(body: bytes) -> str:
         arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
         named = msgspec.msgpack.decode(request.named)
     except (RequestError, msgspec.MsgspecError) as error:
-        return f"what is no request ({error})"
+        return f"an invalid request ({error})"
     arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
     target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
     return f"{target}{request.method}({', '.join(arguments)})"

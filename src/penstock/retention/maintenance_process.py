@@ -1,4 +1,4 @@
-"""Starts upkeep in a process of its own; whoever only starts it loads nothing of what it needs."""
+"""Starts maintenance in a child process; this module loads none of the code of maintenance."""
 
 import os
 import subprocess
@@ -12,17 +12,17 @@ MODULE: Final = "penstock.retention.maintenance"
 
 
 def in_child(work: bytes, nice: int) -> bytes:
-    """Let a process of its own do the work, at a priority from its first moment; wait for it.
+    """Run maintenance in a child process of low priority, and wait for it.
 
     Args:
-        work: What `upkeep.work_of` returned.
-        nice: The priority, as `history.nice`; a process that has a lower one already keeps that.
+        work: The result of `maintenance.encode_work`.
+        nice: The niceness, as `history.nice`; a process with a higher niceness keeps it.
 
     Returns:
-        An encoded `upkeep.Done`.
+        An encoded `MaintenanceReport`.
 
     Raises:
-        OperationalError: The process died; whatever it did counts, and the next one goes on.
+        OperationalError: The process died; the next run continues its work.
     """
     with subprocess.Popen(  # noqa: S603 -- a module of ours
         [sys.executable, "-m", MODULE],
@@ -34,6 +34,6 @@ def in_child(work: bytes, nice: int) -> bytes:
         done, _ = process.communicate(work)
     if process.returncode or not done:
         raise OperationalError(
-            f"upkeep died with exit code {process.returncode}; it is tried again"
+            f"maintenance died with exit code {process.returncode}; it is tried again"
         )
     return done
