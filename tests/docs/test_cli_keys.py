@@ -102,7 +102,7 @@ def test_all_wrong_scopes_are_named_with_near_misses(keys: Run) -> None:
     assert "did you mean Item?" in err
     assert "did you mean add?" in err
     assert "did you mean User?" in err
-    assert "'root' is no scope; there are *, admin, sql" in err
+    assert "'root' is not a scope; the forms are *, admin, sql" in err
     assert not Path(".penstock").exists()
 
 
@@ -114,7 +114,7 @@ def test_all_wrong_scopes_are_named_with_near_misses(keys: Run) -> None:
         (("add", "web", "--scope", "sql", "--expires", "0d", SHOP), "for example 30d"),
         (("add", "web", "--scope", "sql", "--expires", "99999w", SHOP), "for example 30d"),
         (("add", "0123abcd", "--scope", "sql", SHOP), "which are an id"),
-        (("add", "a\nb", "--scope", "sql", SHOP), "cannot name a key"),
+        (("add", "a\nb", "--scope", "sql", SHOP), "cannot be the name of a key"),
         (("list",), "name the application, or give its data directory"),
         (("revoke", "web"), "name the application, or give its data directory"),
     ],
