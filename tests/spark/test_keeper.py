@@ -42,7 +42,9 @@ def test_snapshots_are_taken_beside_epochs_and_recovered_from(
     runtime.start()
     end = Lsn(runtime.log.append(BANK.entries(seed=5, count=1_500))[-1] + 1)
     assert runtime.wait_until(end, DEADLINE_MS)
-    wait_for(lambda: "maintenance died" in caplog.text, "a death of the process that takes a snapshot")
+    wait_for(
+        lambda: "maintenance died" in caplog.text, "a death of the process that takes a snapshot"
+    )
     end = Lsn(runtime.log.append(BANK.entries(seed=6, count=600))[-1] + 1)
     assert runtime.wait_until(end, DEADLINE_MS)
     runtime.stop()
