@@ -33,7 +33,7 @@ from penstock.journal.api import StepObserver, ignore_step
 from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import LOG
-from penstock.retention.leases import holding
+from penstock.retention.leases import lease
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Backups:
             for folder in (self._manifests, self._files):
                 folder.mkdir(exist_ok=True)
                 copying.remove_unfinished(folder)
-            with holding(data, "backup", Epoch(0)):
+            with lease(data, "backup", Epoch(0)):
                 created = self._copy(data, app, reached, progress)
             reached("backup-before-manifest")
             self._publish(created.backup)

@@ -25,7 +25,7 @@ from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
-from penstock.retention.leases import holding
+from penstock.retention.leases import lease
 from penstock.snapshots.newest_states import all_states
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
@@ -68,7 +68,7 @@ class HistoryReader:
         self._journal = directory.open_journal(app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self._data = data
-        self._lease = holding(data, holder, Epoch(0))
+        self._lease = lease(data, holder, Epoch(0))
         newest = self._journal.last()
         self.last = BEFORE_FIRST if newest is None else newest.epoch
 

@@ -24,7 +24,7 @@ from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import LOG, DataDirectory
 from penstock.retention import savepoints
-from penstock.retention.leases import holding
+from penstock.retention.leases import lease
 
 _MICROSECOND: Final = 1_000_000
 RestorePoint = PointInTime | str | None
@@ -103,7 +103,7 @@ def fork(
         OperationalError: A disk is full or fails; no directory is created.
     """
     with (
-        holding(data, "fork", Epoch(0)),
+        lease(data, "fork", Epoch(0)),
         new_directory(target, reached, "fork-before-rename") as unfinished,
     ):
 

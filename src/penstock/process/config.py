@@ -1,9 +1,8 @@
 """`Config`: every setting of a running application, in one frozen, validated value.
 
 A setting comes from a TOML file, from the environment (`PENSTOCK_PARTITIONS`) or from a flag, the
-later ones winning. `load_config` promises to report everything that is wrong with all of them at
-once, each with where it came from, and to build nothing otherwise. It reads the one file that it
-is told about; environment and flags are given to it.
+later ones winning. `load_config` reports every wrong setting at once, each with its
+source, or returns a valid configuration. It reads one file; the caller passes environment and flags.
 """
 
 import dataclasses
@@ -38,23 +37,23 @@ class Config:
         cores: Spark task slots of the embedded master.
         partitions: Tasks of a round and stores of the state; 0 means as many as cores.
         master: Spark master URL; empty means `local[cores+1,4]`.
-        epoch_records_max: Admission limit: records that one epoch takes.
-        epoch_bytes_max: Admission limit: body bytes that one epoch takes.
+        epoch_records_max: Admission limit: the most records of an epoch.
+        epoch_bytes_max: Admission limit: the most bytes of request bodies in an epoch.
         epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
             of its requests are the next one's.
         small_epoch: An epoch of at most so many records runs in one task.
         poll_ms: How long Spark's source waits for records before it looks again.
-        limits: What one transaction may use.
+        limits: The limits of a transaction.
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
         stuck_s: A task that makes no progress for so long is named in a warning; after twice that
-            its worker is killed. Must be well above what `limits.time_ms` allows.
+            its worker is killed. Must be well above `limits.time_ms`.
         driver_memory_mb: Heap of Spark's JVM.
-        log_format: `text` or `json`: of what processes write to their standard error.
-        log_level: The least that they write: `debug`, `info`, `warning` or `error`.
-        gateway: Of the gateways.
-        view: Of the SQL view.
-        history: Of snapshots, merging and forgetting.
+        log_format: `text` or `json`: the form of the lines that processes write to standard error.
+        log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
+        gateway: The settings of the gateways.
+        view: The settings of the SQL view.
+        history: The settings of snapshots, merging and forgetting.
         fault: `step@count` kills a process there (`process.fault`); empty outside of tests.
     """
 
@@ -83,7 +82,7 @@ class Config:
         """Check every value.
 
         Raises:
-            ConfigError: Values cannot be used; names all of them, and what they may be.
+            ConfigError: Values cannot be used; the message names all of them with their bounds.
         """
         values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES)}
         complaints = [
@@ -95,7 +94,7 @@ class Config:
             complaints.append(
                 f"gateway.body_bytes_max = {self.gateway.body_bytes_max}: must stay "
                 f"{RECORD_SLACK} bytes below record_bytes_max = {self.record_bytes_max}, so that "
-                "what a gateway takes always fits the log"
+                "every request of a gateway fits the log"
             )
         if complaints:
             raise ConfigError(_joined(complaints))
@@ -104,15 +103,15 @@ class Config:
 
     @property
     def spark_master(self) -> str:
-        """The master URL that Spark is given: a slot more than cores, for what looks after history.
+        """The master URL for Spark: one slot more than cores, for maintenance.
 
-        That work is of low priority; in a slot of an epoch it would keep the epoch waiting.
+        Maintenance has a low priority; in a slot of an epoch it would delay the epoch.
         """
         return self.master or f"local[{self.cores + 1},4]"
 
 
 class Setting(NamedTuple):
-    """A value that somebody chose.
+    """A setting with its source.
 
     `name` is dotted where it lies in a table (`limits.time_ms`); `value` is text where the source
     knows only text; `where` is for people; relative paths count from `base`.
@@ -138,7 +137,7 @@ def load_config(
         file: A TOML file that must exist; without it, `penstock.toml` of the current directory is
             read if it is there.
         environment: Variables; those that start with `PENSTOCK_` are settings.
-        flags: What the command line says.
+        flags: The settings of the command line.
 
     Raises:
         ConfigError: The file cannot be read, or settings are unknown or wrong; names all of them.
@@ -170,7 +169,7 @@ def parse_assignment(text: str) -> Setting:
     """Read `name=value` from the command line.
 
     Raises:
-        ConfigError: There is no `=`.
+        ConfigError: The text has no `=`.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -185,7 +184,7 @@ def _from_file(file: Path | None) -> Iterator[Setting]:
     except FileNotFoundError:
         if file is None:
             return
-        raise ConfigError(f"{file}: there is no such file") from None
+        raise ConfigError(f"{file}: this file does not exist") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     for name, value in _flattened(table):
@@ -212,13 +211,13 @@ def _checked(setting: Setting) -> object:
     """Return the value with its type.
 
     Raises:
-        ConfigError: There is no such setting, or the value does not fit.
+        ConfigError: The setting does not exist, or the value does not fit.
     """
     wanted = _TYPES.get(setting.name)
     if wanted is None:
         near = difflib.get_close_matches(setting.name, _TYPES, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_TYPES)}"
-        raise ConfigError(f"there is no setting {setting.name!r}; {hint}")
+        raise ConfigError(f"setting {setting.name!r} does not exist; {hint}")
     value = _converted(setting, wanted)
     complaint = _range_complaint(setting.name, value)
     if complaint is not None:

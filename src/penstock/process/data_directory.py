@@ -1,4 +1,4 @@
-"""`DataDirectory`: where the files of an application lie, and the one way to open them.
+"""`DataDirectory`: the files of an application, and the only way to open them.
 
 No process opens the journal of an application with code that declares a stored class differently.
 """
@@ -59,7 +59,7 @@ class DataDirectory:
 
     @property
     def app_name(self) -> str | None:
-        """The name of the application whose journal lies here; None if there is no journal.
+        """The name of the application whose journal lies here; None before the first start.
 
         Raises:
             JournalUnavailable: The journal cannot be read.

@@ -1,4 +1,4 @@
-"""What a runtime says of each epoch: for progress displays, benchmarks and tests."""
+"""The report of a runtime on each epoch: for progress displays, benchmarks and tests."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from penstock.engine.calls import Sample, estimate
 _log = logging.getLogger(__name__)
 
 REST: Final = "rest"
-"""The time between two epochs, which is no phase of the one that it is told with."""
+"""The pause before an epoch; it is reported with the epoch and does not count as its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class EpochReport:
         phases_ms: Milliseconds in the driver, in order: `rest` (since the epoch before: waiting for
             requests, and Spark's own bookkeeping), `read`, `apply` (until the stores had taken the
             epoch before), `round1`, `validate`, `round2` …, `write`, `commit`.
-        calls: How often who called whom, `Order.checkout>Item.subtract`; nothing stands before the
-            `>` where the call came from outside.
+        calls: The number of calls of each kind, `Order.checkout>Item.subtract`; a call from outside
+            has nothing before the `>`.
         incidents: Requests that stopped their epoch and were set aside (`process.incidents`).
     """
 
@@ -47,7 +47,7 @@ class EpochReport:
 def calls_of(
     roots: Sequence[Mapping[str, int]], samples: Sequence[Mapping[str, Sample]]
 ) -> Mapping[str, int]:
-    """Return who called whom (`estimate`); nothing where that fails: statistics stop no epoch."""
+    """Return the estimated calls between methods; empty after an error: statistics stop no epoch."""
     try:
         return estimate(roots, samples)
     except Exception:  # noqa: BLE001 -- the epoch is committed already

@@ -15,7 +15,7 @@ STEPS: Final = (
     "after-round",  # driver: a round is over and not validated
     "between-parts",  # worker: one of its two part files is written
     "before-commit",  # driver: all parts are written
-    "after-commit",  # driver: the Delta commit is durable, nobody has heard of it
+    "after-commit",  # driver: the Delta commit is durable, no reader has seen it
     "before-spark-commit",  # driver: the epoch is over, Spark's commit log is not written
     "in-apply",  # worker: local state is about to be caught up
 )
@@ -25,12 +25,12 @@ UPKEEP_STEPS: Final = (
     "snapshot-slice",  # a slice's files are written
     "snapshot-written",  # all are
     "snapshot-published",  # the Delta tables list them, the manifest does not exist yet
-    "snapshot-listed",  # the snapshot exists, what is superseded is still there
+    "snapshot-listed",  # the snapshot exists, superseded files are still there
     "snapshot-cleaned",
     "segment-written",  # the files of a segment are written, its index is not
-    "segment-indexed",  # the segment counts, what it replaces is still there
+    "segment-indexed",  # the segment counts, the replaced files are still there
     "segment-condensed",  # other Delta readers know of it
-    "segment-reclaimed",  # what it replaces is gone
+    "segment-reclaimed",  # the replaced files are gone
     "floor-raised",  # the oldest epochs may go
     "floor-condensed",  # other Delta readers do not look for them any more
     "floor-removed",  # they are gone

@@ -2,10 +2,10 @@
 
 One timer ticks for a whole run of transactions; a handler that is still the same after enough
 ticks is interrupted. A handler that never returns to the interpreter (a loop in C) cannot be
-interrupted: then the kernel ends the process, and who supervises it (Spark) starts another. Ticks
-are seen by a running process only, and what ends it is processor time, so a process that was
-stopped accuses nobody when it wakes up. What waits in C for ever is left to the watchdog of the
-Spark runtime.
+interrupted: then the kernel ends the process, and its supervisor (Spark) starts another. Only a
+running process sees ticks, and the kernel counts processor time, so a process that was stopped
+blames no handler when it wakes up. The watchdog of the Spark runtime ends a handler that waits in C
+without end.
 """
 
 import faulthandler
@@ -99,7 +99,7 @@ class Guard:
             self._check(changed=changed)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield what is to be run, so that no transaction pays for the memory of those before it."""
+        """Yield items, and renew the limits, so that no transaction pays for the memory of others."""
         for index, item in enumerate(items):
             everywhere = index % CHECK_EVERY == 0
             if everywhere or not self._batched:
@@ -118,7 +118,7 @@ class Guard:
         self._unchecked = 0
 
     def _renew(self) -> None:
-        """Put back what handlers may have switched off, and look at what the process has by now."""
+        """Restore timers that a handler may have switched off, and measure the memory of the process."""
         self._limit_memory()
         if signal.getsignal(signal.SIGALRM) != self._tick:
             signal.signal(signal.SIGALRM, self._tick)

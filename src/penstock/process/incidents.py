@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "incidents.jsonl"
 SHOWN_MAX: Final = 100
-"""The newest incidents that one look returns."""
+"""The most incidents that `newest` returns."""
 
 _CAUSE_MAX: Final = 16_000
 _READ_MAX: Final = 4 << 20
@@ -34,9 +34,9 @@ class Incident(msgspec.Struct, frozen=True):
         incident: Its id, which the reply names.
         time_us: When it was set aside, microseconds since the Unix epoch.
         epoch: The epoch that holds the outcome.
-        lsn: Where the request lies in the log.
+        lsn: The position of the request in the log.
         request_id: Its request id.
-        cause: What stopped the epoch: an error, with the traceback where there is one.
+        cause: The error that stopped the epoch, with its traceback if there is a traceback.
     """
 
     incident: str

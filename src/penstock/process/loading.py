@@ -1,9 +1,9 @@
-"""From what a person types to an application: `load_app("examples/shop")`.
+"""Find and import the application that a command line names: `load_app("examples/shop")`.
 
 `locate` turns the text into a `Location`, which names a module the same way in every process and
 from every working directory: a package is named from the folder above its outermost `__init__.py`.
-A driver may ship its `Location` to workers. `load` imports it. Both say what is wrong in the user's
-own terms: his file, his line. What the application means is left to `penstock.model`.
+A driver may ship its `Location` to workers. `load` imports it. Their errors name the user's
+file and line.
 """
 
 import importlib
@@ -24,13 +24,13 @@ _NAME_DEFAULT: Final = "app"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an application is.
+    """The place of an application.
 
     Attributes:
         module: The full name under which it is imported.
         name: The attribute of the module that is the application; dots lead further in.
-        folder: What must be importable for that, an absolute path.
-        file: The file or package folder that was named; None where a module was.
+        folder: The folder that must be on the import path, an absolute path.
+        file: The file or package folder that was named; None if a module was named.
     """
 
     module: str
@@ -47,8 +47,8 @@ def load_app(spec: str) -> App:
             with `:name`. Without a name, the module's `app`.
 
     Raises:
-        ConfigError: There is no such file, module or application, or importing it fails; the
-            message shows the user's own line.
+        ConfigError: The file, module or application does not exist, or its import fails; the
+            message shows the user's line.
         DefinitionError: The application is defined wrongly.
     """
     return load(locate(spec))
@@ -58,7 +58,7 @@ def locate(spec: str) -> Location:
     """Find where an application is, without importing it.
 
     Raises:
-        ConfigError: There is no such file, or the text names nothing.
+        ConfigError: The file does not exist, or the text names nothing.
     """
     target, colon, name = spec.rpartition(":")
     if not colon:
@@ -72,7 +72,7 @@ def locate(spec: str) -> Location:
     if path.is_dir() or target.endswith(".py") or "/" in target:
         return _locate_path(path, name)
     if not all(part.isidentifier() for part in target.split(".")):
-        raise ConfigError(f"{target!r} is no module name, and there is no such file")
+        raise ConfigError(f"{target!r} is not the name of a module, and this file does not exist")
     return Location(target, name, str(Path.cwd()), None)
 
 
@@ -88,7 +88,9 @@ def _locate_path(path: Path, name: str) -> Location:
         folder = folder.parent
     for part in parts:
         if not part.isidentifier():
-            raise ConfigError(f"{path} cannot be imported: {part!r} is no Python name; rename it")
+            raise ConfigError(
+                f"{path} cannot be imported: {part!r} is not a Python name; rename it"
+            )
     return Location(".".join(parts), name, str(folder), str(file))
 
 
@@ -96,16 +98,16 @@ def _check_file(path: Path, file: Path) -> None:
     if file.is_dir():
         if not (file / "__init__.py").is_file():
             found = ", ".join(sorted(one.name for one in file.glob("*.py"))) or "no .py file"
-            raise ConfigError(f"{path} is no package: it has no __init__.py (it holds {found})")
+            raise ConfigError(f"{path} is not a package: it has no __init__.py (it holds {found})")
     elif not file.is_file():
-        raise ConfigError(f"there is no file {path}{_neighbours(path)}")
+        raise ConfigError(f"file {path} does not exist{_neighbours(path)}")
     elif file.suffix != ".py":
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
 
 
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
-        return f"; there is no folder {path.parent} either"
+        return f", nor does folder {path.parent}"
     found = sorted(one.name for one in path.parent.glob("*.py"))
     return f"; {path.parent} holds {', '.join(found)}" if found else ""
 
@@ -114,8 +116,8 @@ def load(location: Location) -> App:
     """Import the application at a location; once for each process.
 
     Raises:
-        ConfigError: As for `load_app`.
-        DefinitionError: As for `load_app`.
+        ConfigError: See `load_app`.
+        DefinitionError: See `load_app`.
     """
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
@@ -132,7 +134,7 @@ def load(location: Location) -> App:
 
 
 def _import(location: Location) -> ModuleType:
-    """Import a module, and translate whatever its code raises: a boundary to user code."""
+    """Import a module, and translate every exception of its code: a boundary to user code."""
     try:
         return importlib.import_module(location.module)
     except PenstockError:
@@ -141,7 +143,7 @@ def _import(location: Location) -> ModuleType:
         missing = error.name or ""
         if location.module == missing or location.module.startswith(f"{missing}."):
             raise ConfigError(
-                f"there is no module {missing!r}, neither in {location.folder} nor installed"
+                f"module {missing!r} does not exist, neither in {location.folder} nor installed"
             ) from error
         raise ConfigError(_explain(location, error)) from error
     except (Exception, SystemExit) as error:
@@ -149,7 +151,7 @@ def _import(location: Location) -> ModuleType:
 
 
 def _explain(location: Location, error: BaseException) -> str:
-    """Say what went wrong, with the last line of the user's own code that was running."""
+    """Describe an error, with the last line of the user's code that was running."""
     head = f"{location.file or location.module} cannot be imported"
     what = "".join(traceback.format_exception_only(error)).strip()
     frames = [
@@ -187,13 +189,13 @@ def _check_origin(module: ModuleType, location: Location) -> None:
 
 
 def _no_app(module: ModuleType, name: str, found: object) -> str:
-    """Say what is there instead."""
+    """Describe the object that was found instead of an application."""
     where = getattr(module, "__file__", None) or module.__name__
     others = sorted(key for key, value in vars(module).items() if isinstance(value, App))
     if found is not None:
-        problem = f"{name} in {where} is no App but {type(found).__name__}"
+        problem = f"{name} in {where} is not an App but {type(found).__name__}"
     else:
-        problem = f"there is no {name} in {where}"
+        problem = f"{where} has no {name}"
     if not others:
         return f"{problem}, nor any App; write `{name} = App(…)`"
     choices = " or ".join(f"{module.__name__}:{one}" for one in others)

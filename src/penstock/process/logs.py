@@ -1,10 +1,10 @@
 """Log output of a process: one line for each event, for people or for programs.
 
 Python's `logging` stays the way to say something: `_log.warning("it is delayed", extra={"cause":
-…})`. What varies belongs into `extra`, so that events of one kind have one text. Promises that an
-event is one line whatever its text holds (but for a traceback in the form for people, whose lines
-are indented), so that nobody who is quoted in a message can forge another; and that no event is
-lost because a value of it cannot be shown.
+…})`. Varying values belong into `extra`, so that events of one kind have one text. An event is one
+line with any text in it (except a traceback in the form for people, whose lines are indented), so
+that a quoted text cannot forge an event. No event is lost because one of its values cannot be
+shown.
 """
 
 import json
@@ -19,26 +19,26 @@ FORMS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 QUIET: Final = {
-    "py4j": logging.CRITICAL,  # says again what it raises, at length
+    "py4j": logging.CRITICAL,  # repeats at length the errors that it raises
     "pyspark": logging.ERROR,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
     "opentelemetry": logging.WARNING,
     "urllib3": logging.WARNING,
 }
-"""Libraries that say more than anybody asked for, and from which level on they are heard."""
+"""Libraries that log too much, and the lowest level that is written of each."""
 
 _STANDARD: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 
 def configure(role: str, form: str, level: str, stream: TextIO | None = None) -> None:
-    """Set the log output of this process; once more replaces what was set before.
+    """Set the log output of this process; a second call replaces the first.
 
     Args:
-        role: What the process is for.
+        role: The role of the process.
         form: One of `FORMS`.
-        level: One of `LEVELS`; what is below is not shown.
-        stream: Where to; standard error unless given.
+        level: One of `LEVELS`; events below it are not written.
+        stream: The stream to write to; standard error if None.
     """
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one.formatter, Lines)]:
@@ -57,7 +57,7 @@ class Lines(logging.Formatter):
 
 
 class TextLines(Lines):
-    """For people: time, level, logger, event, and what belongs to it as `name=value`."""
+    """For people: time, level, logger, event, and its values as `name=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return an event as one line, and a traceback below it."""
@@ -71,8 +71,8 @@ class TextLines(Lines):
 class JsonLines(Lines):
     """For programs: one JSON object, ASCII only.
 
-    It has `time` (RFC 3339, UTC), `level`, `logger`, `role`, `pid` and `event`, `exception` where
-    there is one, and what belongs to the event by its names; `_` follows where a name is taken.
+    It has `time` (RFC 3339, UTC), `level`, `logger`, `role`, `pid` and `event`, `exception` if
+    there is an exception, and the values of the event by their names; `_` follows a taken name.
     """
 
     def __init__(self, role: str) -> None:
@@ -107,7 +107,7 @@ def _extras(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _plain(value: object) -> Any:
-    """Return a value as JSON has it; as text, what JSON does not have."""
+    """Return a value as JSON has it; a value that JSON does not have becomes text."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -127,7 +127,7 @@ def _shown(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text with what is no character of a line escaped."""
+    """Return a text with line ends and control characters escaped."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,8 +1,8 @@
-"""Metrics of all processes of one application, added up when somebody asks.
+"""Metrics of all processes of one application, added up at each scrape.
 
 Every process writes its numbers into files of its own below `DATA/run/metrics` (the multiprocess
 mode of `prometheus_client`), and whichever gateway is scraped answers for all of them; so it does
-not matter which one a scrape reaches, and what a killed process has counted is not lost.
+not matter which gateway a scrape reaches, and the counts of a killed process are not lost.
 
 Labels are few by construction: kinds of routes, classes of statuses, phases; never keys or ids.
 """
@@ -34,15 +34,15 @@ _LIVE: Final = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
 
 
 def clear(data: Path) -> None:
-    """Forget what former processes have counted; for who is about to start all of them."""
+    """Forget the counts of former processes; call it before any process starts."""
     shutil.rmtree(data / FOLDER / DIRECTORY, ignore_errors=True)
 
 
 def write_metrics_into(data: Path) -> Path:
-    """Have this process's metrics written below a data directory, and return where they are.
+    """Let this process write its metrics below a data directory, and return their folder.
 
-    A process serves one application: what is made after the first call is written there. Where the
-    environment names another directory already, that one is used.
+    A process serves one application: metrics that are made after the first call are written there. A
+    directory that the environment names already is used instead.
     """
     default = data.absolute() / FOLDER / DIRECTORY
     path = Path(os.environ.setdefault(VARIABLE, str(default)))
@@ -56,7 +56,7 @@ def write_metrics_into(data: Path) -> Path:
 
 
 def forget_dead(path: Path) -> None:
-    """Drop what ended processes said of that moment; what they have counted stays."""
+    """Drop the gauges of ended processes; their counters stay."""
     for file in path.glob("gauge_live*.db"):
         found = _LIVE.fullmatch(file.name)
         if found is not None and not psutil.pid_exists(int(found[1])):
@@ -64,7 +64,7 @@ def forget_dead(path: Path) -> None:
 
 
 class DriverMetrics:
-    """What a driver counts: one call of `take` for each epoch."""
+    """The metrics of a driver; call `take` for each epoch."""
 
     def __init__(self, data: Path) -> None:
         """Write below a data directory; one for each process."""
@@ -94,7 +94,7 @@ class DriverMetrics:
         )
         self._rounds = Histogram(
             "penstock_epoch_rounds",
-            "How often tasks executed in an epoch; 1 where nothing was in conflict.",
+            "How often tasks executed in an epoch; 1 without conflicts.",
             buckets=ROUNDS,
             registry=registry,
         )

@@ -1,8 +1,8 @@
-"""The port of an application: refused while somebody else has it, held while gateways come and go.
+"""The port of an application: refused while another process has it, held until the end.
 
-Gateways share their port (`SO_REUSEPORT`), so two applications would share one without a word, and
-each would get some of the other's requests. Whoever starts gateways therefore asks first without
-that option, and then holds the port with a socket of its own that takes no connections.
+Gateways share their port (`SO_REUSEPORT`), so two applications would share a port unnoticed, and
+each would get some requests of the other. So the process that starts gateways asks first without that
+option, and then holds the port with a socket that takes no connections.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ def reserved(host: str, port: int) -> Iterator[int]:
     """Hold a TCP port until the block ends; gives its number, which port 0 leaves to the system.
 
     Raises:
-        ConfigError: Somebody uses it, or there is no such address on this machine.
+        ConfigError: Another process uses the port, or this machine does not have the address.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
-            # Connections of a former run that linger are in nobody's way.
+            # Connections of a former run that linger do not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             taken: int = probe.getsockname()[1]
@@ -39,5 +39,5 @@ def reserved(host: str, port: int) -> Iterator[int]:
 def _complaint(host: str, port: int, error: OSError) -> str:
     where = f"port {port} of {host}"
     if error.errno == errno.EADDRINUSE:
-        return f"{where} is in use by another process; stop that one, or choose another --port"
+        return f"{where} is in use by another process; stop that process, or choose another --port"
     return f"{where} cannot be used: {error.strerror or error}"

@@ -1,9 +1,9 @@
-"""Presence: which processes of an application run on a data directory, for as long as they do.
+"""Presence: the processes of an application that run on a data directory.
 
-Each process says so in a file of its own, `run/<role>-<pid>.json`. That is a hint for people and
+Each process has a file, `run/<role>-<pid>.json`. That is a hint for people and
 for other processes, never a lock: a second driver is refused by `driver.lock` and fenced by the
-journal. What a killed process left behind is recognised, because a process id comes with the time
-at which the process started.
+journal. The file of a killed process is recognised, because it has the start time of the process
+besides its id.
 """
 
 import os
@@ -21,7 +21,7 @@ from penstock.files import private
 FOLDER: Final = "run"
 ROLES: Final = ("supervisor", "driver", "view", "gateway")
 SINGLE: Final = frozenset({"supervisor", "driver"})
-"""Roles that one process at a time has."""
+"""Roles that only one process at a time may have."""
 
 _SAME_START_S: Final = 1.0
 
@@ -30,11 +30,11 @@ class Presence(msgspec.Struct, frozen=True):
     """One process of an application.
 
     Attributes:
-        pid: The process.
-        role: What it is for; one of `ROLES`.
+        pid: The id of the process.
+        role: Its role, one of `ROLES`.
         app: The application as the command line named it.
         started_s: When the process started, seconds since the Unix epoch.
-        details: What others must know of it, such as a gateway's `url`.
+        details: Facts for other processes, such as the `url` of a gateway.
     """
 
     pid: int
@@ -63,10 +63,10 @@ def find(data: Path, role: str) -> list[Presence]:
 
 
 def refuse_second(data: Path, role: str) -> None:
-    """Check that no other process has a role that one at a time has.
+    """Check that no other process has a role that only one process may have.
 
     Raises:
-        ConfigError: One has; names it.
+        ConfigError: Another process has the role; the message names it.
     """
     for other in find(data, role) if role in SINGLE else ():
         raise ConfigError(
@@ -77,10 +77,10 @@ def refuse_second(data: Path, role: str) -> None:
 
 @contextmanager
 def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[None]:
-    """Say that this process has a role, until the block ends; remove what dead ones left.
+    """Announce that this process has a role until the block ends; remove files of dead processes.
 
     Raises:
-        ConfigError: Another process has the role, and one at a time may.
+        ConfigError: Another process has the role, and only one may have it.
     """
     refuse_second(data, role)
     folder = data / FOLDER

@@ -1,8 +1,8 @@
-"""Reports of epochs on disk: what the driver says of itself, for displays in other processes.
+"""Reports of epochs on disk: written by the driver, for displays in other processes.
 
 The driver appends one JSON line for each epoch to `run/epochs.jsonl`; at 8 MB that becomes
 `epochs.jsonl.1`, whose predecessor is dropped. Nothing depends on these files: a report that cannot
-be written is lost with a warning, and a torn line is passed over. What is true is in the journal.
+be written is lost with a warning, and a torn line is skipped. The journal holds the truth.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _BLOCK: Final = 64 << 10
 
 
 class StoredReport(msgspec.Struct, frozen=True):
-    """One committed epoch; see `EpochReport` for what both have.
+    """One committed epoch; see `EpochReport` for the common attributes.
 
     Attributes:
         time_us: When it was committed, microseconds since the Unix epoch.
@@ -87,7 +87,7 @@ class ReportWriter:
 
 
 class ReportReader:
-    """Reads the newest reports; each call costs what it returns, however long the files are."""
+    """Reads the newest reports; a call costs as much as it returns, also with long files."""
 
     def __init__(self, data: Path) -> None:
         """Read below a data directory; it need not exist yet."""
@@ -102,7 +102,7 @@ class ReportReader:
         return self._wanted(lambda one: one.time_us >= time_us)
 
     def newest(self) -> StoredReport | None:
-        """Return the newest report; None where there is none."""
+        """Return the newest report; None without reports."""
         for line in self._lines():
             with contextlib.suppress(msgspec.DecodeError):
                 return msgspec.json.decode(line, type=StoredReport)
@@ -111,7 +111,7 @@ class ReportReader:
     def _wanted(self, wanted: Callable[[StoredReport], bool]) -> list[StoredReport]:
         """Read backwards while reports are wanted and epochs fall.
 
-        They rise where a rotation lets a file be read twice, or where the journal was begun anew.
+        They rise after a rotation that lets a file be read twice, or after a new journal was begun.
         """
         found: list[StoredReport] = []
         for line in self._lines():

@@ -14,12 +14,12 @@ class GatewayConfig:
     Attributes:
         host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
         port: TCP port, shared by all gateways of an application; 0 takes a free one.
-        processes: How many gateways run beside each other.
-        body_bytes_max: Of one HTTP request; what it becomes must fit `record_bytes_max`.
-        header_bytes_max: Of all headers of one HTTP request.
+        processes: The number of gateways.
+        body_bytes_max: The most bytes of an HTTP body; the request must fit `record_bytes_max`.
+        header_bytes_max: The most bytes of all headers of an HTTP request.
         depth_max: How deep JSON may be nested.
-        key_bytes_max: Of an entity's key, and of a request id.
-        waiting_max: Requests that one gateway waits for; more get 429 with `Retry-After`.
+        key_bytes_max: The most bytes of an entity's key, and of a request id.
+        waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
         lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
         receive_timeout_ms: How long a client may take to send a request.
@@ -27,11 +27,11 @@ class GatewayConfig:
         tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
         tls_key: PEM file (PKCS #8).
         jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
-        jwt_algorithms: Which signatures are accepted, separated by commas.
+        jwt_algorithms: The signatures that are accepted, separated by commas.
         jwt_issuer: The only `iss` accepted; empty accepts any.
-        jwt_audience: What `aud` must name; empty wants none.
-        cors_origins: Origins that browsers may call from, separated by commas; empty is none.
-        open: 1 lets anybody in who reaches the port, without keys or tokens.
+        jwt_audience: The name that `aud` must have; empty accepts every token.
+        cors_origins: Origins that browsers may call from, separated by commas; empty allows no origin.
+        open: 1 accepts every caller that reaches the port, without keys or tokens.
     """
 
     host: str = "127.0.0.1"
@@ -61,8 +61,8 @@ class ViewConfig:
     """Settings of the SQL view.
 
     Attributes:
-        memory_mb: What DuckDB may use; more spills nowhere, the query fails.
-        threads: That one query may use.
+        memory_mb: The memory of DuckDB; a query that needs more fails.
+        threads: The threads of a query.
         time_ms: Longest a query may run.
         rows_max: Most rows that an answer has.
         requests_max: Newest requests and replies that the view keeps.
@@ -80,8 +80,8 @@ class HistoryConfig:
     """Settings of snapshots, merging and forgetting.
 
     A snapshot is taken when one of its three bounds is reached and something has changed; 0 switches
-    a bound off. Epochs are forgotten when one of the three `keep` bounds is exceeded and nobody
-    needs them; 0 is no bound.
+    a bound off. Epochs are forgotten when one of the three `keep` bounds is exceeded and no reader
+    needs them; 0 switches a bound off.
 
     Attributes:
         snapshot_epochs: Epochs between two snapshots.

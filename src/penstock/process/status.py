@@ -1,7 +1,7 @@
-"""How an application stands: newest epoch, what the log took, lag and rate.
+"""The status of an application: newest epoch, accepted requests, lag and rate.
 
-Read from its data directory: whoever may read that can ask. The driver is not disturbed, and need
-not run. Nothing is created.
+It is read from the data directory. The driver is not disturbed, and need not run. Nothing is
+created.
 """
 
 import time
@@ -19,19 +19,19 @@ from penstock.process.epoch_report import took_ms
 from penstock.process.reports import ReportReader
 
 RATE_OVER_S: Final = 5.0
-"""Over how many seconds the rate is taken, where nobody says otherwise."""
+"""The seconds over which the rate is taken by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStatus:
-    """Figures of one moment.
+    """The figures of one moment.
 
     Attributes:
-        epoch: The newest committed one; -1 before the first.
-        accepted: How many requests were ever appended to the log.
-        answered: Those whose epoch is committed.
-        requests_per_s: What epochs of the last seconds have processed.
-        epoch_ms: What the newest epoch took; None where no driver has ever said.
+        epoch: The newest committed epoch; -1 before the first.
+        accepted: The number of requests that were ever appended to the log.
+        answered: The number of requests whose epoch is committed.
+        requests_per_s: The rate of the last seconds.
+        epoch_ms: The duration of the newest epoch; None without a report.
     """
 
     epoch: Epoch = BEFORE_FIRST
@@ -42,7 +42,7 @@ class ApplicationStatus:
 
     @property
     def lag(self) -> int:
-        """How many requests wait for their epoch."""
+        """The number of requests that wait for their epoch."""
         return self.accepted - self.answered
 
     def __str__(self) -> str:
@@ -55,10 +55,10 @@ class ApplicationStatus:
 
 
 def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationStatus:
-    """Return how the application of a data directory stands; nothing, where it was never run.
+    """Return the status of the application in a data directory; zeros before its first start.
 
-    Log and journal are opened for this look, about 1.5 ms, so that a directory that was removed and
-    begun anew is seen as it is.
+    The function opens log and journal, about 1.5 ms, so that it notices a directory that was removed
+    and created again.
 
     Raises:
         OperationalError: Log or journal cannot be read.
@@ -77,9 +77,9 @@ def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationS
 def status_of(
     data: Path, log: Log, journal: Journal, over_s: float = RATE_OVER_S
 ) -> ApplicationStatus:
-    """Return how an application stands whose log and journal are open; raises as `status_in`.
+    """Return the status of an application whose log and journal are open; raises as `status_in`.
 
-    The journal is read first: what it has processed is in the log for certain.
+    The journal is read first, so that the log holds every request that it has processed.
     """
     last = journal.last()
     ends = {one: log.end(one) for one in log.partitions}

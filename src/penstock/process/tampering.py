@@ -23,8 +23,8 @@ _REFUSED: Final = (
     (os, "unsetenv", "the environment"),
     (locale, "_setlocale", "the locale"),
 )
-"""What may not be called in a transaction; `os.environ` and `locale.setlocale` end in these. They are
-replaced once for the process; outside of transactions they do what they did."""
+"""The functions that a transaction may not call; `os.environ` and `locale.setlocale` end in them. They are
+replaced once for the process; outside of transactions they work as before."""
 
 _PRIVATE: Final = 0o077
 

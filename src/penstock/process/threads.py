@@ -1,7 +1,7 @@
 """Threads that a process cannot do without: when one of them dies, the process ends.
 
-Whoever runs the process starts it again, with all its threads; a process that stayed without one of
-them would go on as if nothing were wrong. Promises a clear line in the log before.
+The supervisor starts the process again, with all its threads; a process that went on without one of
+its threads would look healthy. A clear line in the log comes first.
 """
 
 import logging

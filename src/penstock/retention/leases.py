@@ -1,11 +1,12 @@
-"""Holds: what must stay readable, and for whom.
+"""Leases: a reader that needs history keeps epochs from being forgotten.
 
-A hold names an epoch; everything from it on is needed. Savepoints hold for ever. A process that
-reads history for a while (a backup, say) holds by a file of its own, `run/hold-<pid>-<token>.json`,
-which counts while that very process lives. Retention asks `holds` before it removes anything.
+A lease names an epoch; this epoch and all later ones stay readable. A savepoint is a lease without
+end. A process that reads history for a while (a backup, say) has a file,
+`run/hold-<pid>-<token>.json`, which counts while that process lives. Retention asks for
+`active_leases` before it removes anything.
 
-Promises that a hold which was there before `holds` was called is in its answer. Who takes a hold
-looks at what he wants to read afterwards: what was removed just before is gone.
+Every lease that existed before `active_leases` was called is in its result. A reader takes its lease
+first and looks at the epochs afterwards: epochs may have gone just before.
 """
 
 import errno
@@ -30,11 +31,11 @@ _EPOCH: Final = "epoch"
 _MAY_ONLY_READ: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-class Hold(NamedTuple):
-    """Somebody who needs history.
+class RetentionLease(NamedTuple):
+    """The need of a reader for history.
 
     Attributes:
-        who: For people: what retention says is in its way.
+        who: The reader, for people.
         epoch: The oldest epoch that is needed, with all that follow.
     """
 
@@ -42,29 +43,29 @@ class Hold(NamedTuple):
     epoch: Epoch
 
 
-def holds(data: Path) -> list[Hold]:
-    """Return everything that is held in a data directory now, the oldest need first.
+def active_leases(data: Path) -> list[RetentionLease]:
+    """Return all leases on a data directory, the oldest epoch first.
 
     Raises:
-        Corrupt: A savepoint is damaged, so that nobody knows what it holds.
+        Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
-    found = [Hold(f"savepoint {one.name}", one.epoch) for one in savepoints.every(data)]
+    found = [RetentionLease(f"savepoint {one.name}", one.epoch) for one in savepoints.every(data)]
     for path in (data / FOLDER).glob(f"{_ROLE}-*.json"):
         lease = _read(path)
         if lease is not None and lease.alive:
-            found.append(Hold(f"{lease.app} (process {lease.pid})", _epoch_of(lease)))
+            found.append(RetentionLease(f"{lease.app} (process {lease.pid})", _epoch_of(lease)))
     return sorted(found, key=lambda one: (one.epoch, one.who))
 
 
 @contextmanager
-def holding(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
-    """Hold everything from an epoch on until the block ends, or this process does.
+def lease(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
+    """Keep an epoch and all later ones until the block or this process ends.
 
-    Where this process may only read, nothing is held: a copy on a medium that cannot change needs
-    no hold, and from a directory of somebody else's, epochs may go while they are read.
+    A process that may only read takes no lease: a medium that cannot change needs no lease, and in a
+    directory of another user epochs may go while they are read.
 
     Raises:
-        OperationalError: The disk is full or fails, so nothing is held.
+        OperationalError: The disk is full or fails, so there is no lease.
     """
     path = data / FOLDER / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
     lease = Presence(os.getpid(), _ROLE, who, psutil.Process().create_time(), {_EPOCH: epoch})
@@ -77,7 +78,7 @@ def holding(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
 
 
 def _write(path: Path, lease: Presence) -> bool:
-    """Write a lease; return whether this process may."""
+    """Write a lease; return whether this process is allowed to."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead(path.parent)
@@ -101,7 +102,7 @@ def _epoch_of(lease: Presence) -> Epoch:
 
 
 def _read(path: Path) -> Presence | None:
-    """Return a lease; None where it was removed just now: it appears whole, so it is never torn."""
+    """Return a lease; None if it was removed meanwhile. Files of leases are never torn."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Presence)
     except (OSError, msgspec.DecodeError):

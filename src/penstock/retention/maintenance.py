@@ -1,10 +1,10 @@
-"""Upkeep: snapshots, merging and forgetting, in a process that gives way to all others.
+"""Maintenance: snapshots, compaction and forgetting, in a process of low priority.
 
     python -m penstock.retention.maintenance < work > done
 
-It reads and writes files only, so it may run beside a driver, and beside none. One process at a
-time does it for a data directory. Promises that whatever it is killed in the middle of, nothing
-that is needed is lost and the next run goes on. What stays and why is written to `run/upkeep.json`.
+It reads and writes files only, so it may run with or without a driver. One process at a time
+maintains a data directory. If it is killed at any point, nothing that is needed is lost, and the next
+run goes on. It writes its report, with all leases, to `run/upkeep.json`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from penstock.process.loading import load_app
 from penstock.process.presence import FOLDER as RUN
 from penstock.process.question import encode_question, receive_question
 from penstock.retention import retention
-from penstock.retention.leases import Hold
+from penstock.retention.leases import RetentionLease
 from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import (
@@ -49,7 +49,7 @@ REPORT: Final = "upkeep.json"
 
 
 class MaintenanceWork(msgspec.Struct, frozen=True):
-    """What a process is to do.
+    """The task of a maintenance process.
 
     Attributes:
         spec: The application, as on the command line.
@@ -63,20 +63,20 @@ class MaintenanceWork(msgspec.Struct, frozen=True):
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What was done, and how history stands afterwards.
+    """The result of maintenance, and the state of history afterwards.
 
     Attributes:
-        time_us: When it ended, microseconds since the Unix epoch.
+        time_us: The time of its end, microseconds since the Unix epoch.
         snapshot: The epoch of the newest snapshot; -1 without one.
         rows: Entities in it.
-        snapshots: Of which epochs there are snapshots.
+        snapshots: The epochs of all snapshots.
         merged: Epochs that were merged this time.
         first: The oldest epoch that the journal holds.
         wanted: The oldest epoch that the settings want to keep.
-        holders: Who needs older ones, and from which epoch on.
+        holders: The leases on older epochs.
         log_start: The oldest record in the log.
-        spent_s: How long it took.
-        failure: Why it broke off, where it did.
+        spent_s: Its duration.
+        failure: The error that ended it early; None without an error.
     """
 
     time_us: int = 0
@@ -86,23 +86,32 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     merged: int = 0
     first: Epoch = Epoch(0)
     wanted: Epoch = Epoch(0)
-    holders: list[Hold] = []
+    holders: list[RetentionLease] = []
     log_start: Lsn = Lsn(0)
     spent_s: float = 0.0
     failure: str | None = None
 
 
 def encode_work(spec: str, config: Config, *, snapshot: bool) -> bytes:
-    """Return what a process is to be told."""
+    """Return the encoded task of a maintenance process."""
     absolute = dataclasses.replace(config, data=config.data.absolute())
     return encode_question(MaintenanceWork(spec, absolute, snapshot))
 
 
 def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> MaintenanceReport:
-    """Take a snapshot if asked to, merge, forget, and report; `wait` for who does it already.
+    """Take a snapshot if asked to, merge epochs, forget epochs, and report.
+
+    Args:
+        app: The application.
+        config: Its settings.
+        snapshot: Whether to take a snapshot.
+        wait: Whether to wait for another process that maintains the directory.
+
+    Returns:
+        The report, which is also written to the data directory.
 
     Raises:
-        PenstockError: The disk is full, or something is damaged; what was done until then counts.
+        PenstockError: The disk is full, or a file is damaged; the work done until then counts.
     """
     began = time.perf_counter()
     reached: StepObserver = Fault(config.fault).reached
@@ -142,7 +151,7 @@ def compaction_policy(config: Config) -> CompactionPolicy:
 
 
 def last_report(data: Path) -> MaintenanceReport | None:
-    """Return what was reported last; None where nothing (readable) was."""
+    """Return the last report; None if there is no readable report."""
     try:
         return msgspec.json.decode((data / RUN / REPORT).read_bytes(), type=MaintenanceReport)
     except (OSError, msgspec.MsgspecError):
@@ -172,19 +181,21 @@ def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: StepObs
 
 def _forget(
     config: Config, journal: Journal, snapshots: Snapshots, reached: StepObserver
-) -> retention.Verdict:
-    """Remove old epochs as far as nobody needs them, and snapshots of which there are too many."""
-    verdict = retention.judge(config, journal, snapshots, time.time_ns() // 1_000)
+) -> retention.RetentionDecision:
+    """Remove old epochs that no lease keeps, and surplus snapshots."""
+    verdict = retention.decide(config, journal, snapshots, time.time_ns() // 1_000)
     if verdict.base is not None:
         journal.forget(Epoch(verdict.base + 1), reached)
     most = config.history.snapshots_max
-    remove_snapshots(snapshots, retention.surplus(snapshots.epochs(), most, journal.first()))
+    remove_snapshots(
+        snapshots, retention.surplus_snapshots(snapshots.epochs(), most, journal.first())
+    )
     reached("snapshots-thinned")
     return verdict
 
 
 def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:
-    """Forget the log's records of merged epochs, which no crash can unmake; return its start."""
+    """Forget the log's records of merged epochs, which are final; return the log's new start."""
     directory = DataDirectory(config.data)
     if not directory.log_path.exists():
         return Lsn(0)
@@ -197,7 +208,7 @@ def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:
 
 
 def main() -> None:
-    """Do the work on standard input, and say on standard output what was done."""
+    """Do the task on standard input, and write the report to standard output."""
     work, answer_file = receive_question(MaintenanceWork)
     config = work.config
     logs.configure("upkeep", config.log_format, config.log_level)

@@ -1,4 +1,4 @@
-"""Starts maintenance in a child process; this module loads none of the code of maintenance."""
+"""Starts maintenance in a child process, without loading the modules that it needs."""
 
 import os
 import subprocess
@@ -11,18 +11,18 @@ from penstock.errors import OperationalError
 MODULE: Final = "penstock.retention.maintenance"
 
 
-def in_child(work: bytes, nice: int) -> bytes:
-    """Run maintenance in a child process of low priority, and wait for it.
+def run_maintenance(work: bytes, nice: int) -> bytes:
+    """Do maintenance in a child process of low priority, and wait for it.
 
     Args:
-        work: The result of `maintenance.encode_work`.
-        nice: The niceness, as `history.nice`; a process with a higher niceness keeps it.
+        work: The task, from `maintenance.encode_work`.
+        nice: The priority, as `history.nice`; a process with a lower priority keeps it.
 
     Returns:
         An encoded `MaintenanceReport`.
 
     Raises:
-        OperationalError: The process died; the next run continues its work.
+        OperationalError: The process died; its work until then counts, and the next run goes on.
     """
     with subprocess.Popen(  # noqa: S603 -- a module of ours
         [sys.executable, "-m", MODULE],

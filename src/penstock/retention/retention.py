@@ -1,8 +1,8 @@
-"""Retention: what of the journal may be forgotten, and who is in the way.
+"""Retention: decides which epochs of the journal may be forgotten, and names the readers in the way.
 
-Promises never to let go what somebody needs: a snapshot (the epochs after it), the SQL view (those
-that it has not applied), savepoints and readers that hold an epoch, and replies whose request ids
-are still known. It says of each how far back it reaches. Leaves removing to `upkeep`.
+An epoch stays while it is needed: by a snapshot (the epochs after it), by the SQL view (the epochs
+that it has not applied), by a lease, or by replies whose request ids are still known.
+`retention.maintenance` removes epochs.
 """
 
 from collections.abc import Iterable
@@ -13,67 +13,82 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.journal.api import Journal
 from penstock.process.config import Config, HistoryConfig
-from penstock.retention.leases import Hold, holds
+from penstock.retention.leases import RetentionLease, active_leases
 from penstock.snapshots.snapshot import Snapshots
 
 MEGABYTE: Final = 1 << 20
 VIEW: Final = "view"
 VIEW_EPOCH: Final = "epoch"
-"""In the folder of the view: what it has applied."""
+"""The file in the folder of the view with the newest epoch that the view has applied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What may be forgotten.
+class RetentionDecision:
+    """The epochs that may be forgotten.
 
     Attributes:
-        base: The snapshot that history begins with from now on; None where nothing is forgotten.
-        wanted: The oldest epoch that the settings want to keep; 0 where they keep everything.
-        holders: Who needs older epochs than `wanted`, the oldest need first.
+        base: The epoch of the snapshot that history begins with; None if nothing is forgotten.
+        wanted: The oldest epoch that the settings keep; 0 if they keep everything.
+        holders: The leases on epochs older than `wanted`, the oldest first.
     """
 
     base: Epoch | None
     wanted: Epoch
-    holders: tuple[Hold, ...]
+    holders: tuple[RetentionLease, ...]
 
 
-def judge(config: Config, journal: Journal, snapshots: Snapshots, now_us: int) -> Verdict:
-    """Find out what may be forgotten.
+def decide(
+    config: Config, journal: Journal, snapshots: Snapshots, now_us: int
+) -> RetentionDecision:
+    """Decide which epochs may be forgotten.
+
+    Args:
+        config: The settings.
+        journal: The journal of the application.
+        snapshots: Its snapshots.
+        now_us: The time, microseconds since the Unix epoch.
+
+    Returns:
+        The decision, which depends on nothing else but the leases of the data directory.
 
     Raises:
-        Corrupt: The journal, or what says who holds an epoch, is damaged.
+        Corrupt: The journal or a savepoint is damaged.
     """
     last = journal.last()
     newest = BEFORE_FIRST if last is None else last.epoch
     wanted = _wanted(config.history, journal, newest, now_us)
     if wanted <= journal.first():
-        return Verdict(None, wanted, ())
+        return RetentionDecision(None, wanted, ())
     needs = [
-        *holds(config.data),
+        *active_leases(config.data),
         *_view(config.data),
-        Hold("replies to request ids that are known", _known(config, journal, newest, now_us)),
+        RetentionLease(
+            "replies to request ids that are known", _known(config, journal, newest, now_us)
+        ),
     ]
     bound = min([wanted, *(one.epoch for one in needs)])
     base = snapshots.newest(Epoch(bound - 1))
     begins = Epoch(0 if base is None else base.epoch + 1)
     if begins < bound == wanted:
-        needs.append(Hold("the snapshot that history would begin with", begins))
+        needs.append(RetentionLease("the snapshot that history would begin with", begins))
     holders = sorted((one for one in needs if one.epoch < wanted), key=lambda one: one.epoch)
     forgets = base is not None and begins > journal.first()
-    return Verdict(base.epoch if base and forgets else None, wanted, tuple(holders))
+    return RetentionDecision(base.epoch if base and forgets else None, wanted, tuple(holders))
 
 
-def surplus(snapshots: Iterable[Epoch], most: int, first: Epoch) -> list[Epoch]:
-    """Return which snapshots to remove, so that few are left, the denser the newer.
+def surplus_snapshots(snapshots: Iterable[Epoch], most: int, first: Epoch) -> list[Epoch]:
+    """Return the snapshots to remove, so that a few stay, densely for new epochs.
 
-    The newest stays, and the oldest that the journal continues; between them those go first whose
-    absence makes the way to an epoch longer the least, in proportion to its age.
+    The newest stays, and the oldest that the journal continues. Between them the snapshot goes first
+    whose absence lengthens the way to an epoch least, in proportion to the age of the epoch.
 
     Args:
-        snapshots: Their epochs.
-        most: How many may stay, at least 2.
-        first: The oldest epoch that the journal holds: what is older than the state before it is
-            of no use.
+        snapshots: The epochs of all snapshots.
+        most: The number that may stay, at least 2.
+        first: The oldest epoch of the journal; snapshots before its predecessor are useless.
+
+    Returns:
+        The epochs of the snapshots to remove.
     """
     every = sorted(snapshots)
     kept = [epoch for epoch in every if epoch + 1 >= first]
@@ -103,7 +118,7 @@ def _known(config: Config, journal: Journal, newest: Epoch, now_us: int) -> Epoc
 
 
 def _first_since(journal: Journal, newest: Epoch, since_us: int) -> Epoch:
-    """Return the oldest epoch that was committed since a time; the one after the newest if none."""
+    """Return the oldest epoch that was committed since a time; without one, the newest plus 1."""
     low, high = int(journal.first()), newest + 1
     while low < high:
         middle = (low + high) // 2
@@ -129,12 +144,12 @@ def _first_within(journal: Journal, newest: Epoch, most: int) -> Epoch:
     return journal.first()
 
 
-def _view(data: Path) -> list[Hold]:
-    """Return what the view needs, if there is one that has begun."""
+def _view(data: Path) -> list[RetentionLease]:
+    """Return the lease of the view, if a view has begun."""
     try:
         applied = int((data / VIEW / VIEW_EPOCH).read_text())
     except FileNotFoundError:
         return []
     except ValueError:
-        return [Hold("the SQL view, which does not say how far it is", Epoch(0))]
-    return [] if applied == BEFORE_FIRST else [Hold("the SQL view", Epoch(applied + 1))]
+        return [RetentionLease("the SQL view, whose epoch cannot be read", Epoch(0))]
+    return [] if applied == BEFORE_FIRST else [RetentionLease("the SQL view", Epoch(applied + 1))]

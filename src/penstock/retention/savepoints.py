@@ -1,8 +1,8 @@
-"""Savepoints: names that somebody gave to epochs, and that keep them readable for ever.
+"""Savepoints: names of epochs; an epoch with a name stays readable until its name is removed.
 
-Each is a file of its own, `savepoints/NAME.json` in the data directory, which appears whole or not
-at all and is never changed. Promises that a savepoint that was made survives the loss of power.
-Leaves to `holds` that nothing from its epoch on is removed.
+Each savepoint is a file `savepoints/NAME.json` in the data directory, which appears whole or not at
+all and is never changed. A savepoint survives the loss of power. `leases` keeps its epoch and all
+later ones from being removed.
 """
 
 import re
@@ -25,9 +25,9 @@ class Savepoint(msgspec.Struct, frozen=True):
 
     Attributes:
         name: Unique in its data directory.
-        epoch: What it stands for: the state after this epoch.
-        time_us: When it was made, microseconds since the Unix epoch.
-        note: What whoever made it wanted to be remembered.
+        epoch: The epoch; the savepoint means the state after it.
+        time_us: The time of its creation, microseconds since the Unix epoch.
+        note: A note of its author.
     """
 
     name: str
@@ -40,8 +40,8 @@ def create(data: Path, savepoint: Savepoint) -> None:
     """Make a savepoint, durably.
 
     Raises:
-        ConfigError: The name is taken, or is none.
-        OperationalError: The disk is full or fails; there is no new savepoint.
+        ConfigError: The name is taken, or has a wrong form.
+        OperationalError: The disk is full or fails; no savepoint was made.
     """
     path = _path(data, savepoint.name)
     try:
@@ -52,7 +52,7 @@ def create(data: Path, savepoint: Savepoint) -> None:
     except FileExistsError:
         taken = find(data, savepoint.name)
         raise ConfigError(
-            f"there is a savepoint {savepoint.name} already, at epoch {taken.epoch}; remove it, or "
+            f"savepoint {savepoint.name} exists already, at epoch {taken.epoch}; remove it, or "
             "choose another name"
         ) from None
     except OSError as error:
@@ -63,7 +63,7 @@ def every(data: Path) -> list[Savepoint]:
     """Return all savepoints, the oldest epoch first.
 
     Raises:
-        Corrupt: One is damaged, so that nobody knows what it holds.
+        Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
     return sorted(map(_read, paths(data)), key=lambda one: (one.epoch, one.name))
 
@@ -72,21 +72,21 @@ def find(data: Path, name: str) -> Savepoint:
     """Return the savepoint of a name.
 
     Raises:
-        ConfigError: There is none; names those that there are.
+        ConfigError: It does not exist; the message names the existing ones.
         Corrupt: It is damaged.
     """
     path = _path(data, name)
     if not path.exists():
         there = ", ".join(one.stem for one in paths(data))
-        raise ConfigError(f"there is no savepoint {name} in {data}; it has {there or 'none'}")
+        raise ConfigError(f"{data} has no savepoint {name}; its savepoints: {there or 'none'}")
     return _read(path)
 
 
 def remove(data: Path, name: str) -> None:
-    """Forget a savepoint; what only it held may be removed from then on.
+    """Forget a savepoint; epochs that only it kept may be removed from then on.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It does not exist.
         OperationalError: The disk fails.
     """
     find(data, name)
@@ -112,7 +112,7 @@ def paths(data: Path) -> list[Path]:
 def _path(data: Path, name: str) -> Path:
     if not is_name(name):
         raise ConfigError(
-            f"{name!r} is no name for a savepoint: it starts with a letter and goes on with at most "
+            f"{name!r} cannot name a savepoint: a name is a letter and then at most "
             "99 letters, digits, dots, dashes and underscores"
         )
     return data / FOLDER / f"{name}{_SUFFIX}"

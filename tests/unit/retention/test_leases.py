@@ -14,7 +14,7 @@ from penstock.files import durable
 from penstock.history.reader import HistoryReader
 from penstock.process.loading import load_app
 from penstock.retention import savepoints
-from penstock.retention.leases import Hold, holding, holds
+from penstock.retention.leases import RetentionLease, active_leases, lease
 from penstock.retention.savepoints import Savepoint
 from tests.checkout import SHOP
 from tests.unit.history.copied_shop import made
@@ -34,13 +34,13 @@ def test_a_savepoint_holds_its_epoch_until_it_is_removed(tmp_path: Path) -> None
     savepoints.create(tmp_path, first)
     savepoints.create(tmp_path, Savepoint("earlier", Epoch(2), 2))
     assert savepoints.find(tmp_path, "before") == first
-    assert holds(tmp_path) == [
-        Hold("savepoint earlier", Epoch(2)),
-        Hold("savepoint before", Epoch(7)),
+    assert active_leases(tmp_path) == [
+        RetentionLease("savepoint earlier", Epoch(2)),
+        RetentionLease("savepoint before", Epoch(7)),
     ]
     savepoints.remove(tmp_path, "before")
     assert [one.name for one in savepoints.every(tmp_path)] == ["earlier"]
-    assert holds(tmp_path) == [Hold("savepoint earlier", Epoch(2))]
+    assert active_leases(tmp_path) == [RetentionLease("savepoint earlier", Epoch(2))]
 
 
 def test_a_savepoint_is_never_replaced(tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_a_damaged_savepoint_stops_whoever_asks_what_is_held(tmp_path: Path) -> 
     savepoints.create(tmp_path, Savepoint("one", Epoch(1), 1))
     (tmp_path / "savepoints" / "one.json").write_bytes(b"{")
     with pytest.raises(Corrupt, match=r"one\.json is damaged"):
-        holds(tmp_path)
+        active_leases(tmp_path)
 
 
 def test_a_process_holds_for_as_long_as_it_does(tmp_path: Path) -> None:
     """A lease counts inside its block and is gone after it."""
-    with holding(tmp_path, "backup", Epoch(4)):
-        (held,) = holds(tmp_path)
+    with lease(tmp_path, "backup", Epoch(4)):
+        (held,) = active_leases(tmp_path)
         assert held.epoch == Epoch(4)
         assert held.who.startswith("backup (process ")
-    assert holds(tmp_path) == []
+    assert active_leases(tmp_path) == []
     assert not list((tmp_path / "run").iterdir())
 
 
@@ -89,8 +89,8 @@ def test_who_may_only_read_reads_without_a_hold(
 ) -> None:
     """A copy on a medium that takes no file can be read all the same; it has no lease."""
     refuse(monkeypatch, number)
-    with holding(tmp_path, "replay", Epoch(0)):
-        assert holds(tmp_path) == []
+    with lease(tmp_path, "replay", Epoch(0)):
+        assert active_leases(tmp_path) == []
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     refuse(monkeypatch, errno.ENOSPC)
     with (
         pytest.raises(OperationalError, match="No space left"),
-        holding(tmp_path, "replay", Epoch(0)),
+        lease(tmp_path, "replay", Epoch(0)),
     ):
         pytest.fail("the block was entered")
 
@@ -116,8 +116,8 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     """The lease of a killed process does not count, and the next process removes it."""
     subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], check=False)
     assert len(list((tmp_path / "run").iterdir())) == 1
-    assert holds(tmp_path) == []
-    with holding(tmp_path, "replay", Epoch(0)):
+    assert active_leases(tmp_path) == []
+    with lease(tmp_path, "replay", Epoch(0)):
         assert len(list((tmp_path / "run").iterdir())) == 1
 
 
@@ -125,7 +125,7 @@ def test_the_past_is_held_while_it_is_read(tmp_path: Path) -> None:
     """Nothing is forgotten under a command that reads history, and everything may be after it."""
     data = made(tmp_path / "data")
     with HistoryReader(data, load_app(SHOP), "replay"):
-        (held,) = holds(data)
+        (held,) = active_leases(data)
         assert held.epoch == Epoch(0)
         assert held.who.startswith("replay (process ")
-    assert holds(data) == []
+    assert active_leases(data) == []

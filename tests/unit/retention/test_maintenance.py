@@ -22,10 +22,10 @@ from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import UPKEEP_STEPS
 from penstock.retention import savepoints
-from penstock.retention.leases import holding
+from penstock.retention.leases import lease
 from penstock.retention.maintenance import MaintenanceReport, encode_work, maintain
-from penstock.retention.maintenance_process import in_child
-from penstock.retention.retention import surplus
+from penstock.retention.maintenance_process import run_maintenance
+from penstock.retention.retention import surplus_snapshots
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of
 from penstock.sql.query import Query
@@ -119,7 +119,7 @@ def test_what_somebody_needs_stays_and_is_named(kept: Kept, holder: str) -> None
         (kept.data / "view").mkdir()
         (kept.data / "view" / "epoch").write_text("31")
     if holder == "lease":
-        with holding(kept.data, "a backup", Epoch(31)):
+        with lease(kept.data, "a backup", Epoch(31)):
             done = maintain(app, config, snapshot=True)
     else:
         done = maintain(app, config, snapshot=True)
@@ -212,14 +212,14 @@ def test_damaged_snapshot_is_set_aside_and_another_taken(kept: Kept) -> None:
 def test_child_does_the_same_and_says_so(kept: Kept) -> None:
     """The process beside a driver reports its work, and the error that ended it."""
     config = config_of(kept.data)
-    done = json.loads(in_child(encode_work(SPEC, config, snapshot=True), nice=0))
+    done = json.loads(run_maintenance(encode_work(SPEC, config, snapshot=True), nice=0))
     assert (done["snapshot"], done["failure"]) == (29, None)
     part = kept.journal.last()
     assert part is not None
     kept.grow(1)
     for path in (kept.data / "journal" / "kind=changes").glob("000000000030-*"):
         path.write_bytes(b"gone")
-    failed = json.loads(in_child(encode_work(SPEC, config, snapshot=True), nice=0))
+    failed = json.loads(run_maintenance(encode_work(SPEC, config, snapshot=True), nice=0))
     assert failed["failure"].startswith("corrupt: ")
 
 
@@ -233,10 +233,10 @@ def test_child_gives_way_from_its_first_moment(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     work = encode_work(SPEC, config_of(kept.data), snapshot=True)
-    assert in_child(work, nice=7).strip() == b"7"
+    assert run_maintenance(work, nice=7).strip() == b"7"
     program.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(OperationalError, match="exit code 3"):
-        in_child(work, nice=7)
+        run_maintenance(work, nice=7)
 
 
 def test_command_shows_what_there_is(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +263,7 @@ def test_command_shows_what_there_is(kept: Kept, capsys: pytest.CaptureFixture[s
 def test_thinning_keeps_both_ends(epochs: set[int], most: int, first: int) -> None:
     """However many snapshots there are, few stay, with the newest and the oldest useful one."""
     numbers = [Epoch(one) for one in epochs]
-    left = sorted(epochs - set(surplus(numbers, most, Epoch(first))))
+    left = sorted(epochs - set(surplus_snapshots(numbers, most, Epoch(first))))
     useful = sorted(one for one in epochs if one + 1 >= first)
     assert len(left) == min(most, len(useful))
     assert left[:1] == useful[:1]

@@ -29,7 +29,7 @@ from penstock.journal.inventory import newest_listed
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
-from penstock.retention.leases import holding
+from penstock.retention.leases import lease
 
 Progress = Callable[[str, int, int], None]
 """Receives the name of a check, the amount of work that is done, and the total."""
@@ -83,7 +83,7 @@ def verify(
         raise no_history(data)
     with suppress(Corrupt, Diverged):  # the checks below report these
         DataDirectory(data).check_app(app)
-    with holding(data, "verify", Epoch(0)):
+    with lease(data, "verify", Epoch(0)):
         try:
             journal = DataDirectory(data).open_journal(app)
             newest = journal.last()

@@ -43,7 +43,6 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
-from penstock.retention.maintenance_process import in_child
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
