@@ -67,7 +67,7 @@ def test_no_source_gives_the_defaults(directory: Path) -> None:
 
 def test_named_file_must_exist(directory: Path) -> None:
     """A named file that does not exist is an error, unlike the optional file."""
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="does not exist"):
         load_config(data=directory, file=directory / "absent.toml")
 
 

@@ -111,33 +111,33 @@ def test_location_loads_the_same_names_in_another_process(tmp_path: Path) -> Non
 def test_no_such_file() -> None:
     """A wrong path is named, with the entries that exist."""
     write("here.py")
-    assert complaint("./her.py") == "there is no file her.py; . holds here.py"
-    assert "there is no folder nowhere either" in complaint("nowhere/her.py")
+    assert complaint("./her.py") == "file her.py does not exist; . holds here.py"
+    assert "nor does folder nowhere" in complaint("nowhere/her.py")
 
 
 def test_no_such_module() -> None:
     """A wrong module is named, with where it was looked for."""
     message = complaint("no_such_module.inner")
-    assert "there is no module 'no_such_module'" in message
+    assert "module 'no_such_module' does not exist" in message
     assert str(Path.cwd()) in message
 
 
 def test_folder_that_is_no_package() -> None:
     """A folder without `__init__.py` is refused, with the files that it holds."""
     write("plain/one.py")
-    assert complaint("plain") == "plain is no package: it has no __init__.py (it holds one.py)"
+    assert complaint("plain") == "plain is not a package: it has no __init__.py (it holds one.py)"
 
 
 @pytest.mark.parametrize("spec", ["", ":app", "module:", "module:a b", "no-name", "file.txt:x y"])
 def test_text_that_names_nothing(spec: str) -> None:
     """A name that is neither module nor path is refused with the allowed forms."""
-    assert re.search(r"names no application|no module name", complaint(spec))
+    assert re.search(r"names no application|not the name of a module", complaint(spec))
 
 
 def test_file_whose_name_is_no_python_name() -> None:
     """A file that Python could not import is refused before it is tried."""
     write("my-app.py")
-    assert "'my-app' is no Python name; rename it" in complaint("my-app.py")
+    assert "'my-app' is not a Python name; rename it" in complaint("my-app.py")
 
 
 def test_missing_application_names_those_that_are_there() -> None:
@@ -152,7 +152,7 @@ def test_attribute_that_is_no_application() -> None:
     """Another object under the name is reported with its type."""
     write("load_wrong.py", "app = 3\n")
     assert "app in" in complaint("load_wrong.py")
-    assert "is no App but int" in complaint("load_wrong.py")
+    assert "is not an App but int" in complaint("load_wrong.py")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from tests.unit.history.copied_shop import made
 HOLD_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from penstock.retention.leases import holding
-with holding(Path(sys.argv[1]), "backup", 3):
+from penstock.retention.leases import lease
+with lease(Path(sys.argv[1]), "backup", 3):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -54,14 +54,14 @@ def test_a_savepoint_is_never_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "7", "2026-11-21", "../x", "a/b", ".a", "a" * 101])
 def test_a_name_is_neither_an_epoch_nor_a_path(tmp_path: Path, name: str) -> None:
     """A name that could be an epoch, a time or another file is refused."""
-    with pytest.raises(ConfigError, match="is no name for a savepoint"):
+    with pytest.raises(ConfigError, match="cannot name a savepoint"):
         savepoints.create(tmp_path, Savepoint(name, Epoch(0), 0))
 
 
 def test_who_looks_for_a_name_is_told_which_there_are(tmp_path: Path) -> None:
     """An unknown name is refused with the known ones."""
     savepoints.create(tmp_path, Savepoint("known", Epoch(0), 0))
-    with pytest.raises(ConfigError, match="it has known"):
+    with pytest.raises(ConfigError, match="its savepoints: known"):
         savepoints.find(tmp_path, "unknown")
 
 
