@@ -165,7 +165,7 @@ class Worker:
                 self._stores.catch_up_one(partition, epoch)
                 return TaskResult()
             case RunMaintenance(work, nice):
-                return TaskResult(maintenance=in_child(work, nice))
+                return TaskResult(maintenance=run_maintenance(work, nice))
             case RunTransactions():
                 for attempt in range(_ATTEMPTS):
                     try:
