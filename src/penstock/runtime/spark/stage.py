@@ -43,6 +43,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
+from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
