@@ -85,9 +85,9 @@ def test_kills_and_a_damaged_checkpoint_change_no_outcome(tmp_path: Path, seed: 
     """With drivers and workers killed, at any number of partitions, checkouts happen once."""
     lives = [
         Life("offsets-planned", MULTI, delete_checkpoint),
-        Life("in-round", SMALL, cut_checkpoint),
+        Life("in-round", SMALL, flip_metadata),
         Life("before-commit", MULTI),
         Life("in-apply", MULTI_3),
-        Life("before-spark-commit", MULTI, flip_metadata),
+        Life("before-spark-commit", MULTI, cut_checkpoint),
     ]
     live(Shop(), tmp_path / "data", seed, lives)
