@@ -16,7 +16,7 @@ import pytest
 
 from tests.checkout import TOP
 
-LIMITS = {"src": 15.0, "pages": 1.0}
+LIMITS = {"src": 2.0, "pages": 1.0}
 SIGNS = {
     "a clause in the place of a noun: name the thing": re.compile(
         r"\b(?:what|whatever)\b(?![^.?!]*\?)(?! if\b)|"
