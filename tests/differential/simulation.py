@@ -32,7 +32,14 @@ from penstock.engine.task import Task
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_output, roots_of, write_output
+from penstock.runtime.spark.rows import (
+    RoundRows,
+    Tables,
+    merge,
+    read_output,
+    roots_of,
+    write_output,
+)
 
 _KNOWN = 30  # entities that a history can name, generously
 
@@ -143,8 +150,8 @@ class Simulation:
         shipped = {key: self.state.get(key) for key in wanted}
         return Task(self._app, base, Limits(), is_local=is_local, shipped=shipped)
 
-    def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> Rows:
-        rows = Rows(self._epoch)
+    def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> RoundRows:
+        rows = RoundRows(self._epoch)
         task.executor.sampler = CallSampler(self._members)  # which must not show in any outcome
         for position in positions.tolist():
             record = records[position]

@@ -36,7 +36,7 @@ Examples:
 
 
 @unique
-class Format(StrEnum):
+class ExplainFormat(StrEnum):
     """The output format of a plan."""
 
     TEXT = "text"
@@ -45,17 +45,17 @@ class Format(StrEnum):
 
 
 _PRINTERS: Final = {
-    Format.TEXT: plan_text,
-    Format.JSON: plan_json,
-    Format.MERMAID: plan_mermaid,
+    ExplainFormat.TEXT: plan_text,
+    ExplainFormat.JSON: plan_json,
+    ExplainFormat.MERMAID: plan_mermaid,
 }
 
 
 def command(
     app: AppArgument,
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
-    ] = Format.TEXT,
+        ExplainFormat, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
+    ] = ExplainFormat.TEXT,
     data: Annotated[
         Path | None,
         typer.Option(

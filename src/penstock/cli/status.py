@@ -38,7 +38,7 @@ RATE_OVER_S: Final = 10.0
 _BELOW: Final = {"jvm": "java", "worker": "python"}
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessStatus(msgspec.Struct, frozen=True):
     """A process of the application.
 
     Attributes:
@@ -78,7 +78,7 @@ class Status(msgspec.Struct, frozen=True):
     running: bool
     data: str
     app: str | None
-    processes: list[Process]
+    processes: list[ProcessStatus]
     epoch: int | None
     log_end: int
     lag: int
@@ -129,7 +129,7 @@ def status_of(data: Path) -> Status:
     )
 
 
-def _processes(data: Path) -> Iterator[Process]:
+def _processes(data: Path) -> Iterator[ProcessStatus]:
     for role in presence.ROLES:
         for one in presence.find(data, role):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -139,7 +139,7 @@ def _processes(data: Path) -> Iterator[Process]:
                     yield from _below(process)
 
 
-def _below(driver: psutil.Process) -> Iterator[Process]:
+def _below(driver: psutil.Process) -> Iterator[ProcessStatus]:
     """Yield the children of the driver: Spark's JVM, and the Python workers below it."""
     for one in driver.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -150,8 +150,8 @@ def _below(driver: psutil.Process) -> Iterator[Process]:
 
 def _process(
     role: str, process: psutil.Process, details: dict[str, str | int] | None = None
-) -> Process:
-    return Process(
+) -> ProcessStatus:
+    return ProcessStatus(
         role=role,
         pid=process.pid,
         uptime_s=round(time.time() - process.create_time(), 1),

@@ -58,7 +58,7 @@ class Child:
 
 
 @dataclass(slots=True)
-class _Run:
+class _ProcessRun:
     """A child and its present process."""
 
     child: Child
@@ -85,7 +85,7 @@ class Supervisor:
             say: Takes each line of a child's output.
             tell: Takes each event of a child, as a line.
         """
-        self._runs = [_Run(child) for child in children]
+        self._runs = [_ProcessRun(child) for child in children]
         self._say = say
         self._tell = tell
 
@@ -143,7 +143,7 @@ class Supervisor:
             if run.process is not None:
                 run.process.kill()
 
-    def _start(self, run: _Run) -> None:
+    def _start(self, run: _ProcessRun) -> None:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
         # which stops the children in their order.
         run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
@@ -165,7 +165,7 @@ class Supervisor:
             for line in lines:
                 self._say(role, line.decode(errors="replace").rstrip("\n"))
 
-    def _take_end(self, run: _Run, code: int, now: float) -> None:
+    def _take_end(self, run: _ProcessRun, code: int, now: float) -> None:
         role, progress = run.child.role, run.child.progress()
         steady = run.ready_since is not None and now - run.ready_since >= STEADY_S
         if steady or progress != run.progress:
@@ -187,7 +187,7 @@ class Supervisor:
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
         self._tell(role, f"ended with {_called(code)}; it is started again {when}")
 
-    def _await_end(self, run: _Run) -> None:
+    def _await_end(self, run: _ProcessRun) -> None:
         if run.process is None:
             return
         try:
@@ -198,7 +198,7 @@ class Supervisor:
             run.process.wait()
         self._drop(run, wait_s=1.0)
 
-    def _drop(self, run: _Run, wait_s: float) -> None:
+    def _drop(self, run: _ProcessRun, wait_s: float) -> None:
         """Forget a process that has ended, after a short wait for the rest of its output.
 
         Processes that it has started and left behind may keep the pipe open for longer.

@@ -23,7 +23,7 @@ from penstock.client.asynchronous_pool import AsyncConnectionPool
 from penstock.client.concurrency import map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.results import Change, Query, Rows
+from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.transport import (
     Outcome,
     Settings,
@@ -264,7 +264,7 @@ class AsyncClient:
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._protocol.rows(Query(query, parameters, rows_max, as_of)))
+        return await self._run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
 
     async def sql(
         self,
@@ -289,7 +289,7 @@ class AsyncClient:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._protocol.table(Query(query, parameters, rows_max, as_of)))
+        return await self._run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> "AsyncPending[Any]":
         return AsyncPending(sent, self._protocol, self._run)

@@ -22,7 +22,7 @@ from penstock.base.http import (
 )
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, encode_key, refuse
-from penstock.client.operation import HttpRequest, HttpResponse
+from penstock.client.operation import HttpResponse, OutgoingRequest
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call
@@ -34,7 +34,7 @@ _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _SHOWN_MAX: Final = 200
 
 
-def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> HttpRequest:
+def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> OutgoingRequest:
     """Return the request to `POST /call` or `POST /send`.
 
     Args:
@@ -65,7 +65,7 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
             )
         segments = [place, call.entity, DERIVED_KEY if key is None else key, call.method]
     headers = {"Content-Type": kind, "Accept": kind, IDEMPOTENCY_KEY: request_id}
-    return HttpRequest("POST", path_of(*segments), headers, content, request_id)
+    return OutgoingRequest("POST", path_of(*segments), headers, content, request_id)
 
 
 def key_text(app: App | None, entity: str, key: object) -> str:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRequest:
+class OutgoingRequest:
     """An HTTP request.
 
     Attributes:
@@ -78,7 +78,7 @@ class TransportFailure:
 class Send:
     """Send a request to `path` and wait at most `timeout_s` seconds for its response."""
 
-    request: HttpRequest
+    request: OutgoingRequest
     path: str
     timeout_s: float
 
@@ -128,7 +128,7 @@ class RetryPolicy:
 
 
 def send_with_retries(
-    request: HttpRequest,
+    request: OutgoingRequest,
     policy: RetryPolicy,
     deadline_s: float,
     error_of: Callable[[HttpResponse], Exception],
@@ -192,7 +192,7 @@ def retry_after_s(response: HttpResponse) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-def _path(request: HttpRequest, left_s: float) -> str:
+def _path(request: OutgoingRequest, left_s: float) -> str:
     """Return the path, with the seconds that the server may wait."""
     if not request.wait:
         return request.path
@@ -201,7 +201,7 @@ def _path(request: HttpRequest, left_s: float) -> str:
 
 
 def _unreachable(
-    request: HttpRequest, failure: TransportFailure, attempts: int, *, arrived: bool
+    request: OutgoingRequest, failure: TransportFailure, attempts: int, *, arrived: bool
 ) -> Unreachable:
     tried = "" if attempts == 1 else f", {attempts} times"
     message = f": {failure.message}" if failure.message else ""
@@ -209,11 +209,11 @@ def _unreachable(
     return Unreachable(f"{failure.cause.value}{tried}{message}{hint}")
 
 
-def _late(request: HttpRequest, timeout_s: float) -> OperationalError:
+def _late(request: OutgoingRequest, timeout_s: float) -> OperationalError:
     return TimedOut(f"no response within {timeout_s:g} s{_retry_hint(request)}")
 
 
-def _retry_hint(request: HttpRequest) -> str:
+def _retry_hint(request: OutgoingRequest) -> str:
     """Tell the caller of a request that may have taken effect how to get its result."""
     if not request.request_id:
         return ""

@@ -25,17 +25,17 @@ from penstock.client.encoding import (
 )
 from penstock.client.operation import (
     LONG_POLL_S,
-    HttpRequest,
     HttpResponse,
     Operation,
+    OutgoingRequest,
     Pause,
     RetryPolicy,
     send_with_retries,
 )
 from penstock.client.results import (
     Change,
-    Query,
     Rows,
+    SqlQuery,
     changes_of,
     object_of,
     require_arrow,
@@ -156,7 +156,7 @@ class GatewayProtocol:
         """
         path = path_of("entities", entity, key_text(self.app, entity, key))
         headers = {"Accept": JSON, **self._seen()}
-        response = yield from self._ask(HttpRequest("GET", path, headers, wait="timeout"))
+        response = yield from self._ask(OutgoingRequest("GET", path, headers, wait="timeout"))
         return self._attributes(entity, response)
 
     def changes(self, entity: str, first: int, last: int | None) -> Operation[list[Change]]:
@@ -169,7 +169,7 @@ class GatewayProtocol:
         path = f"{path_of('entities', entity, 'changes')}?from={first}"
         headers = {"Accept": NDJSON, **self._seen()}
         path = path if last is None else f"{path}&to={last}"
-        response = yield from self._ask(HttpRequest("GET", path, headers))
+        response = yield from self._ask(OutgoingRequest("GET", path, headers))
         if response.status != 200:
             raise error_of(response)
         return changes_of(response)
@@ -207,12 +207,12 @@ class GatewayProtocol:
         return (yield from self._object(f"{path}?{fields}"))
 
     def _object(self, path: str) -> Operation[dict[str, Any]]:
-        response = yield from self._ask(HttpRequest("GET", path, {"Accept": JSON}))
+        response = yield from self._ask(OutgoingRequest("GET", path, {"Accept": JSON}))
         if response.status != 200:
             raise error_of(response)
         return object_of(response)
 
-    def rows(self, query: Query) -> Operation[Rows]:
+    def rows(self, query: SqlQuery) -> Operation[Rows]:
         """Send a SQL query and end with plain rows.
 
         Raises:
@@ -221,7 +221,7 @@ class GatewayProtocol:
         response = yield from self._sql(query, JSON)
         return rows_of(response)
 
-    def table(self, query: Query) -> Operation["pa.Table"]:
+    def table(self, query: SqlQuery) -> Operation["pa.Table"]:
         """Send a SQL query and end with an Arrow table; its schema's metadata names the epoch.
 
         Raises:
@@ -232,14 +232,14 @@ class GatewayProtocol:
         response = yield from self._sql(query, ARROW)
         return table_of(response, _epoch_of(response))
 
-    def _sql(self, query: Query, accept: str) -> Operation[HttpResponse]:
+    def _sql(self, query: SqlQuery, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)
         try:
             content = msgspec.json.encode(lower_reply(body), enc_hook=refuse)
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the query's parameters cannot be sent: {error}") from error
         headers = {"Content-Type": JSON, "Accept": accept}
-        response = yield from self._ask(HttpRequest("POST", "/sql", headers, content))
+        response = yield from self._ask(OutgoingRequest("POST", "/sql", headers, content))
         if response.status != 200:
             raise error_of(response)
         return response
@@ -254,7 +254,7 @@ class GatewayProtocol:
         """Return the reply of a request, or its status: pending or scheduled."""
         query = f"?wait={wait_s:.3f}" if wait_s else ""
         accept = JSON if self.app is None else MSGPACK
-        request = HttpRequest(
+        request = OutgoingRequest(
             "GET", f"{path_of('requests', sent.request_id)}{query}", {"Accept": accept}
         )
         response = yield from self._ask(request, limit_s + _SLACK_S)
@@ -283,7 +283,9 @@ class GatewayProtocol:
         except msgspec.ValidationError as error:
             raise Unencodable(f"{entity} differs from its declaration: {error}") from error
 
-    def _ask(self, request: HttpRequest, limit_s: float | None = None) -> Operation[HttpResponse]:
+    def _ask(
+        self, request: OutgoingRequest, limit_s: float | None = None
+    ) -> Operation[HttpResponse]:
         limit_s = self.policy.timeout_s if limit_s is None else limit_s
         deadline_s = self.policy.clock() + limit_s
         response = yield from send_with_retries(request, self.policy, deadline_s, error_of)

@@ -80,7 +80,7 @@ _decode_changes: Final = msgspec.json.Decoder(Change).decode_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SqlQuery:
     """The body of `POST /sql`.
 
     Attributes:

@@ -23,7 +23,7 @@ from penstock.client.address import Address
 from penstock.client.concurrency import map_in_threads
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.results import Change, Query, Rows
+from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.synchronous_pool import ConnectionPool
 from penstock.client.transport import (
     Outcome,
@@ -259,7 +259,7 @@ class Client:
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._protocol.rows(Query(query, parameters, rows_max, as_of)))
+        return self._run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
 
     def sql(
         self,
@@ -284,7 +284,7 @@ class Client:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._protocol.table(Query(query, parameters, rows_max, as_of)))
+        return self._run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> "Pending[Any]":
         return Pending(sent, self._protocol, self._run)

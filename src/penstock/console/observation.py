@@ -34,7 +34,7 @@ _STATES: Final = {
 }
 
 
-class Process(msgspec.Struct, frozen=True):
+class ObservedProcess(msgspec.Struct, frozen=True):
     """A process of the application; `state` is `running`, or the reason why it does not run."""
 
     pid: int
@@ -72,7 +72,7 @@ class Observed(msgspec.Struct, frozen=True):
     lag: int
     requests_per_s: float
     view_epoch: Epoch | None
-    processes: list[Process]
+    processes: list[ObservedProcess]
     incidents: list[Incident]
 
 
@@ -151,7 +151,7 @@ class Observation:
                 continue
         raise OperationalError("no driver runs that could be killed; perhaps it starts again now")
 
-    def _processes(self) -> Iterator[Process]:
+    def _processes(self) -> Iterator[ObservedProcess]:
         for role in presence.ROLES:
             for one in presence.find(self._data, role):
                 try:
@@ -160,9 +160,9 @@ class Observation:
                     continue
 
 
-def _described(one: Presence) -> Process:
+def _described(one: Presence) -> ObservedProcess:
     process = psutil.Process(one.pid)
-    return Process(
+    return ObservedProcess(
         pid=one.pid,
         role=one.role,
         started_s=one.started_s,

@@ -25,7 +25,7 @@ from penstock.model.application import App
 from penstock.model.context import Transaction, active
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
-from penstock.model.savepoint import Block
+from penstock.model.savepoint import SavepointBlock
 
 _TEXT_MAX: Final = 80
 _DEPTH_MAX: Final = 4
@@ -40,13 +40,13 @@ _RETURNS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _CREATE: Final = Transaction.create.__code__
 _DELETE: Final = Transaction.delete.__code__
 _EXISTS: Final = Transaction.exists.__code__
-_OPEN: Final = Block.open.__code__
-_RESTORE: Final = Block.restore.__code__
+_OPEN: Final = SavepointBlock.open.__code__
+_RESTORE: Final = SavepointBlock.restore.__code__
 _OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _OPEN, _RESTORE})
 
 
 @dataclass(slots=True)
-class TracedCall:
+class CallTrace:
     """One call in a request.
 
     Attributes:
@@ -65,7 +65,7 @@ class TracedCall:
     value: str | None = None
     error: str | None = None
     undone: bool = False
-    calls: list["TracedCall"] = field(default_factory=list)
+    calls: list["CallTrace"] = field(default_factory=list)
 
     def undo(self) -> None:
         """Mark the call and all inner calls as undone."""
@@ -85,7 +85,7 @@ class RequestTrace:
     """
 
     outcome: Outcome
-    root: TracedCall | None
+    root: CallTrace | None
     undone: dict[EntityKey, bytes | None]
 
 
@@ -120,10 +120,10 @@ class _Tracer:
     def __init__(self, app: App, clock: Callable[[], float]) -> None:
         self._codes = dict(_codes_of(app))
         self._clock = clock
-        self._open: list[TracedCall] = []
+        self._open: list[CallTrace] = []
         self._began: list[float] = []
-        self._marks: list[tuple[Block, TracedCall, int]] = []  # of blocks: where they began
-        self.root: TracedCall | None = None
+        self._marks: list[tuple[SavepointBlock, CallTrace, int]] = []  # of blocks: where they began
+        self.root: CallTrace | None = None
         self.undone: dict[EntityKey, bytes | None] = {}
 
     def enter(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -138,7 +138,7 @@ class _Tracer:
         frame.f_trace_lines = False
         file = "/".join(code.co_filename.split("/")[-2:])  # others need not know where that lies
         where = f"{file}:{code.co_firstlineno}"
-        self._push(TracedCall(_call_text(self._codes[code], frame), where))
+        self._push(CallTrace(_call_text(self._codes[code], frame), where))
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -166,10 +166,10 @@ class _Tracer:
             self._restore(values["self"])
             return None
         frame.f_trace_lines = False
-        self._push(TracedCall(_own_text(code, values)))
+        self._push(CallTrace(_own_text(code, values)))
         return self._inside
 
-    def _restore(self, block: Block) -> None:
+    def _restore(self, block: SavepointBlock) -> None:
         txn = active()
         if txn is not None:
             self.undone.update(_changes(txn))
@@ -178,7 +178,7 @@ class _Tracer:
                 for one in call.calls[since:]:
                     one.undo()
 
-    def _push(self, call: TracedCall) -> None:
+    def _push(self, call: CallTrace) -> None:
         if self._open:
             self._open[-1].calls.append(call)
         elif self.root is None:

@@ -258,7 +258,7 @@ def _reply_of(row: RequestRow) -> RecordedReply:
     return RecordedReply(error=ErrorBody(reply["error"], reply["kind"], reply["message"]))
 
 
-def _call_of(call: tracing.TracedCall) -> TracedCall:
+def _call_of(call: tracing.CallTrace) -> TracedCall:
     return TracedCall(
         call=call.call,
         where=call.where,

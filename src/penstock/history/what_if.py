@@ -103,7 +103,7 @@ def what_if(
     state = history.state_before(first)
     check_shapes(scenario, state)
     rerun = Rerun(scenario.app, state, limits, history.secret)
-    run = _Run(rerun, scenario)
+    run = _ScenarioRun(rerun, scenario)
     with frozen_heap(), ExitStack() as stack:
         began = time.perf_counter()
         if scratch is not None:
@@ -119,7 +119,7 @@ def what_if(
     return WhatIf(first, last, *counts, run.replies, entities, rerun.refused)
 
 
-class _Run:
+class _ScenarioRun:
     """Collects the differences while epochs are executed."""
 
     def __init__(self, rerun: Rerun, scenario: Scenario) -> None:

@@ -72,7 +72,7 @@ class Protocol(msgspec.Struct, frozen=True, rename="camel"):
     min_writer_version: int = 2
 
 
-class Format(msgspec.Struct, frozen=True):
+class TableFormat(msgspec.Struct, frozen=True):
     """The encoding of data files."""
 
     provider: str = "parquet"
@@ -84,14 +84,14 @@ class MetaData(msgspec.Struct, frozen=True, rename="camel"):
 
     id: str
     name: str
-    format: Format
+    format: TableFormat
     schema_string: str
     partition_columns: list[str]
     configuration: dict[str, str]
     created_time: int  # milliseconds since the Unix epoch
 
 
-class Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class DeltaAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One line; exactly one field is set."""
 
     protocol: Protocol | None = None
@@ -122,7 +122,7 @@ class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
     penstock_checksum: str
 
 
-class _Head(msgspec.Struct, frozen=True, rename="camel"):
+class _ProtocolHead(msgspec.Struct, frozen=True, rename="camel"):
     commit_info: _CommitInfo
 
 
@@ -148,9 +148,9 @@ def commit_text(commit: Commit, app: str) -> bytes:
     assert app, "an application has a name"
     time_ms = commit.time_us // 1000
     actions = [
-        Action(add=add_of(part, commit.epoch, commit.epoch, time_ms)) for part in commit.parts
+        DeltaAction(add=add_of(part, commit.epoch, commit.epoch, time_ms)) for part in commit.parts
     ]
-    actions.append(Action(txn=Txn(app, commit.epoch)))
+    actions.append(DeltaAction(txn=Txn(app, commit.epoch)))
     positions = sorted((int(partition), int(lsn)) for partition, lsn in commit.positions.items())
     inner = msgspec.json.encode(
         _Commit(commit.epoch, positions, commit.parts, commit.time_us)
@@ -186,9 +186,9 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
     ]
     schema = msgspec.json.encode({"type": "struct", "fields": columns}).decode()
     table = MetaData(
-        identity, app, Format(), schema, [PARTITION_COLUMN], dict(CONFIGURATION), time_ms
+        identity, app, TableFormat(), schema, [PARTITION_COLUMN], dict(CONFIGURATION), time_ms
     )
-    actions = [Action(protocol=Protocol()), Action(meta_data=table)]
+    actions = [DeltaAction(protocol=Protocol()), DeltaAction(meta_data=table)]
     inner = msgspec.json.encode(_Table(secret.hex())).decode()
     return _frame("CREATE TABLE", time_ms, inner, actions)
 
@@ -210,9 +210,9 @@ def table_of(text: CommitText) -> MetaData | None:
     return next((value for value in metadata if value is not None), None)
 
 
-def actions_of(text: CommitText) -> list[Action]:
+def actions_of(text: CommitText) -> list[DeltaAction]:
     """Return the actions of a whole text, in order."""
-    return msgspec.json.Decoder(Action).decode_lines(text.actions)
+    return msgspec.json.Decoder(DeltaAction).decode_lines(text.actions)
 
 
 def parse(data: bytes) -> CommitText | CommitFlaw:
@@ -225,7 +225,7 @@ def parse(data: bytes) -> CommitText | CommitFlaw:
     if not separator:
         return CommitFlaw.TORN
     try:
-        info = msgspec.json.decode(line, type=_Head).commit_info
+        info = msgspec.json.decode(line, type=_ProtocolHead).commit_info
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return CommitFlaw.DAMAGED
     actions = actions.removesuffix(b"\n")
@@ -234,7 +234,7 @@ def parse(data: bytes) -> CommitText | CommitFlaw:
     return CommitFlaw.TORN if len(actions) < info.penstock_bytes else CommitFlaw.DAMAGED
 
 
-def _frame(operation: str, time_ms: int, inner: str, actions: list[Action]) -> bytes:
+def _frame(operation: str, time_ms: int, inner: str, actions: list[DeltaAction]) -> bytes:
     lines = b"\n".join(msgspec.json.encode(action) for action in actions)
     info = _CommitInfo(
         timestamp=time_ms,
@@ -246,7 +246,7 @@ def _frame(operation: str, time_ms: int, inner: str, actions: list[Action]) -> b
         penstock_bytes=len(lines),
         penstock_checksum=_checksum_of(inner, lines),
     )
-    return msgspec.json.encode(_Head(info)) + b"\n" + lines + b"\n"
+    return msgspec.json.encode(_ProtocolHead(info)) + b"\n" + lines + b"\n"
 
 
 def _checksum_of(inner: str, lines: bytes) -> str:

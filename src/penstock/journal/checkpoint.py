@@ -69,7 +69,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class _Hint(msgspec.Struct, frozen=True, rename="camel"):
+class _LastCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
     version: int
     size: int  # actions
     size_in_bytes: int
@@ -105,7 +105,7 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0)
         _forget(commits.directory)
 
 
-def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _Hint:
+def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _LastCheckpoint:
     path = _path(commits.directory, action.version_of(newest))
     temporary = durable.temporary_of(path)
     files = 0
@@ -121,7 +121,7 @@ def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _
         durable.sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-    return _Hint(action.version_of(newest), files + 3, size, files, {_CHECKSUM: checksum})
+    return _LastCheckpoint(action.version_of(newest), files + 3, size, files, {_CHECKSUM: checksum})
 
 
 def _head(commits: CommitLog, app: str, newest: Epoch) -> pa.Table:
@@ -162,10 +162,10 @@ def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _former(directory: Path) -> _Hint | None:
+def _former(directory: Path) -> _LastCheckpoint | None:
     """Return the checkpoint in force; None if there is none, or it is damaged."""
     try:
-        hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_Hint)
+        hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_LastCheckpoint)
         _, checksum = size_and_checksum_of(_path(directory, hint.version))
         if checksum == hint.tags.get(_CHECKSUM):
             return hint

@@ -26,7 +26,7 @@ _set: Final = object.__setattr__
 _NEVER: Final = 1 << 62
 
 
-class Block:
+class SavepointBlock:
     """A part of a transaction; it can compare entities with their state at its beginning.
 
     Attributes:
@@ -86,7 +86,7 @@ class Block:
             last.hand_on(self)
         return True
 
-    def hand_on(self, outer: "Block | None" = None) -> None:
+    def hand_on(self, outer: "SavepointBlock | None" = None) -> None:
         """Give the outer block the images of the touched entities."""
         if outer is None and self._txn.blocks:
             outer = self._txn.blocks[-1]
@@ -140,7 +140,7 @@ class Block:
         return was != (None if key in txn.deleted else before)
 
 
-class Savepoint(Block):
+class Savepoint(SavepointBlock):
     """The context manager of `with savepoint():`."""
 
     __slots__ = ()
@@ -165,7 +165,7 @@ class Savepoint(Block):
             self.restore()
 
 
-class Unchanged(Block):
+class Unchanged(SavepointBlock):
     """The block of a `@readonly` call, which must not change entities.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.explain import Format
+from penstock.cli.explain import ExplainFormat
 from penstock.cli.explain import command as explain
 from tests.checkout import SHOP
 
@@ -46,4 +46,4 @@ def test_other_formats_are_refused(program: typer.Typer) -> None:
     """An unknown format is refused with those that there are."""
     result = CliRunner().invoke(program, [SHOP, "--format", "svg"])
     assert result.exit_code == 2
-    assert all(one.value in result.output for one in Format)
+    assert all(one.value in result.output for one in ExplainFormat)

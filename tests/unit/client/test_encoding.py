@@ -20,7 +20,7 @@ from penstock.client.encoding import (
     request_of,
     value_of,
 )
-from penstock.client.operation import HttpRequest, HttpResponse
+from penstock.client.operation import HttpResponse, OutgoingRequest
 from penstock.client.results import EPOCH_KEY, rows_of, table_of
 from penstock.errors import (
     BY_CODE,
@@ -62,7 +62,7 @@ app = App("boxes", Box, Shelf)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def asked(call: Call[Any], known: App | None = None, place: str = "call") -> HttpRequest:
+def asked(call: Call[Any], known: App | None = None, place: str = "call") -> OutgoingRequest:
     return request_of(known, call, "r1", place)
 
 

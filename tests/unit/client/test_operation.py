@@ -19,7 +19,7 @@ from penstock.client.operation import (
     TransportFailure,
 )
 from penstock.client.protocol import GatewayProtocol, SentRequest
-from penstock.client.results import Query
+from penstock.client.results import SqlQuery
 from penstock.errors import (
     Aborted,
     NoSuchEntity,
@@ -277,7 +277,7 @@ def test_reads_ask_for_what_was_seen() -> None:
         play.protocol.get("Item", "i1"),
         play.protocol.call(ADD),
         play.protocol.get("Item", "i1"),
-        play.protocol.rows(Query("SELECT 1 AS n", [])),
+        play.protocol.rows(SqlQuery("SELECT 1 AS n", [])),
     ):
         play.run(talk)
     assert "Penstock-Min-Epoch" not in play.sent[0].request.headers

@@ -26,7 +26,7 @@ Tables = dict[PartKind, pa.Table]
 """Rows by kind: `SCHEMAS` and a column `position` (uint32); transactions also have `root` (string)."""
 
 
-class Rows:
+class RoundRows:
     """Collects the rows of one run."""
 
     def __init__(self, epoch: Epoch) -> None:

@@ -34,10 +34,10 @@ class LogSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the reader, which Spark keeps in a separate process."""
-        return _Reader(dict(self.options))
+        return _RangeReader(dict(self.options))
 
 
-class _Reader(DataSourceStreamReader):
+class _RangeReader(DataSourceStreamReader):
     """Tells Spark how far the log has grown."""
 
     def __init__(self, options: dict[str, str]) -> None:

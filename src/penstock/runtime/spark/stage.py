@@ -55,7 +55,14 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.quarantine import Quarantine
-from penstock.runtime.spark.rows import Rows, Tables, merge, read_output, roots_of, write_output
+from penstock.runtime.spark.rows import (
+    RoundRows,
+    Tables,
+    merge,
+    read_output,
+    roots_of,
+    write_output,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -192,7 +199,7 @@ class Worker:
         sampler = CallSampler(self._members, self._heavy)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         if positions:
-            rows = Rows(command.epoch)
+            rows = RoundRows(command.epoch)
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
                 task = Task(self._app, stores.get, self._settings.limits, tracked=command.tracked)
@@ -247,7 +254,7 @@ class Worker:
         records: list[tuple[LogPartition, Record]],
         positions: Sequence[int],
         quarantine: Quarantine,
-        rows: Rows,
+        rows: RoundRows,
     ) -> int | None:
         """Execute transactions in order; note each position before it runs.
 
