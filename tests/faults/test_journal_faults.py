@@ -110,7 +110,7 @@ def test_torn_newest_commit_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptu
         with caplog.at_level(logging.WARNING):
             assert history(tmp_path) == made[:2]
         assert [one.message for one in caplog.records] == [
-            "a torn commit of the journal is set aside"
+            "a torn commit of the journal is set aside; its epoch runs again"
         ]
         assert not newest.exists()
     DeltaJournal(tmp_path, "shop").commit(made[2])

@@ -221,7 +221,7 @@ def test_answers_to_sql_are_compared_with_their_duplicates(
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        ("SELECT * FROM Item AS OF EPOCH 1", "leave AS OF"),
+        ("SELECT * FROM Item AS OF EPOCH 1", "remove AS OF"),
         ("SELECT * FROM replies", "replies cannot be compared"),
         ("SELECT nothing FROM Item", "nothing"),
         ("DROP TABLE Item", "only SELECT"),
