@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark import parallelism as pacing
@@ -15,7 +15,7 @@ from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, History, histories, tangles
+from tests.differential.programs import PHASES, Call, History, histories, tangles
 from tests.differential.simulation import Answer
 
 
@@ -46,13 +46,19 @@ def test_epochs_equal_one_thread(
         serial = LocalRuntime(app, secret=inline.journal.secret)
         try:
             sent = [*history.created(), *history.every()]
-            for number, (request_id, call) in enumerate(sent):
-                inline.log.append([Entry(RequestId(request_id), *call.encode(app), number)])
-            end = inline.log.end()
-            inline.advance(min(len(history.made) + cut, end))
+
+            def advance(part: list[tuple[str, Call]]) -> Lsn:
+                for request_id, call in part:
+                    time = int(inline.log.end())
+                    inline.log.append([Entry(RequestId(request_id), *call.encode(app), time)])
+                inline.advance(end := inline.log.end())
+                return end
+
+            first = len(history.made) + cut
+            advance(sent[:first])
             if restarted:
                 inline.restart()
-            inline.advance(end)
+            end = advance(sent[first:])
             replies = serial.replay(inline.log.read(inline.log.start(), end))
             expected = [Answer(one.request_id, one.error, one.data) for one in replies]
             assert answers_of(inline.journal) == expected

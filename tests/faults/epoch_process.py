@@ -1,7 +1,7 @@
 """The driver of epochs and its worker in one process without Spark, which tests may kill.
 
-`python -m tests.faults.epoch_process DATA FAULT` processes the whole log of a bank in batches of
-`BATCH` requests, and dies at the step that FAULT names, as `Config.fault` says.
+`python -m tests.faults.epoch_process DATA FAULT` processes the whole log of a bank in epochs of
+`EPOCH` requests, and dies at the step that FAULT names, as `Config.fault` says.
 """
 
 import sys
@@ -10,16 +10,14 @@ from pathlib import Path
 from tests.differential.inline import Inline
 from tests.faults.load import Bank
 
-BATCH = 25
+EPOCH = 25
 
 
 def main(data: Path, fault: str) -> None:
     """Process all requests that the log holds."""
     bank = Bank()
-    runtime = Inline(data, 2, bank.spec, bank.app.name, fault=fault)
-    end = int(runtime.log.end())
-    for reached in range(BATCH, end + BATCH, BATCH):
-        runtime.advance(min(reached, end))
+    runtime = Inline(data, 2, bank.spec, bank.app.name, fault=fault, epoch_records_max=EPOCH)
+    runtime.advance(int(runtime.log.end()))
     runtime.close()
 
 

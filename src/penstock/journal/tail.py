@@ -150,11 +150,12 @@ class JournalTail:
         while not self._closed.is_set():
             try:
                 commit = self._journal.wait(self.epoch, _LOOK_MS)
-                if commit is not None:
-                    self._advance(commit)
+                # Before the waiters wake: their next question must not get the failure that is over.
                 with self._lock:
                     if not self._ended:
                         self.failure = None
+                if commit is not None:
+                    self._advance(commit)
             except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
                 if self._closed.is_set():
                     return

@@ -126,6 +126,7 @@ class EpochDriver:
     ) -> None:
         """Process the log from the committed positions up to `upto`, in epochs within the limits.
 
+        The last epoch also takes records beyond `upto`, as far as it has room for them.
         Records that are committed already are skipped: Spark may offer a batch again. An epoch that
         fails is tried again in halves. So an epoch that was too large for memory or disk succeeds in
         pieces, and a request that fails every epoch is isolated: it is recorded as failed, with the
@@ -229,8 +230,8 @@ class EpochDriver:
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
             limit = self._log.limit(start, self._division.width, self._config.epoch_bytes_max)
-            if (end := min(end, limit)) > start:  # else the offset is of a log that was longer
-                ranges.append(LogRange(partition, start, end))
+            if limit > start:  # else the offset is of a log that was longer
+                ranges.append(LogRange(partition, start, limit))
         return ranges[:1] if self._division.suspects else ranges
 
     def _run(self, ranges: list[LogRange], failure: bytes = b"") -> None:
