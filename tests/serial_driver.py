@@ -121,7 +121,17 @@ class SerialDriver:
         aborts = sum(outcome.error is not None for _, outcome in outcomes)
         milliseconds = {name: seconds * 1_000 for name, seconds in phases.items()}
         calls = estimate([roots], [executor.sampler.samples()])
-        report = EpochReport(self._epoch, len(records), aborts, 1, 0, 1, milliseconds, calls)
+        report = EpochReport(
+            epoch=self._epoch,
+            time_us=time.time_ns() // 1_000,
+            records=len(records),
+            aborts=aborts,
+            rounds=1,
+            reran=0,
+            tasks=1,
+            phases_ms=milliseconds,
+            calls=calls,
+        )
         for listener in self.on_epoch:
             listener(report)
         with self._changed:

@@ -271,7 +271,8 @@ MUTANTS = (
         "an epoch is told before its commit",
         "runtime/spark/driver.py",
         "        self._commit(epoch, ranges, count, results)\n",
-        "        self._tell(EpochReport(epoch, count, 0, run.rounds, run.reran, tasks, {}))\n"
+        "        self._tell(EpochReport(epoch=epoch, time_us=0, records=count, aborts=0,"
+        " rounds=run.rounds, reran=run.reran, tasks=tasks, phases_ms={}))\n"
         "        self._commit(epoch, ranges, count, results)\n",
         EPOCHS,
     ),

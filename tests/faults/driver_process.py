@@ -13,11 +13,11 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import psutil
 
 from penstock.engine.execute import Limits
@@ -208,7 +208,7 @@ def _drive(spec: str, arguments: dict[str, Any]) -> int:
     runtime = None
     try:
         runtime = SparkRuntime(spec, config)
-        runtime.on_epoch.append(lambda report: _say("epoch", **asdict(report)))
+        runtime.on_epoch.append(lambda report: _say("epoch", **msgspec.structs.asdict(report)))
         runtime.start()
     except PenstockError as error:
         _say("refused", code=error.code, message=str(error))

@@ -15,9 +15,10 @@ import psutil
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.process import presence
+from penstock.process.epoch_report import EpochReport
 from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.presence import Presence
-from penstock.process.reports import ReportReader, StoredReport
+from penstock.process.reports import ReportReader
 from penstock.process.status import status_in
 from penstock.sql.view_client import view_epoch
 
@@ -119,7 +120,7 @@ class Observation:
             incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
         )
 
-    def epochs(self, after: Epoch) -> list[StoredReport]:
+    def epochs(self, after: Epoch) -> list[EpochReport]:
         """Return reports of later epochs, the newest 600 at most.
 
         Raises:

@@ -40,7 +40,8 @@ from penstock.history.trace_document import (
     TraceDocument,
 )
 from penstock.model.application import App
-from penstock.process.reports import ReportReader, StoredReport
+from penstock.process.epoch_report import EpochReport
+from penstock.process.reports import ReportReader
 
 AHEAD_EPOCHS: Final = 1_000
 """How many later epochs are searched for the next change of an entity."""
@@ -234,7 +235,7 @@ def _first_writers(
     return changes
 
 
-def _report_of(data: Path, epoch: Epoch) -> StoredReport | None:
+def _report_of(data: Path, epoch: Epoch) -> EpochReport | None:
     reader = ReportReader(data)
     return next(
         (report for report in reader.after(Epoch(epoch - 1)) if report.epoch == epoch), None

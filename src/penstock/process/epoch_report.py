@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.engine.calls import Sample, estimate
@@ -14,12 +15,12 @@ REST: Final = "rest"
 """The pause before an epoch; it is reported with the epoch and does not count as its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochReport:
+class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
     """One committed epoch.
 
     Attributes:
         epoch: Its number.
+        time_us: The time at which its commit was complete, in microseconds since the Unix epoch.
         records: Requests that it processed.
         aborts: Those that were undone.
         rounds: How often tasks executed; 1 where nothing was in conflict.
@@ -34,19 +35,20 @@ class EpochReport:
     """
 
     epoch: Epoch
+    time_us: int
     records: int
     aborts: int
     rounds: int
     reran: int
     tasks: int
     phases_ms: dict[str, float]
-    calls: Mapping[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = {}
     incidents: int = 0
 
 
 def calls_of(
     roots: Sequence[Mapping[str, int]], samples: Sequence[Mapping[str, Sample]]
-) -> Mapping[str, int]:
+) -> dict[str, int]:
     """Return the estimated calls between methods; empty after an error: statistics stop no epoch."""
     try:
         return estimate(roots, samples)

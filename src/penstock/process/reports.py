@@ -8,7 +8,6 @@ be written is lost with a warning, and a torn line is skipped. The journal holds
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -26,25 +25,6 @@ BYTES_MAX: Final = 8 << 20
 _BLOCK: Final = 64 << 10
 
 
-class StoredReport(msgspec.Struct, frozen=True):
-    """One committed epoch; see `EpochReport` for the common attributes.
-
-    Attributes:
-        time_us: When it was committed, microseconds since the Unix epoch.
-    """
-
-    epoch: Epoch
-    time_us: int
-    records: int
-    aborts: int
-    rounds: int
-    reran: int
-    tasks: int
-    phases_ms: dict[str, float]
-    calls: dict[str, int] = {}
-    incidents: int = 0
-
-
 class ReportWriter:
     """Appends reports; for one process at a time. A runtime calls `take` after each commit."""
 
@@ -56,18 +36,8 @@ class ReportWriter:
 
     def take(self, report: EpochReport) -> None:
         """Append a report; a disk that takes none costs the report and nothing else."""
-        stored = StoredReport(
-            epoch=report.epoch,
-            time_us=time.time_ns() // 1_000,
-            records=report.records,
-            aborts=report.aborts,
-            rounds=report.rounds,
-            reran=report.reran,
-            tasks=report.tasks,
-            phases_ms={name: round(value, 3) for name, value in report.phases_ms.items()},
-            calls=dict(report.calls),
-            incidents=report.incidents,
-        )
+        rounded = {name: round(value, 3) for name, value in report.phases_ms.items()}
+        stored = msgspec.structs.replace(report, phases_ms=rounded)
         try:
             self._append(msgspec.json.encode(stored))
             self._failed = False
@@ -93,30 +63,30 @@ class ReportReader:
         """Read below a data directory; it need not exist yet."""
         self._path = data / FOLDER / FILE_NAME
 
-    def after(self, epoch: Epoch) -> list[StoredReport]:
+    def after(self, epoch: Epoch) -> list[EpochReport]:
         """Return the reports of later epochs that are still held, in order."""
         return self._wanted(lambda one: one.epoch > epoch)
 
-    def since(self, time_us: int) -> list[StoredReport]:
+    def since(self, time_us: int) -> list[EpochReport]:
         """Return the reports of epochs committed at a time or later, in order."""
         return self._wanted(lambda one: one.time_us >= time_us)
 
-    def newest(self) -> StoredReport | None:
+    def newest(self) -> EpochReport | None:
         """Return the newest report; None without reports."""
         for line in self._lines():
             with contextlib.suppress(msgspec.DecodeError):
-                return msgspec.json.decode(line, type=StoredReport)
+                return msgspec.json.decode(line, type=EpochReport)
         return None
 
-    def _wanted(self, wanted: Callable[[StoredReport], bool]) -> list[StoredReport]:
+    def _wanted(self, wanted: Callable[[EpochReport], bool]) -> list[EpochReport]:
         """Read backwards while reports are wanted and epochs fall.
 
         They rise after a rotation that lets a file be read twice, or after a new journal was begun.
         """
-        found: list[StoredReport] = []
+        found: list[EpochReport] = []
         for line in self._lines():
             try:
-                one = msgspec.json.decode(line, type=StoredReport)
+                one = msgspec.json.decode(line, type=EpochReport)
             except msgspec.DecodeError:
                 continue
             if not wanted(one) or (found and one.epoch >= found[-1].epoch):

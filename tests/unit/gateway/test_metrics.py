@@ -35,7 +35,10 @@ from penstock.base.ids import Epoch
 from penstock.process.metrics import DriverMetrics
 from penstock.process.epoch_report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
-DriverMetrics(Path(sys.argv[1])).take(EpochReport(Epoch(0), 7, 2, 12, 3, 2, phases))
+report = EpochReport(
+    epoch=Epoch(0), time_us=1, records=7, aborts=2, rounds=12, reran=3, tasks=2, phases_ms=phases
+)
+DriverMetrics(Path(sys.argv[1])).take(report)
 """
 SHOW = """
 import os, sys

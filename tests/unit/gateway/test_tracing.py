@@ -23,7 +23,8 @@ from penstock.gateway.telemetry import request_tracing as tracing
 from penstock.gateway.telemetry.request_timings import TracedRequest
 from penstock.gateway.telemetry.request_tracing import RequestTracer
 from penstock.gateway.telemetry.spans import RequestSpans
-from penstock.process.reports import ReportWriter, StoredReport
+from penstock.process.epoch_report import EpochReport
+from penstock.process.reports import ReportWriter
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
@@ -58,7 +59,7 @@ PHASES = {
     "write": 5.0,
     "commit": 10.0,
 }
-REPORT = StoredReport(
+REPORT = EpochReport(
     epoch=Epoch(3), time_us=(NOW + 90 * MS) // 1_000, records=50, aborts=1, rounds=2, reran=4,
     tasks=2, phases_ms=PHASES,
 )  # fmt: skip
@@ -73,7 +74,7 @@ class Memory:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.spans = RequestSpans(provider)
 
-    def tree(self, times: TracedRequest, report: StoredReport | None) -> dict[str, ReadableSpan]:
+    def tree(self, times: TracedRequest, report: EpochReport | None) -> dict[str, ReadableSpan]:
         """Make a tree and return its spans by name."""
         self.spans.make(times, report)
         return {span.name: span for span in self.exporter.get_finished_spans()}
@@ -274,7 +275,7 @@ def test_report_is_waited_for() -> None:
     """The epoch's report comes after its commit, and its spans are made then."""
     memory, looks = Memory(), list[int]()
 
-    def reports_since(time_us: int) -> list[StoredReport]:
+    def reports_since(time_us: int) -> list[EpochReport]:
         looks.append(time_us)
         return [REPORT] if len(looks) > 1 else []
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, Self
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings, TracedRequest
-from penstock.process.reports import ReportReader, StoredReport
+from penstock.process.epoch_report import EpochReport
+from penstock.process.reports import ReportReader
 
 if TYPE_CHECKING:
     from penstock.gateway.telemetry.spans import RequestSpans
@@ -70,7 +71,7 @@ class RequestTracer:
     """Makes the spans of requests in its own thread."""
 
     def __init__(
-        self, spans: "RequestSpans", reports_since: Callable[[int], list[StoredReport]]
+        self, spans: "RequestSpans", reports_since: Callable[[int], list[EpochReport]]
     ) -> None:
         """Start the thread; `close` ends it.
 

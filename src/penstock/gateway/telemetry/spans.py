@@ -30,8 +30,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from penstock.gateway.telemetry.request_timings import TracedRequest
-from penstock.process.epoch_report import REST, took_ms
-from penstock.process.reports import StoredReport
+from penstock.process.epoch_report import REST, EpochReport, took_ms
 
 _UNNAMED: Final = "unknown_service"
 _ROUND: Final = "round"
@@ -75,7 +74,7 @@ class RequestSpans:
         """Export the remaining spans; this may take the exporter's whole time-out."""
         self._provider.shutdown()
 
-    def make(self, times: TracedRequest, report: StoredReport | None) -> None:
+    def make(self, times: TracedRequest, report: EpochReport | None) -> None:
         """Make the spans of one request.
 
         Args:
@@ -99,7 +98,7 @@ class RequestSpans:
             self._span("reply", inside, committed_ns, times.ended_ns)
         root.end(times.ended_ns)
 
-    def _epoch(self, times: TracedRequest, report: StoredReport | None, inside: Context) -> int:
+    def _epoch(self, times: TracedRequest, report: EpochReport | None, inside: Context) -> int:
         """Make the spans of an epoch, and return when the epoch ended for this request."""
         if report is None or (end_ns := report.time_us * 1_000) < times.append_began_ns:
             return times.appended_ns  # the request did not wait, or the reply existed already
@@ -164,7 +163,7 @@ def _transaction(times: TracedRequest) -> Attributes:
     return attributes
 
 
-def _facts(report: StoredReport) -> Attributes:
+def _facts(report: EpochReport) -> Attributes:
     return {
         "penstock.epoch": report.epoch,
         "penstock.records": report.records,

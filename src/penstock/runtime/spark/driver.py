@@ -264,14 +264,15 @@ class EpochDriver:
         self._apply_in_background(epoch, count)
         self._tell(
             EpochReport(
-                epoch,
-                count,
-                sum(result.aborts for result in results),
-                run.rounds,
-                run.reran,
-                tasks,
-                clock.phases_ms,
-                calls_of([result.roots for result in results], samples),
+                epoch=epoch,
+                time_us=time.time_ns() // 1_000,
+                records=count,
+                aborts=sum(result.aborts for result in results),
+                rounds=run.rounds,
+                reran=run.reran,
+                tasks=tasks,
+                phases_ms=clock.phases_ms,
+                calls=calls_of([result.roots for result in results], samples),
                 incidents=1 if failure else 0,
             )
         )
