@@ -53,7 +53,7 @@ class RunningGateway:
         if self.driver is not None:
             self.driver.start()
         self._thread.start()
-        assert self._ready.wait(30), "the gateway does not start"
+        assert self._ready.wait(120), "the gateway does not start"
         if self._failure is not None:
             self.__exit__()
             raise self._failure

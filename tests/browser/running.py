@@ -17,7 +17,7 @@ from penstock.process import presence
 from penstock.process.incidents import IncidentLog
 from tests.waiting import wait_for
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 LOOK_S = 0.03
 
 

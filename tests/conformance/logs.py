@@ -5,7 +5,7 @@ from typing import Protocol
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry, Log
 
-DEADLINE_MS = 20_000
+DEADLINE_MS = 60_000
 
 
 class Clock:

@@ -19,7 +19,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.memory import MemoryJournal
 
 TIME_US = 1_800_000_000_000_000
-LONG_MS = 20_000
+LONG_MS = 60_000
 
 
 @pytest.fixture(params=["memory", "delta"])

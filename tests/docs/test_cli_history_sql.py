@@ -26,7 +26,7 @@ from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
 PAGE = TOP / "docs" / "HISTORY.md"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 EPOCHS: list[list[Call]] = [
     [("Item", "i1", "create", {"price": 3, "stock": 5}), ("Item", "i2", "create", {"price": 4})],
     [("Item", "i1", "add", [2])],

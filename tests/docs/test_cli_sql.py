@@ -21,7 +21,7 @@ from penstock.process.config import Config
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -152,8 +152,8 @@ def test_every_gateway_shows_what_any_has_answered(tmp_path: Path) -> None:
     with (
         RunningGateway(SHOP, tmp_path) as one,
         RunningGateway(SHOP, tmp_path, drives=False) as other,
-        httpx.Client(base_url=one.url, timeout=20) as here,
-        httpx.Client(base_url=other.url, timeout=20) as there,
+        httpx.Client(base_url=one.url, timeout=60) as here,
+        httpx.Client(base_url=other.url, timeout=60) as there,
     ):
         item = here.post("/stock/item/create/1").json()["item_id"]
         for stock in range(1, 30):

@@ -17,7 +17,7 @@ from penstock.state.stores import Stores
 BOOT = "boot-1"
 ENTITIES = 2000
 LAST = Epoch(4)
-DEADLINE_S = 30
+DEADLINE_S = 60
 PAGE = 4096
 RIGHT, NOTICED, VANISHED, WRONG = 0, 10, 20, 30
 

@@ -23,7 +23,7 @@ from penstock.log.sqlite import SqliteLog
 
 pytestmark = pytest.mark.faults
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 DEADLINE_MS = DEADLINE_S * 1000
 PRELUDE = """
 import json, os, resource, sys

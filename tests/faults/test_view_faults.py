@@ -27,7 +27,7 @@ from tests.unit.sql.gallery_app import Painter, Written, app
 from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=256)
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @contextmanager

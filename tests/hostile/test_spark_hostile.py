@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
 SLOW = {"loop_in_c", "loop_and_catch", "hang", "stop"}  # tests/faults/test_spark_poison.py has them
 COSTLY = {"builtins empty", "builtins", "len wrong", "clock", "tuple", "os.getpid"}  # as "len" is
-BACK_S = 30.0
+BACK_S = 60.0
 
 
 @pytest.fixture(scope="module")

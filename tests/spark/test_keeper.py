@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 DEADLINE_MS = 120_000
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 BANK = Bank()
 
 

@@ -19,7 +19,7 @@ from penstock.cli import supervisor as module
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError, OperationalError
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 SERVES = """
     import os, signal, sys
     from pathlib import Path

@@ -207,11 +207,11 @@ def test_answer_comes_from_another_gateway(gateway: RunningGateway, meddler: Med
 
 def test_time_out_names_a_request_that_can_be_asked_again(meddler: Meddler) -> None:
     """A caller without an answer gets the request id, and learns the outcome with it."""
-    with Client(meddler.url, app, timeout_s=0.5) as client:
+    with Client(meddler.url, app) as client, Client(meddler.url, app, timeout_s=0.5) as hurried:
         number = new_coat(client)
         meddler.then.append(Meddling.SILENCE)
         with pytest.raises(TimedOut, match="request_id='fix'"):
-            client.Coat(number).wear(5, request_id="fix")
+            hurried.Coat(number).wear(5, request_id="fix")
         assert client.Coat(number).wear(5, request_id="fix") == 5
         assert client.pending("fix", int).result() == 5
         assert client.Coat(number).wear(0) == 5

@@ -33,7 +33,7 @@ from penstock.process.config import Config, GatewayConfig
 from tests.waiting import wait_for
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-NOTICED_S = 5.0
+NOTICED_S = 60.0
 ADD = Scope("call:Item.add")
 Headers = list[tuple[bytes, bytes]]
 

@@ -22,7 +22,7 @@ from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
 LEDGER = str(TOP / "tests" / "unit" / "history" / "savepoint_app.py")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from penstock.process.config import GatewayConfig
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     settings = GatewayConfig(body_bytes_max=4_096, cors_origins="https://shop.example")
     with (
         RunningGateway(SHOP, tmp_path_factory.mktemp("shop"), settings) as gateway,
-        httpx.Client(base_url=gateway.url, timeout=20) as client,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         yield client
 

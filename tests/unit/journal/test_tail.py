@@ -15,7 +15,7 @@ from penstock.journal.replies import find_reply
 from penstock.journal.tail import AsyncJournalTail, JournalTail
 
 ONLY = LogPartition(0)
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 
 
 def commit(journal: MemoryJournal, epoch: int, lsns: range) -> None:

@@ -14,7 +14,7 @@ from penstock.log.pump import Pump
 from penstock.process.config import Config
 from tests.serial_driver import SerialDriver
 
-DEADLINE_MS = 20_000
+DEADLINE_MS = 60_000
 
 
 class Clock:
