@@ -9,7 +9,9 @@ import msgspec
 
 from penstock.base.http import EPOCH_SCHEMA
 from penstock.base.ids import Epoch
+from penstock.client.arrow_types import python_types
 from penstock.client.operation import HttpResponse
+from penstock.client.sql_values import typed_rows
 from penstock.errors import ConfigError, OperationalError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Rows(msgspec.Struct, frozen=True):
     Attributes:
         epoch: The committed epoch that the query read.
         columns: Names and types.
-        rows: A tuple of plain JSON values for each row.
+        rows: A tuple of Python values for each row; `sql_values` lists their types.
     """
 
     epoch: Annotated[Epoch, EPOCH_SCHEMA]
@@ -113,13 +115,15 @@ class SqlQuery:
 
 
 def rows_of(response: HttpResponse) -> Rows:
-    """Return the rows of a response.
+    """Return the rows of a response, with Python values.
 
     Raises:
         OperationalError: The response cannot be read.
     """
     try:
-        return msgspec.json.decode(response.content, type=Rows)
+        found = msgspec.json.decode(response.content, type=Rows)
+        rows = typed_rows([column.type for column in found.columns], found.rows)
+        return msgspec.structs.replace(found, rows=rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationalError(f"the result of the query cannot be read: {error}") from error
 
@@ -173,7 +177,7 @@ def table_of(response: HttpResponse, epoch: Epoch) -> "pa.Table":
     import pyarrow.ipc  # noqa: PLC0415
 
     try:
-        table = pyarrow.ipc.open_stream(response.content).read_all()
+        table = python_types(pyarrow.ipc.open_stream(response.content).read_all())
     except pa.ArrowInvalid as error:
         raise OperationalError(f"the result of the query cannot be read: {error}") from error
     named = {**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()}

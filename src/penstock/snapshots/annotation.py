@@ -35,6 +35,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from penstock.base.decimals import DECIMAL_PLACES
 from penstock.base.schema import is_record, reference_type
 from penstock.snapshots.column import (
     Column,
@@ -152,7 +153,7 @@ def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on
 def _exact(wide: bool) -> Column:  # noqa: FBT001 -- passed on
     if wide:
         return Scalar("VARCHAR", pa.string(), Decimal, prepare=_texts(decimal_text))
-    return Scalar("DECIMAL(38,12)", pa.decimal128(38, 12), Decimal)
+    return Scalar(f"DECIMAL(38,{DECIMAL_PLACES})", pa.decimal128(38, DECIMAL_PLACES), Decimal)
 
 
 def _duration(wide: bool) -> Column:  # noqa: FBT001 -- passed on

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-_PLACES: Final = Decimal("1E-12")
+from penstock.base.decimals import DECIMAL_PLACES
+
+_PLACES: Final = Decimal(1).scaleb(-DECIMAL_PLACES)
 _NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -95,3 +97,24 @@ def duration_text(value: timedelta) -> str:
     minus = "-" if value < timedelta() else ""
     decimals = f".{fraction:06}".rstrip("0") if fraction else ""
     return f"{minus}{hours:02}:{rest // 60:02}:{rest % 60:02}{decimals}"
+
+
+def interval_text(months: int, days: int, nanoseconds: int) -> str:
+    """Return an interval in ISO 8601, without the parts that are 0: `P3DT1H30M`, `PT-0.5S`.
+
+    Args:
+        months: Whole months.
+        days: Whole days.
+        nanoseconds: The rest.
+    """
+    minus = "-" if nanoseconds < 0 else ""
+    seconds, fraction = divmod(abs(nanoseconds), 1_000_000_000)
+    hours, rest = divmod(seconds, 3_600)
+    decimals = f".{fraction:09}".rstrip("0") if fraction else ""
+    second = f"{rest % 60}{decimals}"
+    units = ((hours, f"{hours}H"), (rest // 60, f"{rest // 60}M"), (second != "0", f"{second}S"))
+    clock = "".join(f"{minus}{text}" for size, text in units if size)
+    calendar = (f"{months}M" if months else "") + (f"{days}D" if days else "")
+    if not clock:
+        return f"P{calendar}" if calendar else "PT0S"
+    return f"P{calendar}T{clock}"

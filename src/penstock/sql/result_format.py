@@ -4,11 +4,12 @@ Arrow is lossless and has DuckDB's types. JSON and CSV write values that JavaScr
 integers beyond ±(2^53 - 1), every DECIMAL, and NaN and the infinities (`"NaN"`, `"Infinity"`). BLOB
 is base64, INTERVAL and timestamps are ISO 8601, and STRUCT is an object. MAP is an object if its keys
 are text, else a list of pairs. In CSV, nested values are JSON, NULL is empty, and empty text is `""`.
+A DECIMAL with the places of an attribute, or with more, has no zeros at its end: 12.5 and not
+12.500000000000. A DECIMAL with fewer places shows all of them, because the query has chosen them.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 from penstock.base import http
+from penstock.base.decimals import DECIMAL_PLACES, short_decimal
 from penstock.errors import QueryError
-from penstock.snapshots.text import json_text
+from penstock.snapshots.text import interval_text, json_text
 from penstock.sql.query import QueryResult
 
 EPOCH: Final = b"penstock.epoch"
@@ -154,12 +156,13 @@ def _decimal(kind: pa.DataType) -> Plain:
     """Return the conversion of decimals; HUGEINT is a decimal of 38 digits without a fraction."""
     if kind.precision == 38 and kind.scale == 0:
         return lambda value: _integer(int(value))
-    return lambda value: format(value if isinstance(value, Decimal) else Decimal(value), "f")
+    if kind.scale >= DECIMAL_PLACES:
+        return short_decimal
+    return lambda value: format(value, "f")
 
 
 def _interval(value: Any) -> str:
-    seconds = Decimal(value.nanoseconds) / 1_000_000_000
-    return f"P{value.months}M{value.days}DT{seconds.normalize():f}S"
+    return interval_text(value.months, value.days, value.nanoseconds)
 
 
 def _list(kind: pa.DataType) -> Plain | None:

@@ -10,12 +10,16 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import pyarrow as pa
 import pytest
 
+from penstock.client.operation import HttpResponse
+from penstock.client.results import rows_of, table_of
+from penstock.errors import OperationalError
 from penstock.journal.memory import MemoryJournal
 from penstock.model.request import Failure
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query
+from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
@@ -252,16 +256,120 @@ def test_json_spoils_nothing(shown: Shown) -> None:
     )
     assert encode_result(answer, ResultFormat.JSON).decode().partition('"rows":')[2] == (
         '[[1,"9007199254740993","NaN","-Infinity","1.50","YQ==",{"k":"1.5"},[[1,2]],'
-        '{"x":"9007199254740993"},"P0M0DT129600S","2026-01-02",null,["NaN"],1,'
+        '{"x":"9007199254740993"},"PT36H","2026-01-02",null,["NaN"],1,'
         '"2026-01-02T03:04:05Z"]]}'
     )
+
+
+def client_rows(answer: QueryResult) -> list[tuple[Any, ...]]:
+    body = encode_result(answer, ResultFormat.JSON)
+    return rows_of(HttpResponse(200, {}, body)).rows
+
+
+def client_table(answer: QueryResult) -> pa.Table:
+    body = encode_result(answer, ResultFormat.ARROW)
+    return table_of(HttpResponse(200, {}, body), answer.epoch)
+
+
+def test_client_has_the_values_that_were_stored(shown: Shown) -> None:
+    """Rows have Python values, and a decimal has no zeros that nobody wrote."""
+    filled = {**FILLED, "price": Decimal("1.125")}
+    shown.written.changes(("Painting", "full", state_of("Painting", **filled)))
+    query = (
+        "SELECT number, pixels, painted, day, hour, dried, price, ident, colours, offers, spot, "
+        "lines, coats, frame, sum(price), price * price, price::DECIMAL(9,4), "
+        "MAP {day: price}, [NULL, dried], INTERVAL 2 MONTH FROM Painting GROUP BY ALL"
+    )
+    [row] = client_rows(shown.view.ask(Query(query)))
+    names = ["number", "pixels", "painted", "day", "hour", "dried", "price", "ident"]
+    assert row[:8] == tuple(filled[name] for name in names)
+    assert row[8:13] == (
+        [-2, 1, 3],
+        {"Ada": 1},
+        (0.5, 2),
+        [(7, 1)],
+        [{"key": (1, "oil"), "value": timedelta(hours=-5)}],
+    )
+    assert row[13] == {"wood": "oak", "width": Decimal("2.5"), "ident": UUID(int=8)}
+    assert [str(one) for one in row[14:17]] == ["1.125", "1.265625", "1.1250"]
+    assert row[17:] == (
+        {date(1, 1, 1): Decimal("1.125")},
+        [None, FILLED["dried"]],
+        "P2M",
+    )
+
+
+SQL_VALUES: list[tuple[str, Any]] = [
+    ("170141183460469231731687303715884105727::HUGEINT", 2**127 - 1),
+    ("'-inf'::DOUBLE", -math.inf),
+    ("TIMESTAMP '2026-01-02 03:04:05'", datetime(2026, 1, 2, 3, 4, 5)),  # noqa: DTZ001
+    ("INTERVAL '-1 day 90 minutes'", timedelta(days=-1, minutes=90)),
+    ("-INTERVAL '1.5 seconds'", timedelta(seconds=-1.5)),
+    ("INTERVAL 0 DAY", timedelta()),
+    ("'a'::ENUM('a', 'b)]')", "a"),
+    ("{'a \"(': 1.50, b: [UUID '00000000-0000-0000-0000-000000000007']}",
+     {'a "(': Decimal("1.50"), "b": [UUID(int=7)]}),
+    ("MAP {'x': MAP {1: [0.5::DECIMAL(38,12)]}}", {"x": {1: [Decimal("0.5")]}}),
+    ("MAP {[1]: DATE '2026-01-02'}", [([1], date(2026, 1, 2))]),
+    ("[[1, 2]]::INTEGER[2][]", [[1, 2]]),
+    ("union_value(x := 1)", 1),
+    ("{}::JSON", "{}"),
+    ("row(1, 2.0, DATE '2026-01-02')", (1, Decimal("2.0"), date(2026, 1, 2))),
+    ("NULL", None),
+    ("100::DECIMAL(38,12)", Decimal(100)),
+]  # fmt: skip
+
+
+def test_every_sql_type_is_a_python_value(shown: Shown) -> None:
+    """A column's type decides the type of the Python value, at any depth."""
+    selects = ", ".join(f"{select} AS x{index}" for index, (select, _) in enumerate(SQL_VALUES))
+    [row] = client_rows(shown.view.ask(Query(f"SELECT {selects}")))
+    for (select, value), found in zip(SQL_VALUES, row, strict=True):
+        assert (repr(found), type(found)) == (repr(value), type(value)), select
+
+
+def test_arrow_table_shows_values_as_written(shown: Shown) -> None:
+    """Decimals have the places that the column needs, and intervals are durations."""
+    shown.written.changes(
+        *(
+            ("Painting", str(price), state_of("Painting", **{**FILLED, "price": Decimal(price)}))
+            for price in ("12.5", "0.25", "3")
+        )
+    )
+    query = "SELECT price, dried, frame, {'k': [price]} AS deep FROM Painting ORDER BY price DESC"
+    table = client_table(shown.view.ask(Query(query)))
+    assert [str(one) for one in table["price"].to_pylist()] == ["12.50", "3.00", "0.25"]
+    assert table["dried"].to_pylist() == [FILLED["dried"]] * 3
+    assert str(table["frame"][0].as_py()["width"]) == "2.5"
+    assert str(table["deep"][2].as_py()["k"][0]) == "0.25"
+    months = client_table(shown.view.ask(Query("SELECT INTERVAL 1 MONTH AS m")))
+    assert months["m"][0].as_py().months == 1
+    empty = client_table(shown.view.ask(Query("SELECT price, dried FROM Painting WHERE false")))
+    assert empty.num_rows == 0
+
+
+def test_wrong_value_of_a_gateway_is_an_error() -> None:
+    """A value that does not have the type of its column is an error that names the result."""
+    for kind, value in [
+        ("DECIMAL(9,2)", '"x"'),
+        ("DATE", "7"),
+        ("STRUCT(a DATE", "{}"),
+        ("BLOB[]", "1"),
+    ]:
+        body = b'{"epoch":1,"columns":[{"name":"a","type":"%b"}],"rows":[[%b]]}'
+        response = HttpResponse(200, {}, body % (kind.encode(), value.encode()))
+        with pytest.raises(OperationalError, match="the result of the query cannot be read"):
+            rows_of(response)
 
 
 def test_csv_tells_null_from_nothing(shown: Shown) -> None:
     """NULL is empty and empty text is quoted; nested values are JSON."""
     answer = shown.view.ask(
-        Query("SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f")
+        Query(
+            "SELECT NULL a, '' b, [1, 2] c, {x: 'y'} d, 0.5::DOUBLE e, true f, "
+            "12.5::DECIMAL(38,12) g, TIMESTAMPTZ '2026-01-02 03:04:05Z' h, INTERVAL 90 MINUTE i"
+        )
     )
     header, row = encode_result(answer, ResultFormat.CSV).decode().splitlines()
-    assert header == '"a","b","c","d","e","f"'
-    assert row == ',"","[1,2]","{""x"":""y""}","0.5",true'
+    assert header == '"a","b","c","d","e","f","g","h","i"'
+    assert row == ',"","[1,2]","{""x"":""y""}","0.5",true,"12.5","2026-01-02T03:04:05Z","PT1H30M"'
