@@ -233,20 +233,6 @@ def test_one_of_many_rivals_wins_each_epoch(journal: Journal) -> None:
     assert [one.epoch for one in journal.commits(BEFORE_FIRST)] == [0, 1, 2, 3, 4]
 
 
-def test_sweep_removes_what_can_never_be_listed(journal: Journal) -> None:
-    """Unlisted parts of committed epochs go; listed ones and those of later epochs stay."""
-    stale = [journal.write(PartKind.CHANGES, changes(epoch), "0-9") for epoch in (0, 1, 2)]
-    made = grow(journal, 1)
-    assert journal.sweep(after=Epoch(0)) == 1
-    assert journal.sweep() == 1
-    assert journal.sweep() == 0
-    for part in [*made[0].parts, *made[1].parts, stale[2]]:
-        assert journal.read(part).num_rows == part.rows
-    for part in stale[:2]:
-        with pytest.raises(Corrupt):
-            journal.read(part)
-
-
 def test_checkpoint_changes_nothing_that_is_shown(journal: Journal) -> None:
     """Commits before, between and after checkpoints are all there."""
     journal.checkpoint()
@@ -268,7 +254,6 @@ def test_checkpoint_changes_nothing_that_is_shown(journal: Journal) -> None:
         lambda journal: journal.commit(commit_of(1)),
         lambda journal: journal.write(PartKind.CHANGES, changes(1), "0-0"),
         lambda journal: journal.checkpoint(),
-        lambda journal: journal.sweep(),
         lambda journal: journal.read(Part(PartKind.CHANGES, "x", 1, 1, "00")),
     ],
 )

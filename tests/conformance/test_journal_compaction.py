@@ -122,6 +122,23 @@ def test_large_epochs_are_indexed_and_not_rewritten(tmp_path: Path) -> None:
     assert shown(journal) == before[4:]
 
 
+@pytest.mark.parametrize("small", [1, 1 << 20])
+def test_compaction_removes_what_no_commit_can_list(tmp_path: Path, small: int) -> None:
+    """Parts and drafts of failed attempts go with their epochs, merged or not; later ones stay."""
+    journal = DeltaJournal(tmp_path, "shop")
+    stale = [journal.write(PartKind.CHANGES, changes(epoch), "0-9") for epoch in (0, 7, 8, 11)]
+    log = tmp_path / "_delta_log"
+    drafts = [log / f".{version:020}.json.0badcafe.tmp" for version in (1, 8, 9, 12)]
+    for draft in drafts:
+        draft.write_bytes(b"{")
+    grow(journal, 10)
+    before = shown(journal)
+    assert journal.compact(SMALL._replace(small=small)).epochs == 8
+    assert [(tmp_path / part.path).exists() for part in stale] == [False, False, True, True]
+    assert [draft.exists() for draft in drafts] == [False, False, True, True]
+    assert shown(journal) == before
+
+
 @pytest.mark.parametrize("kind", ["memory", "delta"])
 def test_forgotten_epochs_are_gone_and_said_to_be(kind: str, tmp_path: Path) -> None:
     """Epochs older than the given one may go; the others are unchanged, and a gap is an error."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.base.ids import Epoch, LogPartition, Lsn
 
 
 class PartKind(StrEnum):
@@ -229,13 +229,6 @@ class Journal(Protocol):
         Raises:
             Corrupt: A commit is damaged.
             JournalUnavailable: The disk fails; a later call removes the rest.
-        """
-
-    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
-        """Remove orphaned parts, which no commit will ever list; return how many there were.
-
-        A part is orphaned if its epoch is committed without it. Only epochs after `after` are looked
-        at, because the commit of each epoch with parts must be read.
         """
 
     def quiesced(self) -> AbstractContextManager[object]:

@@ -3,13 +3,15 @@
 At every moment, also after a crash, each epoch is held once and whole. A segment counts as soon as
 its index is published, after its files are durable. The files that it replaces, and the files below
 the floor, may be removed at any later time. One process at a time compacts, while others read and
-commit. The caller decides which epochs may be forgotten.
+commit. The caller decides which epochs may be forgotten. Compaction also removes the parts and the
+drafts of commits that a failed attempt left behind.
 
 The steps, in order (`reached` is called after each): `segment-written`, `segment-indexed`,
 `segment-condensed`, `segment-reclaimed`; for forgetting `floor-raised`, `floor-condensed`,
 `floor-removed`.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +33,7 @@ from penstock.journal.api import (
     PartKind,
     StepObserver,
 )
-from penstock.journal.commits import CommitLog, version_in
+from penstock.journal.commits import CommitLog
 from penstock.journal.segment import PREFIX
 from penstock.journal.segments import Segments
 
@@ -40,6 +42,8 @@ _LARGE_EPOCHS: Final = 128
 
 _CHECKPOINT_EVERY: Final = 1_000
 """Epochs after which a new checkpoint is written, also if no segment is new."""
+
+_COMMIT_OR_DRAFT: Final = re.compile(r"(\d{20})\.json|\.(\d{20})\.json\.[0-9a-f]+\.tmp")
 
 
 class _Reader(Protocol):
@@ -82,6 +86,8 @@ class Compaction:
             merged = epochs = 0
             for batch, small in self._batches(journal, keep):
                 self._index(batch, self._merged(journal, batch) if small else None)
+                if not small:
+                    self._remove_orphans(batch)
                 merged, epochs = merged + 1, epochs + len(batch)
             # A process may have died after it published a segment and before this.
             checkpoint.checkpoint(self._commits, self._segments, self._app, _CHECKPOINT_EVERY)
@@ -151,13 +157,26 @@ class Compaction:
         self._reached("segment-written")
         return files
 
+    def _remove_orphans(self, batch: list[Commit]) -> None:
+        """Remove the parts of committed epochs that their commits do not list.
+
+        If an epoch is merged, `_reclaim` removes all its parts.
+        """
+        listed = {part.path for commit in batch for part in commit.parts}
+        for part, epoch in self._parts():
+            if batch[0].epoch <= epoch <= batch[-1].epoch and part not in listed:
+                (self._root / part).unlink(missing_ok=True)
+
     def _reclaim(self, grace_s: int) -> int:
-        """Remove the files that segments have replaced, once they are old enough; return how many."""
+        """Remove the files that segments have replaced, once they are old enough; return how many.
+
+        A draft of a commit goes with the commit: its epoch has been committed by another attempt.
+        """
         upto = self._aged(grace_s)
         removed = 0
         for path in list(self._commits.directory.iterdir()):
-            version = version_in(path.name)
-            if version is not None and 0 <= epoch_of_version(version) <= upto:
+            name = _COMMIT_OR_DRAFT.fullmatch(path.name)
+            if name and 0 <= epoch_of_version(int(name[1] or name[2])) <= upto:
                 path.unlink(missing_ok=True)
                 removed += 1
         merged = self._merged_spans()

@@ -7,7 +7,7 @@ committed epochs as rows. No other program may write to the table.
 
 It implements the port on a local file system with hard links. This module joins the parts: `commits`
 and `action` (the Delta log), `parquet` (part files), `segments` and `compaction` (older epochs),
-`checkpoint`, `orphans` and `shapes`.
+`checkpoint` and `shapes`.
 """
 
 import secrets
@@ -26,7 +26,6 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
 from penstock.journal import action, checkpoint, parquet
-from penstock.journal import orphans as leftover
 from penstock.journal.action import CommitFlaw, MetaData
 from penstock.journal.api import (
     DEFAULT_COMPACTION,
@@ -214,12 +213,6 @@ class DeltaJournal:
 
     def _compaction(self, reached: StepObserver) -> Compaction:
         return Compaction(self._root, self._app, self._commits, self._segments, reached)
-
-    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
-        """Remove parts that no commit will ever list, as the port says."""
-        with storage("sweep"):
-            merged = self.merged()
-            return leftover.remove_orphans(self._root, self._commits, max(after, merged))
 
     @contextmanager
     def quiesced(self) -> Iterator[None]:

@@ -145,22 +145,6 @@ class MemoryJournal:
             self._first = Epoch(floor)
             return self._first
 
-    def sweep(self, after: Epoch = BEFORE_FIRST) -> int:
-        """Remove parts that no commit will ever list, as the port says."""
-        with self._changed:
-            self._check_open()
-            listed = {part.path for commit in self._commits for part in commit.parts}
-            orphans = [
-                path
-                for path in self._parts
-                if path not in listed
-                and (epoch := parquet.epoch_of(path)) is not None
-                and after < epoch < len(self._commits)
-            ]
-            for path in orphans:
-                del self._parts[path]
-            return len(orphans)
-
     def quiesced(self) -> AbstractContextManager[object]:
         """Hold the internal lock, as the port says."""
         return self._changed
