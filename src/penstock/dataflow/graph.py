@@ -9,7 +9,7 @@ source locations only, so it can be stored, compared and drawn without the appli
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final
 
@@ -142,13 +142,36 @@ class Edge:
         return self.origin.dynamic
 
 
+@unique
+class Hazard(StrEnum):
+    """A property of a line that makes a later run of a handler differ, or changes its process."""
+
+    CLOCK = "clock"
+    CHANCE = "chance"
+    UUID = "uuid"
+    HASH = "hash"
+    SET_ORDER = "set order"
+    GLOBAL = "global"
+    ENVIRONMENT = "environment"
+    OUTSIDE = "outside"
+    SETTING = "setting"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PlanWarning:
-    """A line of a handler that makes replay differ, or fails when it runs."""
+    """A line of a handler that makes replay differ, or fails when it runs.
+
+    Attributes:
+        where: The line.
+        source: The method that contains the line.
+        message: The warning, for a person.
+        hazard: The hazard; None if the warning is of another sort.
+    """
 
     where: SourceLocation
     source: Endpoint
     message: str
+    hazard: Hazard | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.graph import Endpoint
+from penstock.dataflow.graph import Endpoint, Hazard
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import RequestRow
 from penstock.errors import RequestError
@@ -60,16 +60,17 @@ MEANING: Final = {
     Cause.OUTSIDE: "the handler calls the outside, which a rerun refuses",
     Cause.CODE: "the outcome is the same in every run: the code has changed since the request was processed",
 }
-_WARNED: Final = {
-    Cause.CHANCE: ("differs at every run", "between processes", "reaches outside"),
-    Cause.GLOBALS: ("no state",),
-    Cause.ORDER: ("order of the set", "between processes"),
-    Cause.ENVIRONMENT: ("surroundings",),
-    Cause.CLOCK: ("real clock",),
-    Cause.OUTSIDE: ("reaches outside",),
-    Cause.CODE: (),
+_UNORDERED: Final = {Hazard.HASH, Hazard.SET_ORDER}
+_HAZARDS: Final = {
+    Cause.CHANCE: {Hazard.CHANCE, Hazard.UUID, Hazard.OUTSIDE, *_UNORDERED},
+    Cause.GLOBALS: {Hazard.GLOBAL},
+    Cause.ORDER: _UNORDERED,
+    Cause.ENVIRONMENT: {Hazard.ENVIRONMENT},
+    Cause.CLOCK: {Hazard.CLOCK},
+    Cause.OUTSIDE: {Hazard.OUTSIDE},
+    Cause.CODE: set[Hazard](),
 }
-"""Words in the analysis' warnings, by the cause that they point to."""
+"""The hazards that the analysis finds in source code, by the cause that they can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,6 @@ def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[
         pending += [endpoint for endpoint in dict.fromkeys(ahead) if endpoint not in reached]
         reached.update(ahead)
     warnings = [warning for warning in plan.warnings if warning.source in reached]
-    words = [word for cause in causes for word in _WARNED[cause]]
-    fitting = [warning for warning in warnings if any(word in warning.message for word in words)]
+    hazards = {hazard for cause in causes for hazard in _HAZARDS[cause]}
+    fitting = [warning for warning in warnings if warning.hazard in hazards]
     return tuple(warning.text for warning in fitting or warnings)

@@ -21,8 +21,7 @@ LOG: Final = "log.sqlite"
 KEYS: Final = "keys.json"
 STATE: Final = "state"
 CHECKPOINT: Final = "checkpoint"
-RUN: Final = "run"
-"""The folder of files that only running processes need."""
+"""The folder of Spark's checkpoint."""
 
 
 class LogLimits(Protocol):

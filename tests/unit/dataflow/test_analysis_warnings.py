@@ -27,8 +27,8 @@ import httpx
 from penstock import App, Entity, key, now, transactional
 from penstock import random as chance
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.analysis.hazard import OUTSIDE
-from penstock.dataflow.graph import Plan
+from penstock.dataflow.analysis.hazard import MESSAGES
+from penstock.dataflow.graph import Hazard, Plan
 
 SESSION = httpx.Client()
 REGISTRY: dict[str, int] = {}
@@ -108,7 +108,7 @@ def test_calls_to_the_outside_are_warned_of() -> None:
         "os.remove",
         "threading.Thread",
     ]
-    assert all(f" {OUTSIDE}" in message for message in found)
+    assert all(f" {MESSAGES[Hazard.OUTSIDE]}" in message for message in found)
 
 
 def test_pure_parts_of_such_modules_are_no_hazard() -> None:

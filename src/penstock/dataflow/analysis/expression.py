@@ -43,7 +43,7 @@ from penstock.dataflow.analysis.value import (
     retag,
     unpack,
 )
-from penstock.dataflow.graph import Action, Endpoint, Origin
+from penstock.dataflow.graph import Action, Endpoint, Hazard, Origin
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
 
@@ -81,7 +81,7 @@ class Expressions(Frame):
         match target:
             case ast.Name(id=name):
                 if name in self.shared_names and self.is_outer(name):
-                    self.warn(target, f"{name} is global: what is kept there is no state")
+                    self.warn_global(target, name)
                 self.bind(name, value)
             case ast.Starred(value=inner):
                 self.assign(inner, one(CollectionValue(value)))
@@ -118,7 +118,7 @@ class Expressions(Frame):
         match atom:
             case StaticObject(thing=thing):
                 owner = getattr(thing, "__name__", type(thing).__name__)
-                self.warn(node, f"{owner}.{name} is global: what is kept there is no state")
+                self.warn_global(node, f"{owner}.{name}")
             case TypedValue(home=OwnerAttribute() as home):
                 self.edge(node, Action.WRITE, home.attribute, home.origin)
             case TypedValue() if is_unknown(atom) and name in self.application.attribute_names:
@@ -132,7 +132,8 @@ class Expressions(Frame):
                     self.edge(node, Action.WRITE, home.attribute, home.origin)
                 case StaticObject(thing=list() | dict() | set() as thing):
                     name = ast.unparse(node)
-                    self.warn(node, f"{name} is a global {type(thing).__name__}: it is no state")
+                    message = f"{name} is a global {type(thing).__name__}: it is no state"
+                    self.warn(node, message, Hazard.GLOBAL)
                 case _:
                     pass
         if added:
@@ -350,8 +351,8 @@ class Expressions(Frame):
     ) -> None:
         """Bind the target of a loop."""
         if ordered and any(map(is_set, source)):
-            what = ast.unparse(node)
-            self.warn(node, f"the order of the set {what} differs between processes; sort it")
+            message = f"the order of the set {ast.unparse(node)} differs between processes; sort it"
+            self.warn(node, message, Hazard.SET_ORDER)
         self.assign(target, join(map(elements, source)))
 
     def _at_yield(self, node: ast.Yield) -> Value:

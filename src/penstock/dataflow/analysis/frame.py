@@ -13,10 +13,18 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any, Final
 
-from penstock.dataflow.analysis.hazard import hazard_of
+from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of
 from penstock.dataflow.analysis.source import Sources, place_of
 from penstock.dataflow.analysis.value import NOTHING, UNKNOWN, Value, constant, join
-from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Edge, Endpoint, Origin, PlanWarning
+from penstock.dataflow.graph import (
+    UNKNOWN_OPERATOR,
+    Action,
+    Edge,
+    Endpoint,
+    Hazard,
+    Origin,
+    PlanWarning,
+)
 from penstock.model.application import App
 from penstock.model.declaration import RESERVED
 
@@ -163,12 +171,16 @@ class Frame:
     def check(self, thing: Any, name: str, node: ast.AST) -> None:
         """Warn of a hazard."""
         if hazard := hazard_of(thing):
-            self.warn(node, f"{name} {hazard}")
+            self.warn(node, f"{name} {MESSAGES[hazard]}", hazard)
 
-    def warn(self, node: ast.AST, message: str) -> None:
+    def warn_global(self, node: ast.AST, name: str) -> None:
+        """Warn of an assignment to a name or an attribute that outlives the transaction."""
+        self.warn(node, f"{name} is global: what is kept there is no state", Hazard.GLOBAL)
+
+    def warn(self, node: ast.AST, message: str, hazard: Hazard | None = None) -> None:
         """Record a warning at a line."""
         where = place_of(self.function, getattr(node, "lineno", 0))
-        self.warnings[PlanWarning(where, self.source, message)] = None
+        self.warnings[PlanWarning(where, self.source, message, hazard)] = None
 
     def edge(self, node: ast.AST, action: Action, target: Endpoint, origin: Origin) -> None:
         """Record an edge at a line."""

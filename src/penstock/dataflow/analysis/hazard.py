@@ -9,17 +9,21 @@ from itertools import accumulate
 from types import ModuleType
 from typing import Any, Final
 
-_CLOCK: Final = "reads the real clock; use penstock.now()"
-_CHANCE: Final = "differs at every run; use penstock.random()"
-_ID: Final = "differs at every run; use penstock.uuid()"
-_PROCESS: Final = "differs between processes"
-_SURROUNDINGS: Final = "depends on the process's surroundings; pass it in the request"
-OUTSIDE: Final = (
-    "reaches outside: a rerun repeats it, no abort undoes it, looking back refuses it; "
-    "call it outside of handlers and pass its result in the request"
-)
+from penstock.dataflow.graph import Hazard
 
-_SETTING: Final = "changes its process, which other transactions share; the change is taken back"
+MESSAGES: Final = {
+    Hazard.CLOCK: "reads the real clock; use penstock.now()",
+    Hazard.CHANCE: "differs at every run; use penstock.random()",
+    Hazard.UUID: "differs at every run; use penstock.uuid()",
+    Hazard.HASH: "differs between processes",
+    Hazard.ENVIRONMENT: "depends on the process's surroundings; pass it in the request",
+    Hazard.OUTSIDE: (
+        "reaches outside: a rerun repeats it, no abort undoes it, looking back refuses it; "
+        "call it outside of handlers and pass its result in the request"
+    ),
+    Hazard.SETTING: "changes its process, which other transactions share; the change is taken back",
+}
+"""The warning about an object of each hazard, after the object's name."""
 
 _OPENS: Final = ("_io", "io", "codecs", "gzip", "bz2", "lzma", "tarfile", "wave")
 _PATH: Final = (
@@ -35,29 +39,29 @@ _SYSTEM: Final = (
     *(f"spawn{how}" for how in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
 )
 _BY_NAME: Final = {
-    **{(module, "open"): OUTSIDE for module in _OPENS},
-    **{("pathlib", name): OUTSIDE for name in _PATH},
-    **{(module, name): OUTSIDE for module in ("os", "posix", "nt") for name in _SYSTEM},
-    ("builtins", "hash"): _PROCESS,
-    ("builtins", "id"): _PROCESS,
-    ("builtins", "input"): OUTSIDE,
-    ("datetime", "now"): _CLOCK,
-    ("datetime", "utcnow"): _CLOCK,
-    ("datetime", "today"): _CLOCK,
-    ("uuid", "uuid1"): _ID,
-    ("uuid", "uuid4"): _ID,
-    ("random", "Random"): "",  # a generator with a seed of one's own
-    ("time", "struct_time"): "",
-    ("sys", "setrecursionlimit"): _SETTING,
-    ("sys", "setswitchinterval"): _SETTING,
-    ("sys", "set_int_max_str_digits"): _SETTING,
-    ("sys", "settrace"): _SETTING,
-    ("sys", "setprofile"): _SETTING,
-    ("warnings", "simplefilter"): _SETTING,
-    ("warnings", "filterwarnings"): _SETTING,
-    ("warnings", "resetwarnings"): _SETTING,
-    ("time", "strftime"): "",
-    ("time", "strptime"): "",
+    **{(module, "open"): Hazard.OUTSIDE for module in _OPENS},
+    **{("pathlib", name): Hazard.OUTSIDE for name in _PATH},
+    **{(module, name): Hazard.OUTSIDE for module in ("os", "posix", "nt") for name in _SYSTEM},
+    ("builtins", "hash"): Hazard.HASH,
+    ("builtins", "id"): Hazard.HASH,
+    ("builtins", "input"): Hazard.OUTSIDE,
+    ("datetime", "now"): Hazard.CLOCK,
+    ("datetime", "utcnow"): Hazard.CLOCK,
+    ("datetime", "today"): Hazard.CLOCK,
+    ("uuid", "uuid1"): Hazard.UUID,
+    ("uuid", "uuid4"): Hazard.UUID,
+    ("random", "Random"): None,  # a generator with a seed of one's own
+    ("time", "struct_time"): None,
+    ("sys", "setrecursionlimit"): Hazard.SETTING,
+    ("sys", "setswitchinterval"): Hazard.SETTING,
+    ("sys", "set_int_max_str_digits"): Hazard.SETTING,
+    ("sys", "settrace"): Hazard.SETTING,
+    ("sys", "setprofile"): Hazard.SETTING,
+    ("warnings", "simplefilter"): Hazard.SETTING,
+    ("warnings", "filterwarnings"): Hazard.SETTING,
+    ("warnings", "resetwarnings"): Hazard.SETTING,
+    ("time", "strftime"): None,
+    ("time", "strptime"): None,
 }
 _OUTSIDE_MODULES: Final = (
     # Python's own
@@ -80,40 +84,40 @@ _OUTSIDE_MODULES: Final = (
     *("openai", "pika", "rq", "s3fs", "sendgrid", "slack_sdk", "stripe", "twilio"),
 )
 _BY_MODULE: Final = {
-    "time": _CLOCK,
-    "random": _CHANCE,
-    "secrets": _CHANCE,
-    "os": _SURROUNDINGS,
-    "posix": _SURROUNDINGS,
-    "platform": _SURROUNDINGS,
-    "locale": _SURROUNDINGS,
-    "_locale": _SURROUNDINGS,
-    "gc": _SETTING,
-    "signal": _SETTING,
-    "_signal": _SETTING,
-    "resource": _SETTING,
-    **dict.fromkeys(_OUTSIDE_MODULES, OUTSIDE),
+    "time": Hazard.CLOCK,
+    "random": Hazard.CHANCE,
+    "secrets": Hazard.CHANCE,
+    "os": Hazard.ENVIRONMENT,
+    "posix": Hazard.ENVIRONMENT,
+    "platform": Hazard.ENVIRONMENT,
+    "locale": Hazard.ENVIRONMENT,
+    "_locale": Hazard.ENVIRONMENT,
+    "gc": Hazard.SETTING,
+    "signal": Hazard.SETTING,
+    "_signal": Hazard.SETTING,
+    "resource": Hazard.SETTING,
+    **dict.fromkeys(_OUTSIDE_MODULES, Hazard.OUTSIDE),
 }
 
 
-def hazard_of(thing: Any) -> str:
-    """Return why an object is a hazard in a handler; empty if it is not known as a hazard."""
+def hazard_of(thing: Any) -> Hazard | None:
+    """Return why an object is a hazard in a handler; None if it is not known as a hazard."""
     if isinstance(thing, ModuleType) or _is_value(thing):
-        return ""  # only what is taken from it counts
+        return None  # only what is taken from it counts
     module, name = _identity(thing)
     top = module.partition(".")[0]
     for place in (module, top):
         if (place, name) in _BY_NAME:
             return _BY_NAME[place, name]
     if not callable(thing) and (module, name) != ("os", "_Environ"):
-        return ""
+        return None
     within = accumulate(module.split("."), "{}.{}".format)
-    return next((_BY_MODULE[place] for place in within if place in _BY_MODULE), "")
+    return next((_BY_MODULE[place] for place in within if place in _BY_MODULE), None)
 
 
 def reaches_outside(thing: Any) -> bool:
     """Whether calling an object leaves the process."""
-    return hazard_of(thing) == OUTSIDE
+    return hazard_of(thing) is Hazard.OUTSIDE
 
 
 def _is_value(thing: Any) -> bool:

@@ -27,14 +27,13 @@ from penstock.history.verification.finding import (
 from penstock.journal.api import Commit, Journal
 from penstock.log.copy_prefix import verify_log
 from penstock.log.database import Database, end_of, start_of
-from penstock.process.data_directory import JOURNAL, LOG
+from penstock.process.data_directory import CHECKPOINT, JOURNAL, LOG
 from penstock.retention import savepoints
 from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state.digest import digest_of_mapping
 
-SPARK: Final = "checkpoint"
 DELTA: Final = f"{JOURNAL}/_delta_log/_last_checkpoint"
 _LOCK_MS: Final = 5_000
 _ATTEMPTS: Final = 3
@@ -156,18 +155,18 @@ def _checkpoint_damage(data: Path) -> str | None:
 
 def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
     """Check that Spark's checkpoint is not ahead of the journal."""
-    batches = data / SPARK / "commits"
+    batches = data / CHECKPOINT / "commits"
     names = [path.name for path in batches.iterdir()] if batches.is_dir() else []
     done = max((int(name) for name in names if name.isdigit()), default=None)
     if done is None:
         return
     try:
-        line = (data / SPARK / "offsets" / str(done)).read_text().splitlines()[-1]
+        line = (data / CHECKPOINT / "offsets" / str(done)).read_text().splitlines()[-1]
         offsets = msgspec.json.decode(line, type=dict[str, int | str])
     except FileNotFoundError:
         return  # a running Spark removes old ones
     except (OSError, IndexError, msgspec.MsgspecError, UnicodeDecodeError):
-        yield rebuildable(f"the offsets of Spark's batch {done} cannot be read", SPARK)
+        yield rebuildable(f"the offsets of Spark's batch {done} cannot be read", CHECKPOINT)
         return
     last = journal.last()
     positions: Mapping[LogPartition, Lsn] = {} if last is None else last.positions
@@ -175,7 +174,7 @@ def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
         offset = offsets.get(str(partition), 0)
         if isinstance(offset, int) and offset > reached:
             what = f"Spark has read up to {offset}, and the journal up to {reached}"
-            yield rebuildable(what, SPARK)
+            yield rebuildable(what, CHECKPOINT)
 
 
 def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[Finding]:

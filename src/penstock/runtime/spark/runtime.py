@@ -33,7 +33,7 @@ from penstock.log.pump import Pump
 from penstock.model.call import Call
 from penstock.model.reply import Reply, caller_of
 from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
+from penstock.process.data_directory import CHECKPOINT, DataDirectory
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
@@ -107,7 +107,7 @@ class SparkRuntime:
         self._batch_lock = threading.Lock()
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
-        self._checkpoint = config.data.absolute() / "checkpoint"
+        self._checkpoint = config.data.absolute() / CHECKPOINT
         self._offered = False  # Spark has offered a batch since the query started
         self._session: SparkSession | None = None
         self._query: StreamingQuery | None = None
