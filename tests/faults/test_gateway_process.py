@@ -91,12 +91,12 @@ def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
     ):
         load = Load(HOST, port, MANY)
         crowd = thread.submit(load.run, iter([create(number) for number in range(MANY)]))
-        wait_for(lambda: waiting(port) == MANY, "everybody waiting", deadline_s=60)
+        wait_for(lambda: waiting(port) == MANY, "everybody waiting")
         assert psutil.Process(process.pid).memory_info().rss < BYTES_MAX
         more = httpx.post(f"http://{HOST}:{port}/stock/item/create/1")
         assert (more.status_code, more.headers["retry-after"]) == (429, "1")
         with driver(tmp_path):
-            answers = crowd.result(timeout=90)
+            answers = crowd.result(timeout=300)
     assert Counter(one.status for one in answers) == {200: MANY}
     assert len({one.body for one in answers}) == MANY
 
@@ -121,7 +121,7 @@ def test_first_signal_answers_who_waits(tmp_path: Path, port: int) -> None:
 def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
     """A second SIGTERM ends the process, also if requests still wait."""
     with gateway(tmp_path, port) as process, ThreadPoolExecutor(1) as thread:
-        load = Load(HOST, port, 1, timeout_s=60)
+        load = Load(HOST, port, 1, timeout_s=20)
         thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
         wait_for(lambda: waiting(port) == 1, "somebody waiting")
         process.send_signal(signal.SIGTERM)
@@ -141,7 +141,7 @@ def test_drain_ends_in_its_time(tmp_path: Path) -> None:
             port = free_port(HOST)
             settings = ("gateway.drain_ms=200", f"log_level={level}", "log_format=json")
             processes[level] = stack.enter_context(gateway(data, port, *settings))
-            load = Load(HOST, port, 1, timeout_s=60)
+            load = Load(HOST, port, 1, timeout_s=20)
             thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
             wait_for(partial(waiting, port), "a request that waits")
             processes[level].send_signal(signal.SIGTERM)
