@@ -22,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import CHANGES, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql.as_of_query import as_of_queries
@@ -75,7 +76,7 @@ def write(app: App, journal: DeltaJournal, data: Path, chosen: argparse.Namespac
 
     Snapshots lie so that the epoch which is asked for comes just before one.
     """
-    snapshots = Snapshots(data / FOLDER, journal.identity)
+    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
     rng = np.random.default_rng(7)
     states = {name: state_maker(app, name, chosen.entities) for name in CLASSES}
     due = (chosen.epochs - chosen.back) % chosen.every
@@ -129,7 +130,7 @@ def state_maker(app: App, name: str, entities: int) -> Callable[[int, int], byte
 
 def rewinding(app: App, journal: DeltaJournal, data: Path, epoch: Epoch) -> dict[str, float]:
     """Measure what the rewinding of each class takes by itself."""
-    snapshots = Snapshots(data / FOLDER, journal.identity)
+    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
     return {
         f"rewind_{name}_ms": timed(
             lambda name=name: state_as_of(app, journal, name, epoch, snapshots)

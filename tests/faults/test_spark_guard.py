@@ -1,6 +1,7 @@
 """The protection of a worker, tried without Spark: the guard, the notes, the lock, the watchdog."""
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from penstock.errors import Fenced
-from penstock.runtime.spark.driver_lock import DriverLock
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.quarantine import Quarantine, deaths_noted, read_note
 from penstock.runtime.spark.watchdog import Watchdog
 from tests.checkout import TOP
@@ -154,10 +155,9 @@ def test_watchdog_spares_strangers(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_second_owner_is_fenced_until_the_first_lets_go(tmp_path: Path) -> None:
     """A data directory has one owner at a time, and the error names its process."""
-    first, second = DriverLock(tmp_path), DriverLock(tmp_path)
-    first.take()
+    directory = DataDirectory(tmp_path)
+    first = directory.claim()
     with pytest.raises(Fenced, match=str(psutil.Process().pid)):
-        second.take()
-    first.release()
-    second.take()
-    second.release()
+        directory.claim()
+    os.close(first)
+    os.close(directory.claim())

@@ -15,10 +15,10 @@ from rich.table import Table
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions, JsonOption
 from penstock.cli.output import print_result
+from penstock.files.layout import RUN
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
-from penstock.process.presence import FOLDER
 from penstock.process.status import ApplicationStatus, status_in
 from penstock.retention.maintenance import MaintenanceReport, last_report
 from penstock.sql.view_client import view_epoch
@@ -190,7 +190,7 @@ def _show(found: Status, console: Console) -> None:
         console.print(
             f"{len(found.incidents)} requests were set aside because they stopped their epoch; the "
             f"newest: {newest.request_id}, incident {newest.incident} "
-            f"({found.data}/{FOLDER}/{FILE_NAME} tells why)",
+            f"({found.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
         )
 

@@ -24,6 +24,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
 from penstock.files import durable, private
 from penstock.files.checksum import size_and_checksum_of
+from penstock.files.layout import BACKUPS, LOG
 from penstock.files.lock import locked_file
 from penstock.files.sealed import seal, unseal
 from penstock.history import copying
@@ -32,12 +33,10 @@ from penstock.history.copying import FileEntry, translating_disk_errors
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
-from penstock.process.data_directory import LOG
 from penstock.retention.leases import lease
 
 _log = logging.getLogger(__name__)
 
-_MANIFESTS: Final = "backups"
 _FILES: Final = "files"
 _LOCK: Final = "backup.lock"
 
@@ -87,7 +86,7 @@ class Backups:
     def __init__(self, directory: Path) -> None:
         """Name the directory."""
         self.directory = directory
-        self._manifests = directory / _MANIFESTS
+        self._manifests = directory / BACKUPS
         self._files = directory / _FILES
 
     def every(self) -> list[Backup]:

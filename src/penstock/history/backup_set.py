@@ -19,14 +19,14 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.checksum import checksum_of
+from penstock.files.layout import JOURNAL, KEYS, LOG, SNAPSHOTS
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
 from penstock.log.copy_prefix import PositionRange
-from penstock.process.data_directory import JOURNAL, KEYS, LOG, DataDirectory
+from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
-from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import Snapshots
 
 _ATTEMPTS: Final = 5
@@ -164,14 +164,14 @@ def _ends(journal: DeltaJournal, data: Path) -> tuple[Commit, Commit]:
 
 def _snapshot_files(data: Path, journal: str) -> Iterator[FileEntry]:
     """Yield the files of the journal's undamaged snapshots, each once."""
-    snapshots = Snapshots(data / snapshot.FOLDER, journal)
+    snapshots = Snapshots(data / SNAPSHOTS, journal)
     listed: set[str] = set()
     for manifest in snapshots.every():
         yield _entry_of(data, str(snapshots.path_of(manifest.epoch).relative_to(data)))
         for file in manifest.files:
             if file.path not in listed:
                 listed.add(file.path)
-                yield FileEntry(f"{snapshot.FOLDER}/{file.path}", file.size, file.checksum)
+                yield FileEntry(f"{SNAPSHOTS}/{file.path}", file.size, file.checksum)
 
 
 def _small_files(data: Path) -> Iterator[FileEntry]:

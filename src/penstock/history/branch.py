@@ -19,6 +19,7 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.engine.replay import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
+from penstock.files.layout import JOURNAL, LOG, SNAPSHOTS
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
@@ -26,9 +27,8 @@ from penstock.history.copying import translating_disk_errors
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.log import copy_prefix as logs
-from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
+from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
-from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
 
 DROPPED: Final = "dropped-requests.jsonl"
@@ -178,7 +178,7 @@ def _requests_after(
 
 def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
     """Give snapshots up to an epoch the branch's identity, and remove the others."""
-    snapshots = Snapshots(data / snapshot.FOLDER, identity)
+    snapshots = Snapshots(data / SNAPSHOTS, identity)
     kept: set[str] = set()
     for snapshot_epoch in snapshots.epochs():
         path = snapshots.path_of(snapshot_epoch)

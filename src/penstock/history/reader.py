@@ -21,13 +21,13 @@ from penstock.base.ids import (
 )
 from penstock.engine.replay import RecordedEpoch, RequestRow, apply_changes
 from penstock.errors import ConfigError, Diverged, RequestError
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import lease
 from penstock.snapshots.newest_states import all_states
-from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import ConfigError, Corrupt
+from penstock.files.layout import LOG, SAVEPOINTS
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
 from penstock.history.backup_set import BackupSet, collect
@@ -22,7 +23,7 @@ from penstock.journal.api import StepObserver, ignore_step
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
 from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
-from penstock.process.data_directory import LOG, DataDirectory
+from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
 
@@ -179,7 +180,7 @@ def _contains(backup: Backup, point: RestorePoint) -> bool:
         case None:
             return True
         case str():
-            path = f"{savepoints.FOLDER}/{point}.json"
+            path = f"{SAVEPOINTS}/{point}.json"
             return any(file.path == path for file in contents.files)
         case datetime():
             time_us = round(_in_utc(point).timestamp() * _MICROSECOND)

@@ -6,22 +6,17 @@ No process opens the journal of an application with code that declares a stored 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
+from penstock.errors import Fenced
 from penstock.files import private
+from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE
+from penstock.files.lock import Claimed, claim
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
-from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.state.stores import Stores
-
-JOURNAL: Final = "journal"
-LOG: Final = "log.sqlite"
-KEYS: Final = "keys.json"
-STATE: Final = "state"
-CHECKPOINT: Final = "checkpoint"
-"""The folder of Spark's checkpoint."""
 
 
 class LogLimits(Protocol):
@@ -73,6 +68,26 @@ class DataDirectory:
             ConfigError: The directory cannot be created, or is a file.
         """
         private.create(self.path)
+
+    def claim(self) -> int:
+        """Lock the directory for a driver; the lock refuses a second driver before it changes anything.
+
+        Where file locks do not work (another host on a shared file system), the journal fences the
+        second driver at its first commit.
+
+        Returns:
+            A descriptor. The lock is free again when it is closed, or when this process ends.
+
+        Raises:
+            Fenced: Another driver has the lock.
+        """
+        try:
+            return claim(self.path / DRIVER_LOCK)
+        except Claimed as error:
+            raise Fenced(
+                f"another driver (process {error.holder}) runs the application in {self.path}; "
+                "stop it, or choose another data directory"
+            ) from error
 
     def check_app(self, app: App) -> None:
         """Refuse an application that does not fit the journal; nothing is created.

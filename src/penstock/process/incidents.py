@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.files.layout import RUN
 from penstock.log.api import Record
-from penstock.process.presence import FOLDER
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class IncidentLog:
 
     def __init__(self, data: Path) -> None:
         """Use a data directory, which need not exist yet."""
-        self._path = data / FOLDER / FILE_NAME
+        self._path = data / RUN / FILE_NAME
 
     def add(self, incident: Incident) -> None:
         """Append an incident; a disk that takes none costs the line, which the log has as well."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import psutil
 
+from penstock.files.layout import RUN
 from penstock.process.epoch_report import REST, EpochReport, took_ms
-from penstock.process.presence import FOLDER
 
 DIRECTORY: Final = "metrics"
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -35,7 +35,7 @@ _LIVE: Final = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
 
 def clear(data: Path) -> None:
     """Forget the counts of former processes; call it before any process starts."""
-    shutil.rmtree(data / FOLDER / DIRECTORY, ignore_errors=True)
+    shutil.rmtree(data / RUN / DIRECTORY, ignore_errors=True)
 
 
 def write_metrics_into(data: Path) -> Path:
@@ -44,7 +44,7 @@ def write_metrics_into(data: Path) -> Path:
     A process serves one application: metrics that are made after the first call are written there. A
     directory that the environment names already is used instead.
     """
-    default = data.absolute() / FOLDER / DIRECTORY
+    default = data.absolute() / RUN / DIRECTORY
     path = Path(os.environ.setdefault(VARIABLE, str(default)))
     path.mkdir(parents=True, exist_ok=True)
     from prometheus_client import values  # noqa: PLC0415 -- reads the variable

@@ -17,8 +17,8 @@ import psutil
 
 from penstock.errors import ConfigError
 from penstock.files import private
+from penstock.files.layout import RUN
 
-FOLDER: Final = "run"
 ROLES: Final = ("supervisor", "driver", "view", "gateway")
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
@@ -57,7 +57,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 def find(data: Path, role: str) -> list[Presence]:
     """Return the processes of a role that run on a data directory now, the oldest first."""
-    found = (_read(path) for path in (data / FOLDER).glob(f"{role}-*.json"))
+    found = (_read(path) for path in (data / RUN).glob(f"{role}-*.json"))
     alive = [one for one in found if one is not None and one.alive]
     return sorted(alive, key=lambda one: (one.started_s, one.pid))
 
@@ -83,7 +83,7 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
         ConfigError: Another process has the role, and only one may have it.
     """
     refuse_second(data, role)
-    folder = data / FOLDER
+    folder = data / RUN
     private.create(data)
     folder.mkdir(exist_ok=True)
     _remove_dead(folder)

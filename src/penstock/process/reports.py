@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import Epoch
+from penstock.files.layout import RUN
 from penstock.process.epoch_report import EpochReport
-from penstock.process.presence import FOLDER
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class ReportWriter:
 
     def __init__(self, data: Path, bytes_max: int = BYTES_MAX) -> None:
         """Write below a data directory, in files of about `bytes_max` bytes."""
-        self._path = data / FOLDER / FILE_NAME
+        self._path = data / RUN / FILE_NAME
         self._bytes_max = bytes_max
         self._failed = False
 
@@ -61,7 +61,7 @@ class ReportReader:
 
     def __init__(self, data: Path) -> None:
         """Read below a data directory; it need not exist yet."""
-        self._path = data / FOLDER / FILE_NAME
+        self._path = data / RUN / FILE_NAME
 
     def after(self, epoch: Epoch) -> list[EpochReport]:
         """Return the reports of later epochs that are still held, in order."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.files.layout import JOURNAL, LOG
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.api import Log
@@ -64,7 +65,7 @@ def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationS
         OperationalError: Log or journal cannot be read.
         IntegrityError: They are damaged.
     """
-    log_path, journal_path = data / "log.sqlite", data / "journal"
+    log_path, journal_path = data / LOG, data / JOURNAL
     if not log_path.exists() or app_of(journal_path) is None:  # opening them would make them
         return ApplicationStatus()
     with (

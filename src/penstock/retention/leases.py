@@ -23,7 +23,8 @@ import psutil
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.files import durable
-from penstock.process.presence import FOLDER, Presence
+from penstock.files.layout import RUN
+from penstock.process.presence import Presence
 from penstock.retention import savepoints
 
 _ROLE: Final = "hold"
@@ -50,7 +51,7 @@ def active_leases(data: Path) -> list[RetentionLease]:
         Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
     found = [RetentionLease(f"savepoint {one.name}", one.epoch) for one in savepoints.every(data)]
-    for path in (data / FOLDER).glob(f"{_ROLE}-*.json"):
+    for path in (data / RUN).glob(f"{_ROLE}-*.json"):
         lease = _read(path)
         if lease is not None and lease.alive:
             found.append(RetentionLease(f"{lease.app} (process {lease.pid})", _epoch_of(lease)))
@@ -67,7 +68,7 @@ def lease(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
     Raises:
         OperationalError: The disk is full or fails, so there is no lease.
     """
-    path = data / FOLDER / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
+    path = data / RUN / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
     lease = Presence(os.getpid(), _ROLE, who, psutil.Process().create_time(), {_EPOCH: epoch})
     held = _write(path, lease)
     try:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
+from penstock.files.layout import RUN, SNAPSHOTS
 from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
 from penstock.model.application import App
 from penstock.process import logs
@@ -28,11 +29,9 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.loading import load_app
-from penstock.process.presence import FOLDER as RUN
 from penstock.process.question import encode_question, receive_question
 from penstock.retention import retention
 from penstock.retention.leases import RetentionLease
-from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import (
     Slice,

@@ -14,8 +14,8 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, OperationalError
 from penstock.files import durable
+from penstock.files.layout import SAVEPOINTS
 
-FOLDER: Final = "savepoints"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")  # neither an epoch nor a time
 _SUFFIX: Final = ".json"
 
@@ -105,7 +105,7 @@ def is_name(text: str) -> bool:
 
 def paths(data: Path) -> list[Path]:
     """Return the files of all savepoints, by name."""
-    found = (data / FOLDER).glob(f"*{_SUFFIX}")
+    found = (data / SAVEPOINTS).glob(f"*{_SUFFIX}")
     return sorted(path for path in found if is_name(path.stem))
 
 
@@ -115,7 +115,7 @@ def _path(data: Path, name: str) -> Path:
             f"{name!r} cannot name a savepoint: a name is a letter and then at most "
             "99 letters, digits, dots, dashes and underscores"
         )
-    return data / FOLDER / f"{name}{_SUFFIX}"
+    return data / SAVEPOINTS / f"{name}{_SUFFIX}"
 
 
 def _read(path: Path) -> Savepoint:

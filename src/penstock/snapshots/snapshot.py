@@ -30,7 +30,6 @@ from penstock.snapshots.table import EntityTable
 
 _log = logging.getLogger(__name__)
 
-FOLDER: Final = "snapshots"
 MANIFESTS: Final = "manifests"
 MANIFEST: Final = "manifest"
 """The name of a manifest in its sealed file."""

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
 from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
-from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.table import tables_of
 from penstock.sql import query_guard
 from penstock.sql.as_of_cache import AsOfCache
@@ -197,4 +198,4 @@ class AsOfQueries:
 
 def as_of_queries(data: Path, app: App, journal: Journal, settings: ViewConfig) -> AsOfQueries:
     """Return the executor for the journal in a data directory."""
-    return AsOfQueries(app, journal, settings, Snapshots(data / FOLDER, journal.identity))
+    return AsOfQueries(app, journal, settings, Snapshots(data / SNAPSHOTS, journal.identity))

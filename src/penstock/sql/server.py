@@ -36,6 +36,7 @@ from penstock.base.http import (
     encode_error,
 )
 from penstock.errors import Overloaded, PenstockError, QueryError, UserError
+from penstock.files.layout import RUN
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
@@ -181,7 +182,7 @@ def _chunks(result: EncodedResult) -> Iterator[bytes]:
 @contextmanager
 def _socket(data: Path) -> Iterator[Path]:
     """Return the path of a new socket; a path that is too long is replaced by a temporary one."""
-    path = (data / presence.FOLDER / SOCKET).absolute()
+    path = (data / RUN / SOCKET).absolute()
     with tempfile.TemporaryDirectory(prefix="penstock-view-") as folder:
         if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
             path = Path(folder) / SOCKET

@@ -21,10 +21,10 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged, PenstockError, ViewUnavailable
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
-from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches

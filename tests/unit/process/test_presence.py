@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.process import presence
+from penstock.files.layout import RUN
 from penstock.process.presence import Presence, find, present
 
 ANNOUNCE = """
@@ -41,7 +41,7 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 def files(data: Path) -> list[str]:
-    return sorted(path.name for path in (data / presence.FOLDER).iterdir())
+    return sorted(path.name for path in (data / RUN).iterdir())
 
 
 def test_process_is_found_while_it_is_present(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_killed_process_is_neither_found_nor_in_the_way(tmp_path: Path) -> None:
 def test_process_id_that_was_given_again_names_nobody(tmp_path: Path) -> None:
     """A process is its id and the time at which it started."""
     with present(tmp_path, "driver", "app"):
-        (path,) = (tmp_path / presence.FOLDER).iterdir()
+        (path,) = (tmp_path / RUN).iterdir()
         mine = msgspec.json.decode(path.read_bytes(), type=Presence)
         older = msgspec.structs.replace(mine, started_s=mine.started_s - 1_000)
         path.write_bytes(msgspec.json.encode(older))

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.files.layout import RUN
 from penstock.process.epoch_report import EpochReport
-from penstock.process.presence import FOLDER
 from penstock.process.reports import FILE_NAME, ReportReader, ReportWriter
 
 CALLS = {">Order.checkout": 3, "Order.checkout>Item.subtract": 6}
@@ -60,7 +60,7 @@ def test_rotation_loses_only_what_is_oldest(tmp_path: Path) -> None:
     assert found == list(range(found[0], 100))
     assert 0 < found[0] < 100 - 4_000 // 200
     assert epochs_after(tmp_path, 97) == [98, 99]
-    sizes = [path.stat().st_size for path in (tmp_path / FOLDER).iterdir()]
+    sizes = [path.stat().st_size for path in (tmp_path / RUN).iterdir()]
     assert len(sizes) <= 2
     assert max(sizes) < 4_500
 
@@ -69,7 +69,7 @@ def test_rotation_loses_only_what_is_oldest(tmp_path: Path) -> None:
 def test_torn_line_is_passed_over(tmp_path: Path, kept: int) -> None:
     """A line of which a crash wrote a part costs that report, and not the next one."""
     write(tmp_path, 0, 1)
-    path = tmp_path / FOLDER / FILE_NAME
+    path = tmp_path / RUN / FILE_NAME
     first, second = path.read_bytes().strip().split(b"\n\n")
     path.write_bytes(b"\n" + first + b"\n\n" + second[:kept])
     assert epochs_after(tmp_path, -1) == [0]
@@ -88,7 +88,7 @@ def test_disk_that_takes_no_report_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver goes on without its reports, and says so once."""
-    (tmp_path / FOLDER).write_text("in the way")
+    (tmp_path / RUN).write_text("in the way")
     with caplog.at_level(logging.WARNING):
         write(tmp_path, 0, 1)
     assert [record.message for record in caplog.records] == ["reports of epochs are not written"]

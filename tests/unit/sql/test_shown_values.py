@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 from penstock import App, entity, key
 from penstock.base.ids import Epoch
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.memory import MemoryJournal
 from penstock.model.entity_type import EntityType
 from penstock.process.config import ViewConfig
 from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
 from penstock.snapshots.column import TooNarrow
-from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.snapshots.table import tables_of
@@ -68,7 +69,7 @@ class Readers:
         self.journal = MemoryJournal()
         self.written = Written(self.journal)
         self.states: dict[str, bytes] = {}
-        self.snapshots = Snapshots(folder / FOLDER, self.journal.identity)
+        self.snapshots = Snapshots(folder / SNAPSHOTS, self.journal.identity)
         self.view = View(folder, app, self.journal, SETTINGS)
         self.view.start()
 

@@ -24,10 +24,10 @@ import msgspec
 
 from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
 from penstock.files import durable, private
+from penstock.files.layout import KEYS
 from penstock.files.lock import locked_file
 from penstock.gateway.auth.principal import Principal, Scope
 
-FILE: Final = "keys.json"
 LOCK: Final = "keys.lock"
 PREFIX: Final = "psk_"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -79,7 +79,7 @@ class KeyStore:
 
     def __init__(self, data: Path) -> None:
         """Use a data directory; `add` creates it if it does not exist."""
-        self.path = data / FILE
+        self.path = data / KEYS
         self._lock_path = data / LOCK
 
     @property

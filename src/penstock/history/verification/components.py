@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.files.checksum import size_and_checksum_of
+from penstock.files.layout import CHECKPOINT, JOURNAL, LOG, SAVEPOINTS, SNAPSHOTS
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.verification.finding import (
     Finding,
@@ -27,9 +28,7 @@ from penstock.history.verification.finding import (
 from penstock.journal.api import Commit, Journal
 from penstock.log.copy_prefix import verify_log
 from penstock.log.database import Database, end_of, start_of
-from penstock.process.data_directory import CHECKPOINT, JOURNAL, LOG
 from penstock.retention import savepoints
-from penstock.snapshots import snapshot
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state.digest import digest_of_mapping
@@ -78,9 +77,9 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
 
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:
     """Check that the state after each savepoint's epoch is held."""
-    oldest = oldest_state(journal, Snapshots(data / snapshot.FOLDER, journal.identity))
+    oldest = oldest_state(journal, Snapshots(data / SNAPSHOTS, journal.identity))
     for path in savepoints.paths(data):
-        where = f"{savepoints.FOLDER}/{path.name}"
+        where = f"{SAVEPOINTS}/{path.name}"
         try:
             savepoint = savepoints.find(data, path.stem)
         except Corrupt as error:
@@ -183,7 +182,7 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
     Raises:
         NotChecked: `content` is false, because the journal is damaged.
     """
-    snapshots = Snapshots(data / snapshot.FOLDER, journal.identity)
+    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
     sound: list[Manifest] = []
     for epoch in snapshots.epochs():
         path = snapshots.path_of(epoch)

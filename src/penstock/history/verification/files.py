@@ -11,6 +11,7 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch, epochs_text
 from penstock.errors import Corrupt
 from penstock.files import durable
+from penstock.files.layout import JOURNAL
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.action import CommitFlaw, parse
@@ -19,7 +20,6 @@ from penstock.journal.inventory import LOG, EpochUnit, Inventory, StoredFile, co
 from penstock.journal.parquet import epoch_of
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import shapes_in
-from penstock.process.data_directory import JOURNAL
 
 _TORN: Final = ".torn."
 

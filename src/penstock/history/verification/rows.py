@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, epochs_text
 from penstock.errors import Corrupt, Truncated
+from penstock.files.layout import JOURNAL, LOG
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -24,7 +25,6 @@ from penstock.journal.inventory import EpochUnit
 from penstock.journal.shapes import NAME
 from penstock.log.api import Log
 from penstock.model.application import App
-from penstock.process.data_directory import JOURNAL, LOG
 
 _REQUESTS: Final = ("epoch", "partition", "lsn", "request_id", "time_us", "request", "reply")
 _CHANGED: Final = ("epoch", "entity", "key")

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import Corrupt
+from penstock.files.layout import STATE
 from penstock.history.verification.finding import Finding, harmless, rebuildable
 from penstock.journal.api import Journal
 from penstock.process.data_directory import boot_id
@@ -15,7 +16,6 @@ from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbReader
 
-FOLDER: Final = "state"
 _CLEAN: Final = "clean"
 
 StateAt = Callable[[Epoch], dict[EntityKey, bytes]]
@@ -41,8 +41,8 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
         Corrupt: The journal is damaged.
     """
     expected: dict[tuple[Epoch, int], dict[int, str]] = {}
-    for path in sorted((data / FOLDER).glob("partition-*")):
-        where = f"{FOLDER}/{path.name}"
+    for path in sorted((data / STATE).glob("partition-*")):
+        where = f"{STATE}/{path.name}"
         if not (path / "data.mdb").exists():
             continue
         if _is_stale(path):

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
+from penstock.files.layout import JOURNAL, LOG
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components
@@ -28,7 +29,7 @@ from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import newest_listed
 from penstock.model.application import App
 from penstock.process import presence
-from penstock.process.data_directory import JOURNAL, LOG, DataDirectory
+from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import lease
 
 Progress = Callable[[str, int, int], None]

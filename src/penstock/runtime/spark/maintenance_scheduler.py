@@ -15,13 +15,13 @@ import msgspec
 import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Commit, Journal
 from penstock.process.config import Config
 from penstock.retention import maintenance_process
 from penstock.retention.maintenance import MaintenanceReport, compaction_policy, encode_work
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import RunMaintenance
-from penstock.snapshots.snapshot import FOLDER as SNAPSHOTS
 from penstock.snapshots.snapshot import Snapshots
 
 _log = logging.getLogger(__name__)

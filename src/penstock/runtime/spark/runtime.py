@@ -6,6 +6,7 @@ continues from the journal.
 """
 
 import logging
+import os
 import secrets
 import shutil
 import threading
@@ -26,6 +27,7 @@ from penstock.errors import (
     OperationalError,
     PenstockError,
 )
+from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
@@ -33,11 +35,10 @@ from penstock.log.pump import Pump
 from penstock.model.call import Call
 from penstock.model.reply import Reply, caller_of
 from penstock.process.config import Config
-from penstock.process.data_directory import CHECKPOINT, DataDirectory
+from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
-from penstock.runtime.spark.driver_lock import DriverLock
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
@@ -47,7 +48,7 @@ from penstock.runtime.spark.session import start_session
 from penstock.runtime.spark.source import LogSource, positions_of, source_options
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
-from penstock.snapshots.snapshot import FOLDER, Snapshots
+from penstock.snapshots.snapshot import Snapshots
 from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
-        self._lock = DriverLock(config.data)
+        self._lock: int | None = None
         # A directory of this run alone, because workers of a killed run may still write files.
         self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
@@ -126,7 +127,7 @@ class SparkRuntime:
             Diverged: The log ends before the position that the journal has committed.
             ConfigError: Spark finds no Java that it can run on.
         """
-        self._lock.take()
+        self._lock = DataDirectory(self._config.data).claim()
         self._check_log()
         self._scratch.mkdir(parents=True)
         self._session = start_session(self.app.name, self._config, self._scratch)
@@ -166,7 +167,7 @@ class SparkRuntime:
         See `penstock.read_table`; this method uses the session of the runtime.
         """
         assert self._session is not None, "the runtime is started"
-        snapshots = Snapshots(self._config.data / FOLDER, self.journal.identity)
+        snapshots = Snapshots(self._config.data / SNAPSHOTS, self.journal.identity)
         source = self.journal, snapshots
         return frame_of(self._session, self.app, source, name, as_of, self._scratch)
 
@@ -226,7 +227,9 @@ class SparkRuntime:
             self._session.stop()
         self.journal.close()
         self.log.close()
-        self._lock.release()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _settings(self) -> WorkerSettings:
         config = self._config

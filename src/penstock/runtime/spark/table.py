@@ -22,12 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
+from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
 from penstock.journal.as_of import PointInTime, epoch_as_of, held_epochs
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.java import java_home
-from penstock.snapshots.snapshot import FOLDER, Snapshots, stored_type
+from penstock.snapshots.snapshot import Snapshots, stored_type
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 
 EPOCH: Final = "penstock.epoch"
@@ -74,7 +75,7 @@ def read_table(
         scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
-        snapshots = Snapshots(folder / FOLDER, journal.identity)
+        snapshots = Snapshots(folder / SNAPSHOTS, journal.identity)
         return frame_of(chosen, app, (journal, snapshots), name, as_of, scratch)
 
 
