@@ -1,13 +1,10 @@
 """`penstock status`: the processes of an application, and its figures."""
 
-import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,9 +13,9 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.files.layout import RUN
-from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
+from penstock.process.running import RunningProcess, running_processes
 from penstock.process.status import ApplicationStatus, status_in
 from penstock.retention.maintenance import MaintenanceReport, last_report
 from penstock.sql.view_client import view_epoch
@@ -36,6 +33,7 @@ Examples:
 
 RATE_OVER_S: Final = 10.0
 _BELOW: Final = {"jvm": "java", "worker": "python"}
+"""The roles of the driver's children, with the first letters of their programs."""
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
@@ -130,33 +128,21 @@ def status_of(data: Path) -> Status:
 
 
 def _processes(data: Path) -> Iterator[ProcessStatus]:
-    for role in presence.ROLES:
-        for one in presence.find(data, role):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(one.pid)
-                yield _process(role, process, one.details)
-                if role == "driver":
-                    yield from _below(process)
-
-
-def _below(driver: psutil.Process) -> Iterator[ProcessStatus]:
-    """Yield the children of the driver: Spark's JVM, and the Python workers below it."""
-    for one in driver.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
+    for process in running_processes(data):
+        yield _status_of_process(process.name, process)
+        for child in process.children if process.name == "driver" else ():
             for role, program in _BELOW.items():
-                if one.name().startswith(program):
-                    yield _process(role, one)
+                if child.name.startswith(program):
+                    yield _status_of_process(role, child)
 
 
-def _process(
-    role: str, process: psutil.Process, details: dict[str, str | int] | None = None
-) -> ProcessStatus:
+def _status_of_process(role: str, process: RunningProcess) -> ProcessStatus:
     return ProcessStatus(
         role=role,
         pid=process.pid,
-        uptime_s=round(time.time() - process.create_time(), 1),
-        memory_mb=round(process.memory_info().rss / (1 << 20), 1),
-        details=details or {},
+        uptime_s=round(process.uptime_s, 1),
+        memory_mb=round(process.memory_bytes / (1 << 20), 1),
+        details=process.details,
     )
 
 

@@ -5,7 +5,6 @@ stays open between two answers.
 """
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,8 @@ from penstock.errors import OperationalError
 from penstock.process import presence
 from penstock.process.epoch_report import EpochReport
 from penstock.process.incidents import Incident, IncidentLog
-from penstock.process.presence import Presence
 from penstock.process.reports import ReportReader
+from penstock.process.running import RunningProcess, running_processes
 from penstock.process.status import status_in
 from penstock.sql.view_client import view_epoch
 
@@ -28,15 +27,9 @@ EPOCHS_MAX: Final = 600
 INCIDENTS_MAX: Final = 20
 """The largest number of incidents in an answer."""
 
-_STATES: Final = {
-    psutil.STATUS_STOPPED: "stopped",
-    psutil.STATUS_TRACING_STOP: "held by a debugger",
-    psutil.STATUS_ZOMBIE: "ended",
-}
-
 
 class ObservedProcess(msgspec.Struct, frozen=True):
-    """A process of the application; `state` is `running`, or the reason why it does not run."""
+    """A process of the application, as `RunningProcess`; its memory includes that of its children."""
 
     pid: int
     role: str
@@ -116,7 +109,7 @@ class Observation:
             lag=standing.lag,
             requests_per_s=standing.requests_per_s,
             view_epoch=view_epoch(self._data),
-            processes=list(self._processes()),
+            processes=[_described(process) for process in running_processes(self._data)],
             incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
         )
 
@@ -152,34 +145,14 @@ class Observation:
                 continue
         raise OperationalError("no driver runs that could be killed; perhaps it starts again now")
 
-    def _processes(self) -> Iterator[ObservedProcess]:
-        for role in presence.ROLES:
-            for one in presence.find(self._data, role):
-                try:
-                    yield _described(one)
-                except psutil.Error:  # it ended meanwhile
-                    continue
 
-
-def _described(one: Presence) -> ObservedProcess:
-    process = psutil.Process(one.pid)
+def _described(process: RunningProcess) -> ObservedProcess:
     return ObservedProcess(
-        pid=one.pid,
-        role=one.role,
-        started_s=one.started_s,
-        uptime_s=max(0.0, time.time() - one.started_s),
-        memory_bytes=_memory_of(process, alone=one.role == "supervisor"),
-        state=_STATES.get(process.status(), "running"),
-        details={name: value for name, value in one.details.items() if name != "socket"},
+        pid=process.pid,
+        role=process.name,
+        started_s=process.started_s,
+        uptime_s=process.uptime_s,
+        memory_bytes=process.memory_bytes + sum(child.memory_bytes for child in process.children),
+        state=process.state,
+        details={name: value for name, value in process.details.items() if name != "socket"},
     )
-
-
-def _memory_of(process: psutil.Process, *, alone: bool) -> int:
-    """Return the resident memory of a process, with that of those it started unless `alone`."""
-    size: int = process.memory_info().rss
-    for child in [] if alone else process.children(recursive=True):
-        try:
-            size += child.memory_info().rss
-        except psutil.Error:
-            continue
-    return size
