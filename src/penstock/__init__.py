@@ -23,6 +23,7 @@ from penstock.errors import (
     OperationalError,
     OutsideTransaction,
     Overloaded,
+    Paused,
     PenstockError,
     QueryError,
     ReadonlyViolation,
@@ -31,6 +32,7 @@ from penstock.errors import (
     RequestError,
     StateUnavailable,
     Stopping,
+    Throttled,
     TimedOut,
     Truncated,
     Unauthenticated,
@@ -43,6 +45,7 @@ from penstock.model.application import App
 from penstock.model.context import now, random, request_id, uuid
 from penstock.model.entity import Entity, entity, key
 from penstock.model.handler import readonly, transactional
+from penstock.model.limit import limit
 from penstock.model.route import route
 from penstock.model.savepoint import savepoint
 
@@ -80,6 +83,7 @@ __all__ = [
     "OperationalError",
     "OutsideTransaction",
     "Overloaded",
+    "Paused",
     "PenstockError",
     "QueryError",
     "ReadonlyViolation",
@@ -89,6 +93,7 @@ __all__ = [
     "SparkRuntime",
     "StateUnavailable",
     "Stopping",
+    "Throttled",
     "TimedOut",
     "Truncated",
     "Unauthenticated",
@@ -98,6 +103,7 @@ __all__ = [
     "ViewUnavailable",
     "entity",
     "key",
+    "limit",
     "now",
     "random",
     "read_table",

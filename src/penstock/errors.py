@@ -137,9 +137,14 @@ class ReadonlyViolation(Aborted):
 
 
 class OperationalError(PenstockError):
-    """The environment failed; the same request may be sent again."""
+    """The environment failed; the same request may be sent again.
+
+    Attributes:
+        retry_after_s: The seconds to wait before the request is sent again; 0 if they are unknown.
+    """
 
     code: ClassVar[str] = "operational"
+    retry_after_s: float = 0.0
 
 
 class LogUnavailable(OperationalError):
@@ -182,6 +187,18 @@ class Overloaded(OperationalError):
     """Too many requests are waiting; this request was not accepted."""
 
     code: ClassVar[str] = "overloaded"
+
+
+class Throttled(Overloaded):
+    """A limit on requests is reached; this request was not accepted, and the message names the limit."""
+
+    code: ClassVar[str] = "throttled"
+
+
+class Paused(OperationalError):
+    """An operator has paused such requests; this request was not accepted."""
+
+    code: ClassVar[str] = "paused"
 
 
 class Stopping(OperationalError):

@@ -14,6 +14,7 @@ from penstock.cli.options import (
     PortOption,
 )
 from penstock.cli.processes import ChildOptions
+from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.process import logs
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
@@ -67,10 +68,11 @@ def foreground_of(
         development: Whether gateways offer a developer's pages and actions.
 
     Raises:
-        ConfigError: Settings are invalid; the message names all of them.
+        ConfigError: Settings or limits are invalid; the message names them.
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load(**flags)
+    limits_in_force(application, settings.gateway.limits)  # so that no gateway has to refuse it
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]

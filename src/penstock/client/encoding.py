@@ -22,7 +22,7 @@ from penstock.base.http import (
 )
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, encode_key, refuse
-from penstock.client.operation import HttpResponse, OutgoingRequest
+from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call
@@ -155,7 +155,10 @@ def error_of(response: HttpResponse) -> PenstockError:
         return _foreign(response, f"this is not a response of a gateway: {_shown(response)}")
     from_gateway = EPOCH.lower() in response.headers  # its code may be the application's
     if body.code in BY_CODE or from_gateway:
-        return raised_by(body.code, body.kind, body.message)
+        error = raised_by(body.code, body.kind, body.message)
+        if isinstance(error, OperationalError):
+            error.retry_after_s = retry_after_s(response)
+        return error
     return _foreign(response, f"{body.message} [{body.code}]")
 
 

@@ -26,6 +26,8 @@ from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.flow.admission import Admission
+from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
 from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
@@ -102,7 +104,7 @@ async def assemble(
         more: Further routes.
 
     Raises:
-        ConfigError: The settings of keys or tokens cannot be used.
+        ConfigError: The settings of keys, tokens or limits cannot be used.
         IntegrityError: Log or journal is damaged.
         OperationalError: Log or journal cannot be opened.
     """
@@ -117,7 +119,9 @@ async def assemble(
     sql = SqlHandler(data, config)
     routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
-    calls = CallHandler(app, config, batcher, tail)
+    limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
+    admission = Admission(config.gateway, limits, tail, metrics)
+    calls = CallHandler(app, config, admission, batcher, tail)
     entity_reads = EntityReadHandler(app, config, entities, tail)
     _serve_calls(routing, app, calls, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET

@@ -4,12 +4,13 @@ Promises that every code of the error tree has a status, and that a response hol
 message only: no stack trace and no path of this machine.
 """
 
+import math
 from typing import Final
 
 from starlette.responses import Response
 
 from penstock.base.http import JSON, RETRY_AFTER, encode_error
-from penstock.errors import IntegrityError, PenstockError
+from penstock.errors import IntegrityError, OperationalError, PenstockError
 
 STATUS: Final = {
     "penstock": 500,
@@ -39,6 +40,8 @@ STATUS: Final = {
     "unreachable": 503,
     "timed-out": 504,
     "overloaded": 429,
+    "throttled": 429,
+    "paused": 503,
     "stopping": 503,
     "fenced": 503,
     "epoch-failed": 503,
@@ -49,7 +52,7 @@ STATUS: Final = {
 }
 """The HTTP status of each code."""
 
-RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2}
+RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2, "paused": 5}
 _RETRY_AFTER_DEFAULT_S: Final = 1
 _RETRIABLE: Final = frozenset({429, 503})
 
@@ -103,4 +106,6 @@ def response_of(
     kind = error.kind or type(error).__name__
     if error.code == "unauthenticated":
         headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
+    if isinstance(error, OperationalError) and error.retry_after_s > 0:
+        headers = {RETRY_AFTER: str(math.ceil(error.retry_after_s)), **(headers or {})}
     return error_response(STATUS[error.code], error.code, kind, message, headers)

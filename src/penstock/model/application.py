@@ -19,6 +19,7 @@ from penstock.errors import DefinitionError, RequestError, Unencodable
 from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
+from penstock.model.limit import limits_of
 from penstock.model.request import Request, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
@@ -37,6 +38,7 @@ class App:
         entities: The entity classes by name.
         functions: The signatures, by name, of the functions that requests may call.
         routes: The application's own paths, from `@route`.
+        limits: The limits of its members, from `@limit`.
         shapes: The stored shape of each class, by the name of the class.
     """
 
@@ -64,6 +66,7 @@ class App:
             self.functions[label] = resolver.signature(label, function, method=False)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
+        self.limits = limits_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         for entity_type in self.entities.values():

@@ -19,6 +19,7 @@ class GatewayConfig:
         header_bytes_max: The most bytes of all headers of an HTTP request.
         depth_max: How deep JSON may be nested.
         key_bytes_max: The most bytes of an entity's key, and of a request id.
+        limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
         waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
         lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
@@ -41,6 +42,7 @@ class GatewayConfig:
     header_bytes_max: int = 32 << 10
     depth_max: int = 64
     key_bytes_max: int = 1_024
+    limits: str = ""
     waiting_max: int = 20_000
     lag_max: int = 1_000_000
     reply_timeout_ms: int = 300_000

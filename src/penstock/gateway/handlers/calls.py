@@ -15,9 +15,11 @@ from starlette.responses import Response
 
 from penstock.base.http import DERIVED_KEY, JSON, MSGPACK, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
-from penstock.errors import Overloaded, PenstockError, RecordTooLarge, RequestError, TimedOut
+from penstock.errors import PenstockError, RecordTooLarge, RequestError, TimedOut
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.errors import HttpError
+from penstock.gateway.flow.admission import Admission, Ticket
+from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.response_bodies import RequestStatus, Sent
@@ -32,6 +34,8 @@ from penstock.model.request import decode_failure, decode_request
 from penstock.process.config import Config
 
 DELAY_MAX_S: Final = 366 * 86_400.0
+FINGERPRINT_BYTES: Final = 8
+"""The size of a fingerprint in an access hint."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,22 +79,28 @@ class CallHandler:
     """Accepts the requests of one gateway."""
 
     def __init__(
-        self, app: App, config: Config, batcher: AppendBatcher, tail: AsyncJournalTail
+        self,
+        app: App,
+        config: Config,
+        admission: Admission,
+        batcher: AppendBatcher,
+        tail: AsyncJournalTail,
     ) -> None:
         """Create the handler.
 
         Args:
             app: The application.
             config: The gateway's configuration.
+            admission: Decides which requests are appended.
             batcher: Appends requests to the log.
             tail: Follows the journal and returns replies.
         """
         self._app = app
         self._config = config
+        self._admission = admission
         self._batcher = batcher
         self._tail = tail
         self._ids = RequestIds()
-        self._log_end = Lsn(0)  # the position after the newest record that this gateway appended
 
     async def call(self, request: HttpRequest) -> Response:
         """Serve `POST /call/…`: append the request, wait for its epoch, return the reply."""
@@ -108,7 +118,11 @@ class CallHandler:
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
             request_id = stored_id(request.principal, request.request_id)
-            await self._batcher.schedule(request_id, body, touches, due_us)
+            ticket = self._admit(request, target, touches)
+            try:
+                await self._batcher.schedule(request_id, body, touches, due_us)
+            finally:
+                self._admission.release(ticket)
         else:
             await self._append(request, target, body, touches)
         headers = reply_headers(self._tail.epoch, request.request_id)
@@ -171,16 +185,28 @@ class CallHandler:
     async def _append(
         self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
     ) -> Lsn:
-        """Append a request under its id; record the time if requests are traced."""
+        """Admit a request, and append it under its id; record the time if requests are traced."""
         request_id = stored_id(request.principal, request.request_id)
-        append = self._batcher.append(request_id, body, touches)
-        timings: RequestTimings | None = request.scope.get(TIMINGS)
-        if timings is None:
-            lsn = await append
-        else:
-            lsn = await timings.append(append, target.entity, target.method, request_id)
-        self._log_end = max(self._log_end, Lsn(lsn + 1))
+        ticket = self._admit(request, target, touches)
+        try:
+            append = self._batcher.append(request_id, body, touches)
+            timings: RequestTimings | None = request.scope.get(TIMINGS)
+            if timings is None:
+                lsn = await append
+            else:
+                lsn = await timings.append(append, target.entity, target.method, request_id)
+        except BaseException:
+            self._admission.release(ticket)
+            raise
+        self._admission.appended(ticket, lsn)
         return lsn
+
+    def _admit(self, request: HttpRequest, target: CallTarget, touches: bytes) -> Ticket:
+        """Admit a request; raises as `Admission.admit`."""
+        # The first fingerprint of the access hint is that of the key, if the request has one.
+        key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
+        principal = request.principal.namespace
+        return self._admission.admit(Caller(principal, target.entity, target.method, key))
 
     async def _reply_within(
         self, place: LogPosition, wait_s: float, limit_s: float
@@ -232,21 +258,7 @@ class CallHandler:
             raise RecordTooLarge(
                 f"the request takes {len(body)} bytes, at most {self._config.record_bytes_max}"
             )
-        self._check_load()
         return body, touches
-
-    def _check_load(self) -> None:
-        """Refuse a request before queues grow without limit.
-
-        Raises:
-            Overloaded: Too many requests wait in this gateway or in the log.
-        """
-        settings = self._config.gateway
-        if self._tail.waiting >= settings.waiting_max:
-            raise Overloaded(f"{settings.waiting_max} requests wait here already")
-        lag = self._log_end - self._tail.positions.get(ONLY_PARTITION, Lsn(0))
-        if lag > settings.lag_max:
-            raise Overloaded(f"{lag} requests wait in the log, at most {settings.lag_max} may")
 
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)

@@ -61,6 +61,12 @@ class Metrics:
         self._appended = Counter(
             "penstock_log_records", "Requests appended to the log.", registry=registry
         )
+        self._refused = Counter(
+            "penstock_requests_refused",
+            "Requests that were not admitted, by reason, and by the limit or the pause.",
+            ["reason", "target"],
+            registry=registry,
+        )
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, kind: str, status: int, seconds: float) -> None:
@@ -89,6 +95,10 @@ class Metrics:
         """Count an append."""
         self._append.observe(seconds)
         self._appended.inc(records)
+
+    def refused(self, reason: str, target: str) -> None:
+        """Count a request that was not admitted; the declared limits and pauses bound the targets."""
+        self._refused.labels(reason, target).inc()
 
     def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
         """Return the metrics of all processes as text, and its content type."""

@@ -1,0 +1,144 @@
+"""`LimitTable`: the limits of an application and its settings, found by method.
+
+Promises that a request is counted by all limits of its method or by none, and that a method without
+limits costs one look-up.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.errors import ConfigError, RequestError
+from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
+from penstock.model.application import App
+from penstock.model.limit import EVERYTHING, KEY, PRINCIPAL, Limit, parse_limits
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The facts of a request that limits, pauses and fair shares use.
+
+    Attributes:
+        principal: The namespace of the principal; empty for the anonymous principal.
+        entity: The name of the class; empty for a function.
+        method: The name of the method or function.
+        key: The fingerprint of the entity's key, 8 bytes; empty for a function or a derived key.
+    """
+
+    principal: str
+    entity: str
+    method: str
+    key: bytes = b""
+
+    @property
+    def target(self) -> str:
+        """The method as limits and pauses name it."""
+        return f"{self.entity}.{self.method}" if self.entity else self.method
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A limit with its counts."""
+
+    limit: Limit
+    limiter: Limiter
+
+    def group_of(self, caller: Caller) -> Group | None:
+        """Return the group of a request; None if the limit does not count it."""
+        if self.limit.per == PRINCIPAL:
+            return caller.principal
+        if self.limit.per == KEY:
+            return caller.key or None
+        return ""
+
+
+Held = tuple[tuple[Limiter, Group], ...]
+"""The counts that an admitted request holds until its time under way ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A limit that is reached, and the seconds until it admits the request."""
+
+    limit: Limit
+    wait_s: float
+
+
+class LimitTable:
+    """Applies limits. For one thread."""
+
+    def __init__(self, limits: Iterable[Limit], gateways: int = 1) -> None:
+        """Take the limits of an application.
+
+        Args:
+            limits: The limits.
+            gateways: The number of gateways. Each of them enforces its share.
+        """
+        self._rules: dict[str, list[_Rule]] = {}
+        for limit in limits:
+            self._rules.setdefault(limit.target, []).append(_Rule(limit, _limiter(limit, gateways)))
+        self._of_method: dict[tuple[str, str], tuple[_Rule, ...]] = {}
+
+    def admit(self, caller: Caller, now_s: float) -> Held | Excess:
+        """Count a request of an existing method, and return the counts that it holds.
+
+        If a limit is reached, no limit counts the request.
+        """
+        rules = self._of_method.get((caller.entity, caller.method))
+        if rules is None:
+            rules = self._rules_of(caller)
+        if not rules:
+            return ()
+        taken: list[tuple[Limiter, Group]] = []
+        for rule in rules:
+            group = rule.group_of(caller)
+            if group is None:
+                continue
+            wait_s = rule.limiter.wait_s(group, now_s)
+            if wait_s > 0:
+                return Excess(rule.limit, wait_s)
+            taken.append((rule.limiter, group))
+        for limiter, group in taken:
+            limiter.take(group, now_s)
+        return tuple(taken)
+
+    def _rules_of(self, caller: Caller) -> tuple[_Rule, ...]:
+        targets = dict.fromkeys((EVERYTHING, caller.entity or caller.method, caller.target))
+        rules = tuple(rule for target in targets for rule in self._rules.get(target, ()))
+        self._of_method[caller.entity, caller.method] = rules
+        return rules
+
+
+def limits_in_force(app: App, setting: str) -> tuple[Limit, ...]:
+    """Return the limits of an application and those of the setting `gateway.limits`.
+
+    Raises:
+        ConfigError: The setting cannot be read, or names a method that the application lacks.
+    """
+    try:
+        limits = parse_limits(setting)
+        for limit in limits:
+            check_target(app, limit.target)
+            if limit.per == KEY and limit.target in app.functions:
+                raise RequestError(f"{limit.target}: a function has no key; remove `per key`")
+    except RequestError as error:
+        raise ConfigError(f"gateway.limits: {error}") from error
+    return (*app.limits, *limits)
+
+
+def check_target(app: App, target: str) -> None:
+    """Check that an application has the class, method or function that a target names.
+
+    Raises:
+        RequestError: The application lacks it; the message suggests similar names.
+    """
+    name, _, method = target.partition(".")
+    if target == EVERYTHING or (not method and name in app.entities):
+        return
+    app.signature(name if method else "", method or name)
+
+
+def _limiter(limit: Limit, gateways: int) -> Limiter:
+    if limit.at_once:
+        return ConcurrencyLimiter(math.ceil(limit.at_once / gateways))
+    return RateLimiter(limit.rate_per_s / gateways, math.ceil(limit.burst / gateways))

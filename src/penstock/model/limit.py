@@ -1,0 +1,166 @@
+"""`@limit`: the most requests of a class, a method or a function that gateways admit.
+
+A limit is a text:
+
+```
+limit  =  bound [ "per principal" | "per key" ]
+bound  =  N "/" ( "s" | "m" | "h" | "d" ) [ "burst" N ]        a rate
+       |  N "at once"                                          requests under way
+```
+
+`"50/s"` admits 50 requests at once and then one every 20 ms; `burst` changes the first number. A
+request is under way from its admission until its epoch is committed. A limit without `per` counts
+all requests together, `per principal` counts those of each API key or token, and `per key` counts those
+of each entity. A limit on a class counts the requests to all of its methods together.
+
+This module reads limits when the application is built. Gateways enforce them. Calls between entities,
+tests and runtimes without a gateway have no such limits.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from penstock.errors import RequestError
+from penstock.model.entity_type import EntityType
+from penstock.model.signature import Signature
+
+EVERYTHING: Final = "*"
+"""The target of a limit or a pause that covers every method and function."""
+
+PRINCIPAL: Final = "principal"
+KEY: Final = "key"
+
+FORMS: Final = "write N/s, N/m, N/h, N/d (with burst N) or N at once, then per principal or per key"
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_TEXT: Final = re.compile(
+    r"(?:(?P<count>\d{1,9})/(?P<unit>[smhd])(?: burst (?P<burst>\d{1,9}))?"
+    r"|(?P<at_once>\d{1,9}) at once)(?: per (?P<per>principal|key))?"
+)
+_TARGET: Final = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)?")
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit; either `rate_per_s` or `at_once` is 0.
+
+    Attributes:
+        text: The limit as it was written.
+        rate_per_s: The requests per second in the long run.
+        burst: The requests that are admitted at once after a rest.
+        at_once: The requests that may be under way.
+        per: `principal` or `key` if each of them has its own count; empty for a common count.
+        target: `*`, a class, `Class.method`, or a function.
+    """
+
+    text: str
+    rate_per_s: float
+    burst: int
+    at_once: int
+    per: str
+    target: str = EVERYTHING
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.text}"
+
+
+def limit(*limits: str) -> Callable[[M], M]:
+    """Limit the requests that gateways admit for a class, a method or a function.
+
+    ```python
+    @limit("500/s", "20/s per principal")
+    class Order(Entity):
+        @limit("1 at once per key")
+        def checkout(self) -> None: ...
+    ```
+
+    A request beyond a limit gets 429 with `Retry-After`, and `penstock.Client` sends it again. The module
+    describes the grammar. `App` reports mistakes in limits.
+
+    Args:
+        limits: The limits; all of them apply.
+    """
+
+    def mark(member: M) -> M:
+        member.__limits__ = (*limits, *vars(member).get("__limits__", ()))  # type: ignore[attr-defined]
+        return member
+
+    return mark
+
+
+def parse_limit(text: str) -> Limit:
+    """Return the limit that a text describes; its target is `*`.
+
+    Raises:
+        RequestError: The text is not a limit; the message lists the forms.
+    """
+    match = _TEXT.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise RequestError(f"{text!r} is not a limit; {FORMS}")
+    words = match.groupdict()
+    count, burst, at_once = (int(words[name] or 0) for name in ("count", "burst", "at_once"))
+    per = words["per"] or ""
+    if words["at_once"] is None:
+        seconds = _SECONDS[words["unit"]]
+        made = Limit(match[0], count / seconds, burst if words["burst"] else count, 0, per)
+    else:
+        made = Limit(match[0], 0.0, 0, at_once, per)
+    if made.burst < 1 and made.at_once < 1:
+        raise RequestError(f"{text!r} admits no request; to admit none, use `penstock flow pause`")
+    return made
+
+
+def parse_limits(text: str) -> tuple[Limit, ...]:
+    """Return the limits of a setting: targets with their limits, separated by commas.
+
+    Raises:
+        RequestError: A part of the text is not a target with a limit.
+    """
+    limits = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        target, _, bound = part.partition(" ")
+        if not _TARGET.fullmatch(target):
+            raise RequestError(
+                f"{part!r} begins with no target; write *, a class, Class.method or a function first"
+            )
+        limits.append(replace(parse_limit(bound), target=target))
+    return tuple(limits)
+
+
+def limits_of(
+    entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
+) -> tuple[Limit, ...]:
+    """Return the limits of an application's members, and add mistakes to the complaints."""
+    found: list[Limit] = []
+    for target, where, texts in _declarations(entities, functions):
+        for text in texts:
+            try:
+                declared = replace(parse_limit(text), target=target)
+            except RequestError as error:
+                complaints.append(f"{where}: {target}: {error}")
+                continue
+            if declared.per == KEY and target in functions:
+                complaints.append(f"{where}: {target}: a function has no key; remove `per key`")
+            found.append(declared)
+    return tuple(found)
+
+
+def _declarations(
+    entities: Mapping[str, EntityType], functions: Mapping[str, Signature]
+) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """Yield target, place and texts of each member with limits."""
+    for name, entity_type in entities.items():
+        yield name, entity_type.where, vars(entity_type.cls).get("__limits__", ())
+        for method, signature in entity_type.methods.items():
+            yield f"{name}.{method}", signature.where, _texts_of(signature)
+    for name, signature in functions.items():
+        yield name, signature.where, _texts_of(signature)
+
+
+def _texts_of(signature: Signature) -> Iterable[str]:
+    texts: Iterable[str] = getattr(signature.function, "__limits__", ())
+    return texts
