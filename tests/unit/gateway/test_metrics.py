@@ -24,6 +24,7 @@ metrics.observe("call", 200, 0.03)
 metrics.observe("call", 404, 0.001)
 metrics.appended(0.002, 5)
 metrics.waiting(3)
+metrics.refused("throttled", "Item 5/s")
 print("ready", flush=True)
 sys.stdin.read()
 """
