@@ -122,3 +122,6 @@ export async function sql(query, parameters = [], more = {}) {
 
 /** Return a name as SQL quotes it. */
 export const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
+
+/** Return a text as SQL quotes it. */
+export const literal = (text) => `'${text.replaceAll("'", "''")}'`;

@@ -28,48 +28,50 @@ export function compare(one, other) {
  * Return a table.
  *
  * `columns`: `{name, type, numeric, cell}`, where `cell(value, row)` may return a node.
- * With `sortable`, the heads are buttons.
+ * With `sortable`, the heads are buttons that sort the rows here; with `order`, which is
+ * `{index, falling, choose}`, they call `choose(index)`, and the rows are shown as they come.
+ * With `stacked`, a narrow window shows each row as a block, every value behind the name of its
+ * column; the roles keep it a table for assistive technology.
  */
-export function dataTable({ columns, rows, caption, sortable = true, rowHead = false }) {
-  const body = el("tbody");
-  const heads = columns.map((column, index) => head(column, index, sortable ? sort : null));
-  let order = { index: -1, falling: false };
+export function dataTable({
+  columns,
+  rows,
+  caption,
+  sortable = true,
+  order = null,
+  rowHead = false,
+  stacked = false,
+}) {
+  const body = el("tbody", stacked ? { role: "rowgroup" } : {});
+  const choose = order ? order.choose : sortable ? sort : null;
+  const heads = columns.map((column, index) => head(column, index, choose));
+  let chosen = order ?? { index: -1, falling: false };
 
   function sort(index) {
-    order = { index, falling: order.index === index && !order.falling };
-    heads.forEach((one, at) =>
-      one.setAttribute(
-        "aria-sort",
-        at === index ? (order.falling ? "descending" : "ascending") : "none",
-      ),
-    );
+    chosen = { index, falling: chosen.index === index && !chosen.falling };
     fill();
   }
 
   function fill() {
+    if (choose) heads.forEach((one, at) => one.setAttribute("aria-sort", direction(chosen, at)));
+    const { index, falling } = chosen;
     const sorted =
-      order.index < 0
+      order || index < 0
         ? rows
-        : [...rows].sort(
-            (one, other) =>
-              compare(one[order.index], other[order.index]) * (order.falling ? -1 : 1),
-          );
-    show(
-      body,
-      sorted.map((row) =>
-        el(
-          "tr",
-          {},
-          columns.map((column, index) => cell(column, row, index, rowHead)),
-        ),
-      ),
-    );
+        : [...rows].sort((one, other) => compare(one[index], other[index]) * (falling ? -1 : 1));
+    const tr = (row) =>
+      el(
+        "tr",
+        stacked ? { role: "row" } : {},
+        columns.map((column, at) => cell(column, row, at, { rowHead, stacked })),
+      );
+    show(body, sorted.map(tr));
   }
 
   fill();
   const table = el(
     "table",
-    {},
+    stacked ? { role: "table", class: "stacked" } : {},
     el("caption", { class: "hidden" }, caption),
     el("thead", {}, el("tr", {}, heads)),
     body,
@@ -81,31 +83,37 @@ export function dataTable({ columns, rows, caption, sortable = true, rowHead = f
   );
 }
 
-function head(column, index, sort) {
+const direction = ({ index, falling }, at) =>
+  at === index ? (falling ? "descending" : "ascending") : "none";
+
+function head(column, index, choose) {
   const type = column.type ? el("span", { class: "type" }, shortType(column.type)) : null;
   const properties = {
     scope: "col",
     class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
   };
-  if (!sort) return el("th", properties, column.name, type);
+  if (!choose) return el("th", properties, column.name, type);
+  const name = [column.name, type];
   return el(
     "th",
-    { ...properties, "aria-sort": "none" },
-    el("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name, type),
+    properties,
+    el("button", { type: "button", class: "sort", onclick: () => choose(index) }, name),
   );
 }
 
 const shortType = (type) => (type.length > 28 ? `${type.slice(0, 26)}…` : type).toLowerCase();
 
-function cell(column, row, index, rowHead) {
+function cell(column, row, index, { rowHead, stacked }) {
   const value = row[index];
   const shown = column.cell ? column.cell(value, row) : valueText(value);
-  const numeric = column.numeric ?? isNumeric(column.type);
-  return el(
-    rowHead && index === 0 ? "th" : "td",
-    { class: numeric ? "number" : null, scope: rowHead && index === 0 ? "row" : null },
-    shown,
-  );
+  const isHead = rowHead && index === 0;
+  const properties = {
+    class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
+    scope: isHead ? "row" : null,
+    role: stacked ? (isHead ? "rowheader" : "cell") : null,
+    "data-label": stacked ? column.name : null,
+  };
+  return el(isHead ? "th" : "td", properties, stacked ? el("div", {}, shown) : shown);
 }
 
 /** Return a node for a value without a known meaning. */

@@ -57,3 +57,10 @@ export function choice(legend, options, chosen, onchoose) {
     }),
   );
 }
+
+/** Return a box to tick, `{element, input}`. */
+export function tick(name, checked, onchange) {
+  const input = el("input", { type: "checkbox", id: newId("tick"), onchange });
+  input.checked = checked;
+  return { input, element: el("div", { class: "tick" }, input, el("label", { for: input.id }, name)) };
+}

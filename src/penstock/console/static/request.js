@@ -1,0 +1,97 @@
+// One request: its status, its call and its reply, found by its id.
+
+import { ask, encode, sql } from "./api.js";
+import { el, empty, problem, show } from "./dom.js";
+import { count, moment } from "./format.js";
+import { live } from "./live.js";
+import { argumentsOf, callOf } from "./request_cells.js";
+import { traceLink } from "./trace.js";
+import { button, lines } from "./widgets.js";
+
+const WAIT_S = 20;
+const ARGUMENTS_SHOWN = 20_000;
+const CALL = `
+  SELECT time, entity, key, method, left(arguments, ${ARGUMENTS_SHOWN})
+  FROM penstock.requests WHERE epoch = ? AND lsn = ?`;
+const WORDS = {
+  answered: "Its epoch is committed, and it never runs again.",
+  pending: "It is durable in the log and will be processed.",
+  scheduled: "It is durable and runs when it is due.",
+};
+
+/** Show what became of a request. */
+export async function lookUp(result, id, query = "") {
+  try {
+    const { value } = await ask(`/requests/${encodeURIComponent(id)}${query}`);
+    const call = value.status === "answered" ? await callRows(value) : [];
+    const again =
+      value.status === "pending"
+        ? button(`Wait up to ${WAIT_S} s`, () => lookUp(result, id, `?wait=${WAIT_S}`))
+        : null;
+    const trace =
+      value.status === "answered"
+        ? el("p", {}, el("a", { href: traceLink(id) }, "Trace: what it did"))
+        : null;
+    show(
+      result,
+      el(
+        "section",
+        { class: "panel", "aria-label": "Request" },
+        lines([...standing(value), ...call, ...outcome(value)], true),
+        again,
+        trace,
+      ),
+    );
+  } catch (failure) {
+    const nowhere = empty(
+      "There is no such request.",
+      "See that the id is complete. Ids are kept for retention_s seconds; the default is seven days.",
+    );
+    show(result, failure.status === 404 ? nowhere : problem(failure));
+  }
+}
+
+/** Return rows for the call, if the view has the request still. */
+async function callRows({ epoch, lsn }) {
+  try {
+    const [{ rows }, { operators }] = await Promise.all([sql(CALL, [epoch, lsn]), live.ready()]);
+    if (!rows.length) return [];
+    const [time, entity, key, method, held] = rows[0];
+    const operator = operators.find((one) => one.name === (entity ?? method));
+    const names = new Set(operators.filter((one) => one.key).map((one) => one.name));
+    const cut = held?.length >= ARGUMENTS_SHOWN;
+    return [
+      ["Time", moment(Date.parse(time) * 1_000)],
+      ["Call", callOf({ entity, key, method }, operator)],
+      ["Arguments", argumentsOf(held, { cut, method, operator, names })],
+    ];
+  } catch {
+    return []; // without a view, the rest is still worth showing
+  }
+}
+
+function standing({ request_id: id, status, epoch, due_us: due }) {
+  const said = el("span", { class: "hint" }, WORDS[status] ?? "");
+  const rows = [
+    ["Request id", el("code", {}, id)],
+    ["Status", el("span", { "data-status": status }, el("b", {}, status), " ", said)],
+    ["Epoch", epoch === null ? "–" : count(epoch)],
+  ];
+  if (due) rows.push(["Due", moment(due)]);
+  return rows;
+}
+
+function outcome({ status, value, error }) {
+  if (error) return [["Undone", undone(error)]];
+  if (status !== "answered") return [];
+  return [["Reply", el("pre", { class: "code", id: "reply" }, encode(value, 2))]];
+}
+
+const undone = ({ kind, code, message }) =>
+  el(
+    "div",
+    { class: "outcome failed" },
+    el("b", {}, `${kind || code}: `),
+    message,
+    el("span", { class: "hint" }, `code ${code}; nothing of the transaction remains`),
+  );
