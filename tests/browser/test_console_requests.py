@@ -64,14 +64,18 @@ def test_pages_go_to_older_requests_and_back(page: Page, shop: RunningConsole) -
     """Each request is on exactly one page, and both directions have the same pages."""
     sent(shop, "pages", list(range(60)))
     page.open("/requests?of=Item&key=pages&method=add")
-    seen: list[list[str]] = []
-    for newest, press in ((59, "Older"), (34, "Older"), (9, "Newer"), (34, "Newer"), (59, "")):
-        wait_for(lambda newest=newest: listed(page)[:1] == [f"pages-{newest}"], f"page of {newest}")
-        seen.append(listed(page))
-        if press:
-            page.press(press)
+    seen = [page_from(page, 59)]
+    for button, newest in (("Older", 34), ("Older", 9), ("Newer", 34), ("Newer", 59)):
+        page.press(button)
+        seen.append(page_from(page, newest))
     assert seen[0] + seen[1] + seen[2] == [f"pages-{amount}" for amount in range(59, -1, -1)]
     assert seen[3:] == [seen[1], seen[0]]
+
+
+def page_from(page: Page, newest: int) -> list[str]:
+    """Wait for the page that begins with an amount; return its request ids."""
+    wait_for(lambda: listed(page)[:1] == [f"pages-{newest}"], f"the page from {newest}")
+    return listed(page)
 
 
 def test_live_list_shows_a_new_request_and_keeps_the_focus(
