@@ -1,6 +1,7 @@
 """The console's routes over HTTP: permissions and answers."""
 
 import re
+from datetime import datetime
 
 import httpx
 import pytest
@@ -70,6 +71,9 @@ def test_status_adds_up(shop: RunningConsole) -> None:
     assert status["answered"] > 0
     assert {one["role"] for one in status["processes"]} >= {"driver", "gateway"}
     assert all(one["memory_bytes"] > 0 for one in status["processes"])
+    assert datetime.fromisoformat(status["now"]).timestamp() == pytest.approx(
+        status["now_us"] / 1e6
+    )
     assert 0 <= status["view_epoch"] <= shop.http.get("/console/api/status").json()["epoch"]
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,10 @@ def test_restored_application_is_told_with_what_is_missing(
     assert told[1] == "2 later requests are not part of it: new/dropped-requests.jsonl"
     assert told[2] == "run it: penstock run APP --data new"
     assert execute(["fork", "forked", SHOP, "--at", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    forked = json.loads(capsys.readouterr().out)
+    committed = datetime.fromisoformat(forked.pop("time"))
+    assert committed == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=forked["time_us"])
+    assert forked == {
         "app": "shop",
         "data": "forked",
         "epoch": 1,

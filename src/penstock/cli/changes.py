@@ -74,7 +74,7 @@ def _print_table(result: QueryResult) -> None:
     for name in ("epoch", "time", "key", "kind", "change"):
         table.add_column(name, no_wrap=name == "time", overflow="fold")
     for epoch, time_, key, kind, before, after in json_rows(result.table.slice(0, ROWS_SHOWN)):
-        time_text = time_.isoformat(sep=" ", timespec="milliseconds")
+        time_text = f"{time_:%Y-%m-%d %H:%M:%S}.{time_.microsecond // 1_000:03} UTC"
         cells = (str(epoch), time_text, cell_text(key), kind, _difference(before, after))
         table.add_row(*map(Text, cells))
     Console().print(table)

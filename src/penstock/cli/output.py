@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 
-_MICROSECOND: Final = 1_000_000
+from penstock.base.instants import instant_of, with_times
+
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -33,8 +33,8 @@ def print_json(value: object) -> None:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as JSON; a value that JSON does not have is printed as Python's `str`."""
-    return _encode(value).decode()
+    """Return a value as JSON: instants of structs also as times, and Python's `str` of unknown values."""
+    return _encode(with_times(value)).decode()
 
 
 def utc_text(time_us: int, *, exact: bool = False) -> str:
@@ -44,5 +44,5 @@ def utc_text(time_us: int, *, exact: bool = False) -> str:
         time_us: Microseconds since the Unix epoch.
         exact: Whether to print the microseconds.
     """
-    time = datetime.fromtimestamp(time_us / _MICROSECOND, UTC)
+    time = instant_of(time_us)
     return f"{time:%Y-%m-%d %H:%M:%S.%f} UTC" if exact else f"{time:%Y-%m-%d %H:%M:%S} UTC"

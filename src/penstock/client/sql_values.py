@@ -124,7 +124,7 @@ class _SqlType:
         return _map(key, item)
 
     def _skip(self) -> None:
-        """Go behind the bracket that closes the one that was just read."""
+        """Go behind the bracket that closes the last bracket."""
         depth = 1
         while depth:
             word = self._next()
@@ -145,7 +145,7 @@ class _SqlType:
 
 
 def _interval(text: str) -> timedelta | str:
-    """Return an interval as a duration; as text if it has months or exceeds what Python can hold."""
+    """Return an interval as a duration; as text if it has months or is too long for Python."""
     parts = _INTERVAL.fullmatch(text)
     if parts is None:
         return text

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from penstock.base.ids import Epoch
+from penstock.base.instants import with_times
 from penstock.console.assets import PAGE, load_assets
 from penstock.console.observation import Observation
 from penstock.dataflow.analysis.analyze import analyze_app
@@ -33,7 +34,7 @@ INTENT: Final = "Penstock-Console"
 
 _KILL: Final = "kill-driver"
 _DIGITS_MAX: Final = 18
-_encode: Final = msgspec.json.Encoder().encode
+_encode_json: Final = msgspec.json.Encoder().encode
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -127,6 +128,10 @@ def _epoch_of(text: str) -> Epoch:
     if not text.removeprefix("-").isdecimal() or len(text) > _DIGITS_MAX:
         raise RequestError(f"after={text} is not an epoch: it must be a whole number")
     return Epoch(int(text))
+
+
+def _encode(value: object) -> bytes:
+    return _encode_json(with_times(value))
 
 
 def _json(body: bytes) -> Response:

@@ -1,5 +1,6 @@
 """The JSON bodies of the gateway's own responses. The OpenAPI document describes them."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -24,6 +25,7 @@ class RequestStatus(Struct, frozen=True):
         Annotated[int, Meta(description="The due time in microseconds since the Unix epoch.")]
         | UnsetType
     ) = UNSET
+    due: Annotated[datetime, Meta(description="The due time.")] | UnsetType = UNSET
     value: Annotated[Any, Meta(description="The result, if the request took effect.")] = UNSET
     error: ErrorBody | UnsetType = UNSET
 

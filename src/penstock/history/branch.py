@@ -10,12 +10,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.instants import instant_of
 from penstock.engine.replay import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
@@ -61,14 +63,16 @@ class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         lsn: Its position in the log; None for a scheduled request.
-        due_us: When a scheduled request was due.
+        due_us, due: When a scheduled request was due.
     """
 
     request_id: str
     call: str
     time_us: int
+    time: datetime
     lsn: int | None = None
     due_us: int | None = None
+    due: datetime | None = None
 
 
 @contextmanager
@@ -168,12 +172,14 @@ def _requests_after(
     for _, table in journal.rows(PartKind.TRANSACTIONS, commit.epoch, newest.epoch, _COLUMNS):
         rows: list[dict[str, Any]] = table.sort_by([("lsn", "ascending")]).to_pylist()
         for row in rows:
-            call = call_text(row["request"])
-            yield DroppedRequest(row["request_id"], call, row["time_us"], row["lsn"])
+            call, time_us = call_text(row["request"]), row["time_us"]
+            yield DroppedRequest(row["request_id"], call, time_us, instant_of(time_us), row["lsn"])
     processed = newest.positions.get(ONLY_PARTITION, Lsn(0))
     for entry in logs.requests_after(data / LOG, processed, commit.time_us):
         call = call_text(entry.body)
-        yield DroppedRequest(entry.request_id, call, entry.time_us, entry.lsn, entry.due_us)
+        due = None if entry.due_us is None else instant_of(entry.due_us)
+        times = entry.time_us, instant_of(entry.time_us)
+        yield DroppedRequest(entry.request_id, call, *times, entry.lsn, entry.due_us, due)
 
 
 def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:

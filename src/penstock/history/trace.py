@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.base.http import ErrorBody
 from penstock.base.ids import EntityKey, Epoch, epochs_text, split_entity_key
+from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
@@ -95,7 +96,9 @@ def trace(
         position=position,
         requests_in_epoch=len(recorded.rows),
         appended_us=row.time_us,
+        appended=instant_of(row.time_us),
         committed_us=recorded.time_us,
+        committed=instant_of(recorded.time_us),
         rounds=None if report is None else report.rounds,
         reran=None if report is None else report.reran,
         tasks=None if report is None else report.tasks,
@@ -288,5 +291,5 @@ def _change_of(
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    call = call_text(row.body)
-    return EntityChange(epoch.epoch, epoch.time_us, row.request_id, call, kind, attributes)
+    call, times = call_text(row.body), (epoch.time_us, instant_of(epoch.time_us))
+    return EntityChange(epoch.epoch, *times, row.request_id, call, kind, attributes)

@@ -3,6 +3,7 @@
 The OpenAPI document describes the answers by these structs.
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -64,7 +65,7 @@ class TracedEntity(Struct, frozen=True):
 
 
 class TraceDocument(Struct, frozen=True):
-    """The calls, entities and reply of a request; times are in microseconds."""
+    """The calls, entities and reply of a request; names that end in `_us` are microseconds."""
 
     request_id: str
     call: str
@@ -73,7 +74,9 @@ class TraceDocument(Struct, frozen=True):
     position: Annotated[int, Meta(description="The request's position in its epoch, from 0.")]
     requests_in_epoch: int
     appended_us: int
+    appended: datetime
     committed_us: int
+    committed: datetime
     rounds: int | None
     reran: int | None
     tasks: int | None
@@ -103,6 +106,7 @@ class EntityChange(Struct, frozen=True):
 
     epoch: EpochNumber
     time_us: int
+    time: datetime
     request_id: str
     call: str
     kind: Literal["create", "update", "delete"]

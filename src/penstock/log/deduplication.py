@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import repeat
 
 from penstock.base.ids import Lsn
+from penstock.base.instants import instant_of
 from penstock.errors import RequestConflict
 from penstock.log.api import Entry
 from penstock.log.group_commit import PendingAppend
@@ -122,8 +123,9 @@ class Deduplicator:
         for entry, id_hash in zip(call.entries, call.id_hashes, strict=True):
             if id_hash in self._waiting:
                 raise RequestConflict(
-                    f"request {entry.request_id!r} is scheduled, due_us = "
-                    f"{self._waiting[id_hash].due_us}; it is appended then, and not before"
+                    f"request {entry.request_id!r} is scheduled for "
+                    f"{instant_of(self._waiting[id_hash].due_us).isoformat()}; it is appended then, "
+                    "and not before"
                 )
 
     def _take(

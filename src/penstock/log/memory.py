@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
+from penstock.base.instants import instant_of
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log.api import PROMOTED_MAX, Entry, Record
 from penstock.log.clock import wall_clock_us
@@ -55,8 +56,9 @@ class MemoryLog:
             for entry in entries:
                 if entry.request_id in self._scheduled:
                     raise RequestConflict(
-                        f"request {entry.request_id!r} is scheduled, due_us = "
-                        f"{self._scheduled[entry.request_id][0]}; it is appended then"
+                        f"request {entry.request_id!r} is scheduled for "
+                        f"{instant_of(self._scheduled[entry.request_id][0]).isoformat()}; it is "
+                        "appended then"
                     )
                 known = fresh.get(entry.request_id) or self._known(entry.request_id)
                 if known is None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def test_trace_is_that_of_the_command(ledger: httpx.Client) -> None:
     """The tree of calls, the entities and the reply are there."""
     found = asked(ledger, "/requests/paid/trace")
     assert found["reply"] == {"value": 6}
+    for name in ("appended", "committed"):
+        told = datetime.fromisoformat(found[name]).timestamp()
+        assert (found[name][-1], told) == ("Z", pytest.approx(found[f"{name}_us"] / 1e6))
     assert [one["call"] for one in found["root"]["calls"]] == [
         "Account/b.add(4)",
         "Account/a.add(-4)",
@@ -65,6 +69,8 @@ def test_history_is_that_of_the_command(ledger: httpx.Client) -> None:
     found = asked(ledger, "/entities/Account/b/history")
     assert [one["kind"] for one in found["changes"]] == ["create", "update"]
     assert found["changes"][1]["request_id"] == "paid"
+    committed = datetime.fromisoformat(found["changes"][1]["time"])
+    assert committed.timestamp() == pytest.approx(found["changes"][1]["time_us"] / 1e6)
     newest = asked(ledger, "/entities/Account/b/history?last=1")
     assert [one["kind"] for one in newest["changes"]] == ["update"]
     assert newest["more"]

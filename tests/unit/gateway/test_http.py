@@ -168,7 +168,10 @@ def test_delayed_request_waits_until_it_is_due(shop: httpx.Client) -> None:
     began = time.time()
     answer = shop.post("/send/Item/late/add", params={"delay": 0.5}, json=[2])
     place = answer.headers["location"]
-    assert shop.get(place).json()["status"] == "scheduled"
+    scheduled = shop.get(place).json()
+    assert scheduled["status"] == "scheduled"
+    due = datetime.fromisoformat(scheduled["due"])
+    assert due.timestamp() == pytest.approx(scheduled["due_us"] / 1e6)
     while (told := shop.get(place).json())["status"] != "answered":
         assert time.time() - began < DEADLINE_S
     assert time.time() - began >= 0.5

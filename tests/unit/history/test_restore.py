@@ -161,6 +161,8 @@ def test_dropped_requests_are_listed(tmp_path: Path) -> None:
     assert [one["request_id"] for one in lines] == ["r5", "r6", "r7", "late"]
     assert [one["lsn"] for one in lines] == [5, 6, 7, 8]
     assert lines[0]["call"] == "User/u1.pay(6)"
+    times_us = [datetime.fromisoformat(one["time"]).timestamp() * 1e6 for one in lines]
+    assert times_us == pytest.approx([one["time_us"] for one in lines], abs=1)
 
 
 def test_what_waited_in_the_log_runs_in_the_restored_application(tmp_path: Path) -> None:

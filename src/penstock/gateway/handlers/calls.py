@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from penstock.base.http import DERIVED_KEY, JSON, MSGPACK, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.instants import instant_of
 from penstock.errors import PenstockError, RecordTooLarge, RequestError, TimedOut
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.errors import HttpError
@@ -139,7 +140,9 @@ class CallHandler:
         if place is None:
             due_us = await self._batcher.due_of(request_id)
             if due_us is not None:
-                status = RequestStatus(request.request_id, None, "scheduled", due_us=due_us)
+                status = RequestStatus(
+                    request.request_id, None, "scheduled", due_us=due_us, due=instant_of(due_us)
+                )
                 return self._status_response(status)
             place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
