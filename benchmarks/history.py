@@ -1,8 +1,8 @@
-"""Measure what is done with the past: recovery, time travel, replay, upkeep.
+"""Measure what is done with the past: recovery, time travel, replay, maintenance.
 
     python -m benchmarks.history [--update-docs]
 
-Runs `recovery.py`, `as_of.py`, `replay.py`, `long_run.py` and `upkeep.py`, one after the other, and
+Runs `recovery.py`, `as_of.py`, `replay.py`, `long_run.py` and `maintenance.py`, one after the other, and
 picks the figures that say what a user can expect. Prints a Markdown table; `--update-docs` writes
 docs/history.json and the page. Takes about ten minutes.
 """
@@ -67,7 +67,7 @@ def long_run_lines(found: dict[str, Any]) -> Lines:
     ]
 
 
-def upkeep_lines(found: dict[str, Any]) -> Lines:
+def maintenance_lines(found: dict[str, Any]) -> Lines:
     """Say what it costs those who are served meanwhile."""
     number = page.number
     fast, steady = found["max"], found["rate"]
@@ -89,7 +89,7 @@ PROGRAMS: Final = {
     "as_of": as_of_lines,
     "replay": replay_lines,
     "long_run": long_run_lines,
-    "upkeep": upkeep_lines,
+    "maintenance": maintenance_lines,
 }
 
 

@@ -4,8 +4,8 @@
 
 Small epochs are committed as fast as possible, without fsync, and history is looked after every so
 many of them: a snapshot, merging, forgetting all but the newest. Prints one JSON object: the most
-files and megabytes that there were right after upkeep, in the second quarter of the run and in the
-last one, which should be alike; how long one upkeep took, and how long opening the journal takes.
+files and megabytes that there were right after maintenance, in the second quarter of the run and in the
+last one, which should be alike; how long one maintenance run took, and how long opening the journal takes.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, float]:
         "files_late": max(count for count, _ in late),
         "megabytes_early": round(max(size for _, size in early), 2),
         "megabytes_late": round(max(size for _, size in late), 2),
-        "upkeep_s": round(max(spent_s), 2),
+        "maintenance_s": round(max(spent_s), 2),
         "open_ms": round(open_s * 1_000, 2),
     }
 

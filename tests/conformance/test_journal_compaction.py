@@ -226,7 +226,7 @@ def test_damage_is_found(tmp_path: Path, victim: str) -> None:
         max_size=12,
     )
 )
-def test_any_history_of_upkeep_shows_the_same_epochs(
+def test_any_history_of_maintenance_shows_the_same_epochs(
     tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]
 ) -> None:
     """For any order of merging and forgetting, the remaining epochs are as committed."""

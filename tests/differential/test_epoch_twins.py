@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.spark import parallelism as pacing
+from penstock.runtime.spark import parallelism
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline
@@ -23,7 +23,7 @@ from tests.differential.simulation import Answer
 def _always_spread() -> object:
     """However often conflicts repeat work, let epochs run in several tasks: that is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacing, "REPEATED_TOO_MUCH", 1_000.0)
+        patch.setattr(parallelism, "REPEATED_TOO_MUCH", 1_000.0)
         yield
 
 

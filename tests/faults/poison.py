@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import App, entity, key
-from tests.hostile import messes
+from tests.hostile import side_effects
 
 
 def leave() -> None:
@@ -17,13 +17,13 @@ def fail() -> None:
 
 
 KILLERS: dict[str, Callable[[], Any]] = {
-    name: messes.KILLERS[name]
+    name: side_effects.KILLERS[name]
     for name in ("exit", "read_nowhere", "loop_in_c", "loop_and_catch", "hang")
 }
 """They end their worker's process, or leave it no other end."""
 
 OTHERS: dict[str, Callable[[], Any]] = {
-    **{name: messes.HOGS[name] for name in ("loop", "allocate", "hoard", "recurse")},
+    **{name: side_effects.HOGS[name] for name in ("loop", "allocate", "hoard", "recurse")},
     **{handler.__name__: handler for handler in (leave, fail)},
 }
 """They are undone in place."""

@@ -19,8 +19,8 @@ from typing import Any, Final
 from penstock import App, Entity, key, readonly, transactional
 from tests.hostile import misuse
 from tests.hostile.exceptions import ERRORS
-from tests.hostile.messes import HOGS, KILLERS, MESSES
 from tests.hostile.places import LATER, Scene, do
+from tests.hostile.side_effects import HOGS, KILLERS, SIDE_EFFECTS
 from tests.hostile.values import VALUES
 
 BEGINNING: Final = 100
@@ -132,7 +132,7 @@ DEEDS: Final[dict[str, Callable[[Scene, str], Any]]] = {
     "number": lambda scene, name: setattr(scene.toy, "number", VALUES[name]()),
     "misuse": lambda scene, name: misuse.PLAIN[name](scene),
     "tamper": lambda scene, name: misuse.LASTING[name](scene),
-    "mess": lambda _, name: (MESSES[name](), None)[1],
+    "side effect": lambda _, name: (SIDE_EFFECTS[name](), None)[1],
     "kill": lambda _, name: KILLERS[name](),
     "hog": lambda _, name: HOGS[name](),
 }

@@ -22,8 +22,8 @@ from penstock.model.application import App
 from tests.hostile import misuse
 from tests.hostile.exceptions import ERRORS
 from tests.hostile.handlers import BEGINNING, MOVED
-from tests.hostile.messes import HOGS, KILLERS, MESSES
 from tests.hostile.places import BASES, HOOKS, LATE_PLACES, PLACES, USES
+from tests.hostile.side_effects import HOGS, KILLERS, SIDE_EFFECTS
 from tests.hostile.values import ENDLESS, VALUES
 
 ACCOUNTS: Final = 12
@@ -46,7 +46,7 @@ VERBS: Final[dict[str, tuple[Danger, Sequence[str]]]] = {
     },
     "misuse": (Danger.NONE, tuple(misuse.PLAIN)),
     "tamper": (Danger.LASTING, tuple(misuse.LASTING)),
-    "mess": (Danger.LASTING, tuple(MESSES)),
+    "side effect": (Danger.LASTING, tuple(SIDE_EFFECTS)),
     "hog": (Danger.LASTING, tuple(HOGS)),
     "kill": (Danger.DEADLY, tuple(KILLERS)),
 }

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Aborted, LimitExceeded
-from tests.hostile.messes import HOGS, KILLERS, MESSES
 from tests.hostile.places import LATE_PLACES
 from tests.hostile.programs import (
     DEEDS,
@@ -24,6 +23,7 @@ from tests.hostile.programs import (
     random_act,
 )
 from tests.hostile.rig import Rig, started
+from tests.hostile.side_effects import HOGS, KILLERS, SIDE_EFFECTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -106,7 +106,7 @@ def test_dead_and_greedy_processes_cost_their_request(rig: Rig, chance: random.R
     assert ended["hog loop"] == LimitExceeded.code
 
 
-def test_every_mess_of_the_catalogue_is_made() -> None:
+def test_every_side_effect_of_the_catalogue_occurs() -> None:
     """Acts that are left out here are made at random by the endless run."""
-    assert set(MESSES) > COSTLY
+    assert set(SIDE_EFFECTS) > COSTLY
     assert set(KILLERS) > SLOW

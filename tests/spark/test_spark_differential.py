@@ -18,7 +18,7 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.spark import parallelism as pacing
+from penstock.runtime.spark import parallelism
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
@@ -75,7 +75,7 @@ def pair(
 ) -> Iterator[Pair]:
     """Start Spark; let epochs run in several tasks however often conflicts repeat work."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacing, "REPEATED_TOO_MUCH", 1_000.0)
+        patch.setattr(parallelism, "REPEATED_TOO_MUCH", 1_000.0)
         made = Pair(tmp_path_factory.mktemp("machine"), request.param)
         yield made
         made.spark.stop()

@@ -109,7 +109,7 @@ def status_of(data: Path) -> Status:
     name = DataDirectory(data).app_name
     standing = ApplicationStatus() if name is None else status_in(data, name, RATE_OVER_S)
     epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
-    upkeep = last_report(data) or MaintenanceReport()
+    report = last_report(data) or MaintenanceReport()
     return Status(
         running=any(one.role == "driver" for one in processes),
         data=str(data),
@@ -120,9 +120,9 @@ def status_of(data: Path) -> Status:
         lag=standing.lag,
         requests_per_s=round(standing.requests_per_s, 1),
         view_epoch=view_epoch(data),
-        snapshot_epoch=None if upkeep.snapshot == BEFORE_FIRST else upkeep.snapshot,
-        first_epoch=None if epoch is None else upkeep.first,
-        held_by=[one.who for one in upkeep.holders],
+        snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
+        first_epoch=None if epoch is None else report.first,
+        held_by=[one.who for one in report.holders],
         incidents=IncidentLog(data).newest(),
     )
 

@@ -62,22 +62,22 @@ _NOBODY: Final = Member("", "")
 
 def members_of(app: App) -> dict[Site, Member]:
     """Return the code sites of the methods and functions in the plan."""
-    found: dict[Site, Member] = {}
-    for kind in app.entities.values():
-        for name, function in _methods_of(kind):
+    members: dict[Site, Member] = {}
+    for entity in app.entities.values():
+        for name, function in _methods_of(entity):
             site = _site_of(function.__code__)
-            member = Member(f"{kind.name}.{name}", f"{kind.name}.{name}")
+            member = Member(f"{entity.name}.{name}", f"{entity.name}.{name}")
             if name == "upsert":  # what it runs of the class is what `create` runs
-                member = Member(f"{kind.name}.create", member.target)
-            found[site] = member if site not in found else _NOBODY
+                member = Member(f"{entity.name}.create", member.target)
+            members[site] = member if site not in members else _NOBODY
     for name, signature in app.functions.items():
         function = inspect.unwrap(signature.function)
-        found[_site_of(function.__code__)] = Member(name, name)
-    return found
+        members[_site_of(function.__code__)] = Member(name, name)
+    return members
 
 
-def _methods_of(kind: EntityType) -> Iterator[tuple[str, FunctionType]]:
-    for name, member in inspect.getmembers_static(kind.cls):
+def _methods_of(entity: EntityType) -> Iterator[tuple[str, FunctionType]]:
+    for name, member in inspect.getmembers_static(entity.cls):
         special = name.startswith("__") and name.endswith("__")
         thing = member.fget if isinstance(member, property) else member
         if isinstance(thing, classmethod) and name in RESERVED:
@@ -180,22 +180,22 @@ def estimate(
     inner: dict[str, float] = {}
     for (root, edge), calls in seen.items():
         inner[edge] = inner.get(edge, 0.0) + calls * times.get(root, 0) / looked[root]
-    found = {f">{root}": count for root, count in times.items()}
-    return found | {edge: round(calls) for edge, calls in inner.items() if round(calls)}
+    outer = {f">{root}": count for root, count in times.items()}
+    return outer | {edge: round(calls) for edge, calls in inner.items() if round(calls)}
 
 
 def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]:
     """Return the calls between members, including calls through helpers."""
-    entries: list[Any] = [one for one in profile.getstats() if isinstance(one.code, CodeType)]
-    total = {_site_of(one.code): one.callcount for one in entries}
+    entries: list[Any] = [entry for entry in profile.getstats() if isinstance(entry.code, CodeType)]
+    total = {_site_of(entry.code): entry.callcount for entry in entries}
     ahead = {
-        _site_of(one.code): {_site_of(call.code): call.callcount for call in one.calls or ()}
-        for one in entries
+        _site_of(entry.code): {_site_of(call.code): call.callcount for call in entry.calls or ()}
+        for entry in entries
     }
     helpers = _helpers(members, ahead)
     shares = _shares(helpers, ahead, total)
-    found: dict[str, float] = {}
-    for site in [one for one in ahead if one in members]:
+    calls_by_edge: dict[str, float] = {}
+    for site in filter(members.__contains__, ahead):
         source = members[site].source
         made = {target: float(calls) for target, calls in ahead[site].items()}
         for index, helper in enumerate(helpers):
@@ -206,8 +206,8 @@ def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]
         for target, calls in made.items():
             if source and members.get(target, _NOBODY).target:
                 edge = f"{source}>{members[target].target}"
-                found[edge] = found.get(edge, 0.0) + float(calls)
-    return found
+                calls_by_edge[edge] = calls_by_edge.get(edge, 0.0) + float(calls)
+    return calls_by_edge
 
 
 def _shares(
@@ -229,10 +229,10 @@ def _shares(
             if target in index:
                 steps[index[site], index[target]] -= calls / total[site]
     try:
-        found = np.linalg.inv(steps)
+        inverse = np.linalg.inv(steps)
     except np.linalg.LinAlgError:
         return np.zeros_like(steps)
-    return found if np.isfinite(found).all() else np.zeros_like(steps)
+    return inverse if np.isfinite(inverse).all() else np.zeros_like(steps)
 
 
 def _helpers(
@@ -244,13 +244,13 @@ def _helpers(
         if site not in members and site != _WAKING:
             for target in calls:
                 behind.setdefault(target, []).append(site)
-    found: dict[Site, None] = {}
+    helpers: dict[Site, None] = {}
     pending = [site for site in behind if site in members]
     while pending:
-        fresh = [site for site in behind.get(pending.pop(), ()) if site not in found]
-        found.update(dict.fromkeys(fresh))
+        fresh = [site for site in behind.get(pending.pop(), ()) if site not in helpers]
+        helpers.update(dict.fromkeys(fresh))
         pending += fresh
-    return list(found)
+    return list(helpers)
 
 
 def _site_of(code: CodeType) -> Site:

@@ -21,7 +21,7 @@ STEPS: Final = (
 )
 """Every step, in the order of an epoch."""
 
-UPKEEP_STEPS: Final = (
+MAINTENANCE_STEPS: Final = (
     "snapshot-slice",  # a slice's files are written
     "snapshot-written",  # all are
     "snapshot-published",  # the Delta tables list them, the manifest does not exist yet
@@ -37,7 +37,7 @@ UPKEEP_STEPS: Final = (
     "snapshots-thinned",
     "log-truncated",
 )
-"""Every step of upkeep (`retention.maintenance`), in order."""
+"""Every step of maintenance (`retention.maintenance`), in order."""
 
 COPYING_STEPS: Final = (
     "backup-file-copied",  # a file of the backup is whole

@@ -65,11 +65,11 @@ class ReportReader:
 
     def after(self, epoch: Epoch) -> list[EpochReport]:
         """Return the reports of later epochs that are still held, in order."""
-        return self._wanted(lambda one: one.epoch > epoch)
+        return self._wanted(lambda report: report.epoch > epoch)
 
     def since(self, time_us: int) -> list[EpochReport]:
         """Return the reports of epochs committed at a time or later, in order."""
-        return self._wanted(lambda one: one.time_us >= time_us)
+        return self._wanted(lambda report: report.time_us >= time_us)
 
     def newest(self) -> EpochReport | None:
         """Return the newest report; None without reports."""
@@ -83,17 +83,17 @@ class ReportReader:
 
         They rise after a rotation that lets a file be read twice, or after a new journal was begun.
         """
-        found: list[EpochReport] = []
+        reports: list[EpochReport] = []
         for line in self._lines():
             try:
-                one = msgspec.json.decode(line, type=EpochReport)
+                report = msgspec.json.decode(line, type=EpochReport)
             except msgspec.DecodeError:
                 continue
-            if not wanted(one) or (found and one.epoch >= found[-1].epoch):
+            if not wanted(report) or (reports and report.epoch >= reports[-1].epoch):
                 break
-            found.append(one)
-        found.reverse()
-        return found
+            reports.append(report)
+        reports.reverse()
+        return reports
 
     def _lines(self) -> Iterator[bytes]:
         yield from _backwards(self._path)

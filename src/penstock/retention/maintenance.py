@@ -4,7 +4,7 @@
 
 It reads and writes files only, so it may run with or without a driver. One process at a time
 maintains a data directory. If it is killed at any point, nothing that is needed is lost, and the next
-run goes on. It writes its report, with all leases, to `run/upkeep.json`.
+run goes on. It writes its report, with all leases, to `run/maintenance.json`.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from penstock.snapshots.snapshot_writer import (
 
 _log = logging.getLogger(__name__)
 
-REPORT: Final = "upkeep.json"
+REPORT: Final = "maintenance.json"
 
 
 class MaintenanceWork(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
                 log_start=log_start,
                 spent_s=time.perf_counter() - began,
             )
-        with durable.storage("report on upkeep"):
+        with durable.storage("report on maintenance"):
             (config.data / RUN).mkdir(exist_ok=True)
             durable.replace(config.data / RUN / REPORT, msgspec.json.encode(done))
         return done
@@ -210,12 +210,12 @@ def main() -> None:
     """Do the task on standard input, and write the report to standard output."""
     work, answer_file = receive_question(MaintenanceWork)
     config = work.config
-    logs.configure("upkeep", config.log_format, config.log_level)
+    logs.configure("maintenance", config.log_format, config.log_level)
     pa.set_cpu_count(1)  # it takes its time, on one core
     try:
         done = maintain(load_app(work.spec), config, snapshot=work.snapshot)
     except PenstockError as error:
-        _log.exception("upkeep broke off")
+        _log.exception("maintenance has failed")
         done = MaintenanceReport(failure=f"{error.code}: {error}")
     with answer_file:
         answer_file.write(msgspec.json.encode(done))

@@ -335,7 +335,7 @@ def test_unreadable_source_is_reported() -> None:
     space: dict[str, Any] = {"__name__": "nowhere"}
     exec("def root(leaf): leaf.grow(1)", space)
     assert edges_of(space["root"]) == {"call ? unknown loop perhaps"}
-    assert warnings_of(space["root"]) == ["its source cannot be read: what it calls is unknown"]
+    assert warnings_of(space["root"]) == ["its source cannot be read: its calls are unknown"]
 
 
 def test_cycles_are_named() -> None:

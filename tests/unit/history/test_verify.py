@@ -210,7 +210,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
 def test_nothing_is_wrong_with_a_sound_directory(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All that the runtime, upkeep and the view write passes, and nothing is skipped."""
+    """All that the runtime, maintenance and the view write passes, and nothing is skipped."""
     code, found = verified(data, capsys)
     assert (found["findings"], found["skipped"]) == ([], [])
     assert (code, found["first"], found["epoch"]) == (0, 0, 7)

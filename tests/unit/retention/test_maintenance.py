@@ -20,7 +20,7 @@ from penstock.journal.api import CompactionPolicy
 from penstock.log.api import Entry
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.fault import UPKEEP_STEPS
+from penstock.process.fault import MAINTENANCE_STEPS
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
 from penstock.retention.maintenance import MaintenanceReport, encode_work, maintain
@@ -285,9 +285,9 @@ maintenance.maintain(app, config, snapshot=True)
 """
 
 
-@pytest.mark.parametrize("step", UPKEEP_STEPS)
+@pytest.mark.parametrize("step", MAINTENANCE_STEPS)
 def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
-    """A process that dies at a step of upkeep leaves all states as they were; the next one goes on."""
+    """A process that dies at a step of maintenance leaves all states as they were; the next one goes on."""
     with closing(DataDirectory(kept.data).open_log()):
         pass
     kept.maintain()

@@ -148,7 +148,7 @@ def test_code_that_is_put_back_finds_everything(
 
 
 def test_other_processes_refuse_it_too(shop: Shop, data: Path) -> None:
-    """Workers, upkeep and tables of Spark open the journal themselves, and refuse it themselves."""
+    """Workers, maintenance and tables of Spark open the journal themselves, and refuse it themselves."""
     app, known = load_app(shop.after), contents(data)
     openers: list[Callable[[], object]] = [
         lambda: maintain(app, Config(data), snapshot=True),

@@ -25,7 +25,7 @@ from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.snapshots.test_snapshots import Gallery
 from tests.unit.sql.gallery_app import Written, app, state_of
-from tests.unit.sql.test_view_seal import ATTACKS
+from tests.unit.sql.test_query_guard import ATTACKS
 from tests.unit.sql.test_view_tables import FILLED
 
 SETTINGS = ViewConfig(memory_mb=256)

@@ -23,7 +23,7 @@ from penstock.dataflow.analysis.frame import (
 from penstock.dataflow.analysis.library import Arguments
 from penstock.dataflow.analysis.source import Sources, place_of, place_of_class, plain_function
 from penstock.dataflow.analysis.statement import Body
-from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, one
+from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, single
 from penstock.dataflow.graph import (
     UNKNOWN_OPERATOR,
     Action,
@@ -63,7 +63,7 @@ class _Analysis:
     """The analysis of one application."""
 
     def __init__(self, app: App) -> None:
-        members = [kind.cls for kind in app.entities.values()]
+        members = [entity.cls for entity in app.entities.values()]
         modules = [cls.__module__ for cls in members]
         modules += [signature.function.__module__ for signature in app.functions.values()]
         packages = frozenset(module.partition(".")[0] for module in modules)
@@ -74,16 +74,16 @@ class _Analysis:
 
     def plan(self) -> Plan:
         """Analyse every operator."""
-        operators = [self._entity(kind) for kind in self._app.entities.values()]
-        founds: list[FunctionSummary] = []
-        for kind in self._app.entities.values():
-            founds += [self._method(kind.cls, name) for name in _members_of(kind)]
-            founds.append(FunctionSummary(warnings=tuple(_unseen(kind))))
+        operators = [self._entity(entity) for entity in self._app.entities.values()]
+        summaries: list[FunctionSummary] = []
+        for entity in self._app.entities.values():
+            summaries += [self._method(entity.cls, name) for name in _members_of(entity)]
+            summaries.append(FunctionSummary(warnings=tuple(_unseen(entity))))
         for name, signature in self._app.functions.items():
             operators.append(_function(name, signature))
-            founds.append(self._body(Endpoint(name, name), signature.function, signature, None))
-        edges = dict.fromkeys(edge for found in founds for edge in found.edges)
-        warnings = {warning for found in founds for warning in found.warnings}
+            summaries.append(self._body(Endpoint(name, name), signature.function, signature, None))
+        edges = dict.fromkeys(edge for summary in summaries for edge in summary.edges)
+        warnings = {warning for summary in summaries for warning in summary.warnings}
         rank = {operator.name: index for index, operator in enumerate(operators)}
         return Plan(
             self._app.name,
@@ -92,24 +92,24 @@ class _Analysis:
             tuple(sorted(warnings)),
         )
 
-    def _entity(self, kind: EntityType) -> Operator:
-        attributes = tuple(Attribute(*pair) for pair in _shown(kind.attributes))
+    def _entity(self, entity: EntityType) -> Operator:
+        attributes = tuple(Attribute(*pair) for pair in _shown(entity.attributes))
         methods = []
-        for name in _members_of(kind):
-            signature = kind.creation if name == _CREATE else kind.methods.get(name)
-            function = self._function_of(kind, name)
+        for name in _members_of(entity):
+            signature = entity.creation if name == _CREATE else entity.methods.get(name)
+            function = self._function_of(entity, name)
             if signature is None:  # private, or a property: known by its source alone
                 methods.append(_private(name, function))
             else:
                 methods.append(_described(name, signature, function))
-        where = place_of_class(kind.cls, kind.where)
-        key = Attribute(kind.key_name, _type_name(kind.key_annotation))
-        return Operator(kind.name, key, attributes, tuple(methods), where)
+        where = place_of_class(entity.cls, entity.where)
+        key = Attribute(entity.key_name, _type_name(entity.key_annotation))
+        return Operator(entity.name, key, attributes, tuple(methods), where)
 
-    def _function_of(self, kind: EntityType, name: str) -> FunctionType:
-        thing = kind.initializer if name == _CREATE else inspect.getattr_static(kind.cls, name)
+    def _function_of(self, entity: EntityType, name: str) -> FunctionType:
+        thing = entity.initializer if name == _CREATE else inspect.getattr_static(entity.cls, name)
         function = plain_function(thing)
-        assert function is not None, f"{kind.name}.{name} is not a function"
+        assert function is not None, f"{entity.name}.{name} is not a function"
         return function
 
     def _method(self, cls: type, name: str) -> FunctionSummary:
@@ -117,13 +117,13 @@ class _Analysis:
         if (cls, name) in self._known:
             return self._known[cls, name]
         self._known[cls, name] = FunctionSummary(returned=UNKNOWN)
-        kind: EntityType = cls.__reference__  # type: ignore[attr-defined]
-        signature = kind.creation if name == _CREATE else kind.methods.get(name)
-        function = self._function_of(kind, name)
-        source, owner = Endpoint(kind.name, name), functions_of(cls).get(name, cls)
-        found = self._body(source, function, signature, (cls, owner))
-        self._known[cls, name] = found
-        return found
+        entity: EntityType = cls.__reference__  # type: ignore[attr-defined]
+        signature = entity.creation if name == _CREATE else entity.methods.get(name)
+        function = self._function_of(entity, name)
+        source, owner = Endpoint(entity.name, name), functions_of(cls).get(name, cls)
+        summary = self._body(source, function, signature, (cls, owner))
+        self._known[cls, name] = summary
+        return summary
 
     def _body(
         self,
@@ -139,7 +139,7 @@ class _Analysis:
         tree = self._shared.sources.tree_of(plain)
         if tree is None:
             where = place_of(plain, plain.__code__.co_firstlineno)
-            unread = "its source cannot be read: what it calls is unknown"
+            unread = "its source cannot be read: its calls are unknown"
             edge = Edge(
                 source,
                 Endpoint(UNKNOWN_OPERATOR, "?"),
@@ -150,15 +150,15 @@ class _Analysis:
                 origin=Origin.UNKNOWN,
             )
             return FunctionSummary((edge,), (PlanWarning(where, source, unread),))
-        this: tuple[Value, ...] = (one(TypedValue(method[0], Origin.SELF)),) if method else ()
+        this: tuple[Value, ...] = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
         if signature is None:
             parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
         else:
             parameters = list(signature.parameters.values())
         arguments = Arguments(this, *_declared(parameters))
         returned = frame.follow(Callee(tree, plain, method[1] if method else None), arguments)
-        found = frame.found()
-        return FunctionSummary(found.edges, found.warnings, returned)
+        summary = frame.summary()
+        return FunctionSummary(summary.edges, summary.warnings, returned)
 
 
 def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
@@ -178,20 +178,20 @@ def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...
     return tuple(named), rest, more
 
 
-def _members_of(kind: EntityType) -> list[str]:
+def _members_of(entity: EntityType) -> list[str]:
     """Return the names to analyse in an entity class, in the order of definition."""
-    created = [_CREATE] if kind.initializer is not None else []
+    created = [_CREATE] if entity.initializer is not None else []
     return created + [
         name
-        for name in functions_of(kind.cls)
-        if plain_function(inspect.getattr_static(kind.cls, name)) is not None
+        for name in functions_of(entity.cls)
+        if plain_function(inspect.getattr_static(entity.cls, name)) is not None
     ]
 
 
-def _unseen(kind: EntityType) -> list[PlanWarning]:
+def _unseen(entity: EntityType) -> list[PlanWarning]:
     """Warn of special methods, because operators call them without a call in the source."""
-    found = []
-    for owner in kind.cls.__mro__:
+    warnings = []
+    for owner in entity.cls.__mro__:
         for name, member in vars(owner).items():
             function = plain_function(member) if inspect.isfunction(member) else None
             if function is None or name in _SILENT or not name.startswith("__"):
@@ -199,8 +199,8 @@ def _unseen(kind: EntityType) -> list[PlanWarning]:
             if name.endswith("__") and not (function.__module__ or "").startswith("penstock."):
                 where = place_of(function, function.__code__.co_firstlineno)
                 message = f"calls through {name} are not in the plan"
-                found.append(PlanWarning(where, Endpoint(kind.name, name), message))
-    return found
+                warnings.append(PlanWarning(where, Endpoint(entity.name, name), message))
+    return warnings
 
 
 def _function(name: str, signature: Signature) -> Operator:
@@ -211,7 +211,9 @@ def _function(name: str, signature: Signature) -> Operator:
 
 
 def _described(name: str, signature: Signature, function: FunctionType) -> Method:
-    shown = _shown({one.name: one.annotation for one in signature.parameters.values()})
+    shown = _shown(
+        {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+    )
     returns = signature.name.partition(".")[0] if name == _CREATE else _type_name(signature.returns)
     parameters = tuple(Attribute(*pair) for pair in shown)
     where = place_of(function, function.__code__.co_firstlineno)
@@ -220,7 +222,9 @@ def _described(name: str, signature: Signature, function: FunctionType) -> Metho
 
 def _private(name: str, function: FunctionType) -> Method:
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    shown = tuple(Attribute(one.name, _type_name(one.annotation)) for one in parameters)
+    shown = tuple(
+        Attribute(parameter.name, _type_name(parameter.annotation)) for parameter in parameters
+    )
     returns = _type_name(inspect.signature(function).return_annotation)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, shown, returns, readonly=False, where=where)

@@ -43,9 +43,9 @@ from penstock.dataflow.analysis.value import (
     join,
     lookup,
     of_type,
-    one,
     origin_of,
     retag,
+    single,
 )
 from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Endpoint, Origin
 from penstock.model.declaration import CREATIONS, RESERVED
@@ -95,8 +95,8 @@ class Calls(Expressions, ABC):
         return NOTHING
 
     def _arguments(self, node: ast.Call) -> Arguments:
-        plain = [one for one in node.args if not isinstance(one, ast.Starred)]
-        starred = [one for one in node.args if isinstance(one, ast.Starred)]
+        plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
+        starred = [argument for argument in node.args if isinstance(argument, ast.Starred)]
         positional = tuple(self.evaluate_all(plain))
         rest = join(self.evaluate_all(starred))
         named = [(key.arg, self.evaluate(key.value)) for key in node.keywords]
@@ -114,7 +114,7 @@ class Calls(Expressions, ABC):
         values = self.evaluate_all(node.args)
         base = values[0] if values else NOTHING
         if name == "type":
-            return join(constant(kind.cls) for atom in base if (kind := entity_of(atom)))
+            return join(constant(entity.cls) for atom in base if (entity := entity_of(atom)))
         match node.args[1:]:
             case [ast.Constant(value=str(attribute)), *_]:
                 return self._named_attribute(node, (name, attribute), base, values[2:])
@@ -136,10 +136,10 @@ class Calls(Expressions, ABC):
         """Record an access to an attribute whose name is known only at run time."""
         action = Action.WRITE if name == "setattr" else Action.READ
         for atom in base:
-            kind = entity_of(atom)
-            if kind is not None or is_unknown(atom):
-                owner = kind.name if kind else UNKNOWN_OPERATOR
-                self.edge(node, action, Endpoint(owner, "?"), origin_of(one(atom)))
+            entity = entity_of(atom)
+            if entity is not None or is_unknown(atom):
+                owner = entity.name if entity else UNKNOWN_OPERATOR
+                self.edge(node, action, Endpoint(owner, "?"), origin_of(single(atom)))
         return UNKNOWN
 
     def _super(self, node: ast.Call) -> Value:
@@ -172,8 +172,8 @@ class Calls(Expressions, ABC):
         return given
 
     def _call_super(self, receiver: Atom, name: str, arguments: Arguments) -> Value:
-        kind = entity_of(receiver)
-        lineage = kind.cls.__mro__ if kind else getattr(receiver, "type", object).__mro__
+        entity = entity_of(receiver)
+        lineage = entity.cls.__mro__ if entity else getattr(receiver, "type", object).__mro__
         behind = lineage[lineage.index(self.owner) + 1 :] if self.owner in lineage else ()
         for owner in behind:
             function = plain_function(vars(owner).get(name))
@@ -182,19 +182,19 @@ class Calls(Expressions, ABC):
         return UNKNOWN
 
     def _call_class(
-        self, node: ast.Call, kind: EntityType, name: str, arguments: Arguments
+        self, node: ast.Call, entity: EntityType, name: str, arguments: Arguments
     ) -> Value:
         """Record `Item.create(…)`, `Item.exists(…)`; `Item.delete(item)` names it as argument."""
-        origin = _key_origin(kind, arguments) if name in CREATIONS else _first_origin(arguments)
-        self.edge(node, _ACTIONS[name], Endpoint(kind.name, name), origin)
-        return of_type(bool, Origin.STATE) if name == "exists" else of_type(kind.cls, origin)
+        origin = _key_origin(entity, arguments) if name in CREATIONS else _first_origin(arguments)
+        self.edge(node, _ACTIONS[name], Endpoint(entity.name, name), origin)
+        return of_type(bool, Origin.STATE) if name == "exists" else of_type(entity.cls, origin)
 
     def _call_method(
         self, node: ast.Call, receiver: Atom, name: str, arguments: Arguments
     ) -> Value:
-        kind = entity_of(receiver)
-        if kind is not None:
-            return self._call_entity(node, receiver, kind, (name, arguments))
+        entity = entity_of(receiver)
+        if entity is not None:
+            return self._call_entity(node, receiver, entity, (name, arguments))
         if is_unknown(receiver):
             if name in self.application.method_names:
                 self.unknown(node, Action.CALL, name)
@@ -211,24 +211,24 @@ class Calls(Expressions, ABC):
         return self._library(node, None, arguments)
 
     def _call_entity(
-        self, node: ast.Call, receiver: Atom, kind: EntityType, asked: tuple[str, Arguments]
+        self, node: ast.Call, receiver: Atom, entity: EntityType, asked: tuple[str, Arguments]
     ) -> Value:
         name, arguments = asked
-        origin = origin_of(one(receiver))
+        origin = origin_of(single(receiver))
         if name in RESERVED:
             wanted = _first_origin(arguments) if name == "exists" else origin
-            self.edge(node, _ACTIONS[name], Endpoint(kind.name, name), wanted)
+            self.edge(node, _ACTIONS[name], Endpoint(entity.name, name), wanted)
             return of_type(bool, Origin.STATE) if name == "exists" else NOTHING
-        member = inspect.getattr_static(kind.cls, name, None)
+        member = inspect.getattr_static(entity.cls, name, None)
         if isinstance(member, staticmethod | classmethod):
-            first = () if isinstance(member, staticmethod) else (constant(kind.cls),)
+            first = () if isinstance(member, staticmethod) else (constant(entity.cls),)
             passed = Arguments((*first, *arguments.positional), *_tail(arguments))
             return self._call_function(node, member, passed)
-        self.edge(node, Action.CALL, Endpoint(kind.name, name), origin)
-        signature = kind.methods.get(name)
+        self.edge(node, Action.CALL, Endpoint(entity.name, name), origin)
+        signature = entity.methods.get(name)
         if signature is not None and signature.returns is not Any:
             return of_type(signature.returns, Origin.RESULT)
-        return retag(self.application.methods(kind.cls, name).returned, Origin.RESULT)
+        return retag(self.application.methods(entity.cls, name).returned, Origin.RESULT)
 
     def _call_container(
         self, node: ast.Call, receiver: Atom, name: str, arguments: Arguments
@@ -239,7 +239,7 @@ class Calls(Expressions, ABC):
             base = node.func.value if isinstance(node.func, ast.Attribute) else node.func
             many = name in ("extend", "update", "extendleft")
             added = join(map(elements, given)) if many else given
-            self.change(base, one(receiver), added)
+            self.change(base, single(receiver), added)
         return container_result(receiver, name, given, self._apply(node, arguments))
 
     def _call_thing(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value:
@@ -317,7 +317,7 @@ class Calls(Expressions, ABC):
         if isinstance(node.func, ast.Attribute):  # `items.sort(key=…)` passes elements of its own
             others = join((others, *map(elements, self.evaluate(node.func.value))))
         reached = join((others, *map(elements, others)))
-        passed = Arguments(rest=frozenset(one for one in reached if not _is_function(one)))
+        passed = Arguments(rest=frozenset(atom for atom in reached if not _is_function(atom)))
         with self.loop(), self.branch():
             return join(self._call(node, atom, passed) for atom in callables)
 
@@ -339,7 +339,7 @@ def _is_function(atom: Atom) -> bool:
 
 
 def _first(receiver: Atom, arguments: Arguments) -> Arguments:
-    return Arguments((one(receiver), *arguments.positional), *_tail(arguments))
+    return Arguments((single(receiver), *arguments.positional), *_tail(arguments))
 
 
 def _tail(arguments: Arguments) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
@@ -350,22 +350,22 @@ def _first_origin(arguments: Arguments) -> Origin:
     return origin_of(join((*arguments.positional[:1], arguments.rest)))
 
 
-def _key_origin(kind: EntityType, arguments: Arguments) -> Origin:
+def _key_origin(entity: EntityType, arguments: Arguments) -> Origin:
     """Return the origin of the key of a created entity."""
-    if kind.initializer is not None:
-        return _bound_origin(kind, arguments)
+    if entity.initializer is not None:
+        return _bound_origin(entity, arguments)
     for name, value in arguments.named:
-        if name == kind.key_name:
+        if name == entity.key_name:
             return origin_of(value)
     if arguments.positional or arguments.rest or arguments.more:
         return _first_origin(arguments)
     return Origin.COMPUTED  # derived from the request id
 
 
-def _bound_origin(kind: EntityType, arguments: Arguments) -> Origin:
+def _bound_origin(entity: EntityType, arguments: Arguments) -> Origin:
     """Find the key among the arguments of `__init__`: by its name, else it may be any of them."""
     parameters = (
-        list(inspect.signature(kind.initializer).parameters)[1:] if kind.initializer else []
+        list(inspect.signature(entity.initializer).parameters)[1:] if entity.initializer else []
     )
     passed = {**dict(zip(parameters, arguments.positional, strict=False)), **dict(arguments.named)}
-    return origin_of(passed.get(kind.key_name, join(arguments.all)))
+    return origin_of(passed.get(entity.key_name, join(arguments.all)))

@@ -38,9 +38,9 @@ from penstock.dataflow.analysis.value import (
     join,
     lookup,
     of_type,
-    one,
     origin_of,
     retag,
+    single,
     unpack,
 )
 from penstock.dataflow.graph import Action, Endpoint, Hazard, Origin
@@ -84,7 +84,7 @@ class Expressions(Frame):
                     self.warn_global(target, name)
                 self.bind(name, value)
             case ast.Starred(value=inner):
-                self.assign(inner, one(CollectionValue(value)))
+                self.assign(inner, single(CollectionValue(value)))
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 self._assign_each(targets, value)
             case ast.Attribute(value=base, attr=name):
@@ -109,11 +109,11 @@ class Expressions(Frame):
 
     def write(self, node: ast.expr, atom: Atom, name: str) -> None:
         """Record an assignment to an attribute."""
-        kind = entity_of(atom)
-        if kind is not None:
-            if name not in kind.attributes and name != kind.key_name:
-                self.warn(node, f"{kind.name} declares no attribute {name}; assigning it fails")
-            self.edge(node, Action.WRITE, Endpoint(kind.name, name), origin_of(one(atom)))
+        entity = entity_of(atom)
+        if entity is not None:
+            if name not in entity.attributes and name != entity.key_name:
+                self.warn(node, f"{entity.name} declares no attribute {name}; assigning it fails")
+            self.edge(node, Action.WRITE, Endpoint(entity.name, name), origin_of(single(atom)))
             return
         match atom:
             case StaticObject(thing=thing):
@@ -132,7 +132,7 @@ class Expressions(Frame):
                     self.edge(node, Action.WRITE, home.attribute, home.origin)
                 case StaticObject(thing=list() | dict() | set() as thing):
                     name = ast.unparse(node)
-                    message = f"{name} is a global {type(thing).__name__}: it is no state"
+                    message = f"{name} is a global {type(thing).__name__} and not part of the state"
                     self.warn(node, message, Hazard.GLOBAL)
                 case _:
                     pass
@@ -149,15 +149,15 @@ class Expressions(Frame):
             return
         value = self.look(root.id, root)
         for _ in range(min(depth, _DEPTH_MAX) + 1):
-            added = join((one(DictValue(NOTHING, added)), one(CollectionValue(added))))
+            added = join((single(DictValue(NOTHING, added)), single(CollectionValue(added))))
         if any(_is_built(atom) for atom in value):
             self.bind(root.id, join((value, added)))
 
     def read(self, node: ast.expr, atom: Atom, name: str) -> Value:
         """Return an attribute of a value, and record the read."""
-        kind = entity_of(atom)
-        if kind is not None and isinstance(atom, TypedValue):
-            return self._read_entity(node, atom, kind, name)
+        entity = entity_of(atom)
+        if entity is not None and isinstance(atom, TypedValue):
+            return self._read_entity(node, atom, entity, name)
         match atom:
             case StaticObject(thing=thing):
                 return self._read_thing(node, atom, thing, name)
@@ -165,44 +165,48 @@ class Expressions(Frame):
                 known = self.application
                 if name in known.attribute_names and name not in known.method_names:
                     self.unknown(node, Action.READ, name)
-                return one(BoundMethod(atom, name))
+                return single(BoundMethod(atom, name))
             case TypedValue(type=annotation, origin=origin, home=home):
                 return self._read_plain(atom, annotation, name, origin, home)
             case _:
-                return one(BoundMethod(atom, name))
+                return single(BoundMethod(atom, name))
 
-    def _read_entity(self, node: ast.expr, atom: TypedValue, kind: EntityType, name: str) -> Value:
-        if name == kind.key_name:
-            return of_type(kind.key_annotation, atom.origin)
-        if name in kind.attributes:
-            home = Endpoint(kind.name, name)
+    def _read_entity(
+        self, node: ast.expr, atom: TypedValue, entity: EntityType, name: str
+    ) -> Value:
+        if name == entity.key_name:
+            return of_type(entity.key_annotation, atom.origin)
+        if name in entity.attributes:
+            home = Endpoint(entity.name, name)
             self.edge(node, Action.READ, home, atom.origin)
-            return of_type(kind.attributes[name], Origin.STATE, OwnerAttribute(home, atom.origin))
-        return self._read_member(node, atom, kind, name)
+            return of_type(entity.attributes[name], Origin.STATE, OwnerAttribute(home, atom.origin))
+        return self._read_member(node, atom, entity, name)
 
-    def _read_member(self, node: ast.expr, atom: TypedValue, kind: EntityType, name: str) -> Value:
+    def _read_member(
+        self, node: ast.expr, atom: TypedValue, entity: EntityType, name: str
+    ) -> Value:
         if name == "__class__":
-            return one(StaticObject(kind.cls))
-        member = inspect.getattr_static(kind.cls, name, _MISSING)
+            return single(StaticObject(entity.cls))
+        member = inspect.getattr_static(entity.cls, name, _MISSING)
         if isinstance(member, property):
-            self.edge(node, Action.CALL, Endpoint(kind.name, name), atom.origin)
-            return retag(self.application.methods(kind.cls, name).returned, Origin.RESULT)
+            self.edge(node, Action.CALL, Endpoint(entity.name, name), atom.origin)
+            return retag(self.application.methods(entity.cls, name).returned, Origin.RESULT)
         if member is _MISSING:
-            self.warn(node, f"{kind.name} has no attribute or method {name}")
+            self.warn(node, f"{entity.name} has no attribute or method {name}")
             return UNKNOWN
         asked = callable(member) or _is_wrapped(member)
-        return one(BoundMethod(atom, name)) if asked else constant(member)
+        return single(BoundMethod(atom, name)) if asked else constant(member)
 
     def _read_thing(self, node: ast.expr, atom: StaticObject, thing: Any, name: str) -> Value:
         if isinstance(thing, type) and hasattr(thing, "__reference__") and name in RESERVED:
-            return one(BoundMethod(atom, name))
+            return single(BoundMethod(atom, name))
         if isinstance(thing, ModuleType | type):
-            found = getattr(thing, name, _MISSING)
-            if found is _MISSING:
+            member = getattr(thing, name, _MISSING)
+            if member is _MISSING:
                 return UNKNOWN
-            self.check(found, ast.unparse(node), node)
-            return constant(found)
-        return one(BoundMethod(atom, name))
+            self.check(member, ast.unparse(node), node)
+            return constant(member)
+        return single(BoundMethod(atom, name))
 
     def _read_plain(
         self,
@@ -216,11 +220,11 @@ class Expressions(Frame):
         if name in fields:
             return of_type(fields[name], origin, home)
         if is_container(annotation):
-            return one(BoundMethod(atom, name))
+            return single(BoundMethod(atom, name))
         member = inspect.getattr_static(annotation, name, None)
         if callable(member) or _is_wrapped(member):
-            return one(BoundMethod(atom, name))
-        return of_type(Any, derived(one(atom)))
+            return single(BoundMethod(atom, name))
+        return of_type(Any, derived(single(atom)))
 
     def _at_constant(self, node: ast.Constant) -> Value:
         return constant(node.value)
@@ -251,11 +255,11 @@ class Expressions(Frame):
 
     def _at_tuple(self, node: ast.Tuple) -> Value:
         if any(isinstance(item, ast.Starred) for item in node.elts):
-            return one(CollectionValue(join(self.evaluate_all(node.elts))))
-        return one(TupleValue(tuple(self.evaluate_all(node.elts))))
+            return single(CollectionValue(join(self.evaluate_all(node.elts))))
+        return single(TupleValue(tuple(self.evaluate_all(node.elts))))
 
     def _at_list(self, node: ast.List | ast.Set) -> Value:
-        return one(CollectionValue(join(self.evaluate_all(node.elts))))
+        return single(CollectionValue(join(self.evaluate_all(node.elts))))
 
     _at_set = _at_list
 
@@ -268,7 +272,7 @@ class Expressions(Frame):
                 values = join((values, *map(lookup, inner)))
             else:
                 keys, values = join((keys, self.evaluate(key))), join((values, inner))
-        return one(DictValue(keys, values))
+        return single(DictValue(keys, values))
 
     def _at_starred(self, node: ast.Starred) -> Value:
         return join(map(elements, self.evaluate(node.value)))
@@ -311,11 +315,11 @@ class Expressions(Frame):
         return of_type(str, origin_of(value))
 
     def _at_lambda(self, node: ast.Lambda | ast.FunctionDef) -> Value:
-        return one(Closure(node, self))
+        return single(Closure(node, self))
 
     def _at_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
         ordered = not isinstance(node, ast.SetComp) and node not in self.orderless
-        return one(
+        return single(
             CollectionValue(self._comprehend(node.generators, [node.elt], ordered=ordered)[0])
         )
 
@@ -324,7 +328,7 @@ class Expressions(Frame):
 
     def _at_dictcomp(self, node: ast.DictComp) -> Value:
         keys, values = self._comprehend(node.generators, [node.key, node.value], ordered=False)
-        return one(DictValue(keys, values))
+        return single(DictValue(keys, values))
 
     def _comprehend(
         self, generators: list[ast.comprehension], wanted: list[ast.expr], *, ordered: bool
@@ -333,18 +337,18 @@ class Expressions(Frame):
         if not generators:
             return self.evaluate_all(wanted)
         first, inner = generators[0], generators[1:]
-        targets = [one.id for one in ast.walk(first.target) if isinstance(one, ast.Name)]
+        targets = [part.id for part in ast.walk(first.target) if isinstance(part, ast.Name)]
         kept = {name: self.names[name] for name in targets if name in self.names}
         source = self.evaluate(first.iter)
         with self.loop():
             self.iterate(first.iter, first.target, source, ordered=ordered)
             self.evaluate_all(first.ifs)
             with self.branch(taken=bool(first.ifs)):
-                found = self._comprehend(inner, wanted, ordered=ordered)
+                values = self._comprehend(inner, wanted, ordered=ordered)
         for name in targets:
             self.names.pop(name, None)
         self.names.update(kept)
-        return found
+        return values
 
     def iterate(
         self, node: ast.expr, target: ast.expr, source: Value, *, ordered: bool = True
@@ -374,14 +378,16 @@ class Expressions(Frame):
         """Return a known value, or else the value of its annotation."""
         if annotation is None or (value and not any(map(is_unknown, value))):
             return value
-        kind = resolve(annotation, self.visible)
-        return value if kind is Any else of_type(kind, origin_of(value))
+        resolved = resolve(annotation, self.visible)
+        return value if resolved is Any else of_type(resolved, origin_of(value))
 
 
 def _has(atom: Atom, name: str) -> bool:
     """Whether a value may have an attribute."""
-    kind = entity_of(atom)
-    return kind is None or name in (*kind.attributes, kind.key_name) or hasattr(kind.cls, name)
+    entity = entity_of(atom)
+    return (
+        entity is None or name in (*entity.attributes, entity.key_name) or hasattr(entity.cls, name)
+    )
 
 
 def _is_built(atom: Atom) -> bool:

@@ -70,13 +70,13 @@ class AnalysisContext:
 
 def describe(app: App, sources: Sources) -> AnalysisContext:
     """Return the context of an application."""
-    kinds = app.entities.values()
+    entities = app.entities.values()
     return AnalysisContext(
         app,
         sources,
-        {name: kind.cls for name, kind in app.entities.items()},
-        frozenset(name for kind in kinds for name in functions_of(kind.cls)).union(RESERVED),
-        frozenset(name for kind in kinds for name in kind.attributes),
+        {name: entity.cls for name, entity in app.entities.items()},
+        frozenset(name for entity in entities for name in functions_of(entity.cls)).union(RESERVED),
+        frozenset(name for entity in entities for name in entity.attributes),
     )
 
 
@@ -175,7 +175,7 @@ class Frame:
 
     def warn_global(self, node: ast.AST, name: str) -> None:
         """Warn of an assignment to a name or an attribute that outlives the transaction."""
-        self.warn(node, f"{name} is global: what is kept there is no state", Hazard.GLOBAL)
+        self.warn(node, f"{name} is global, so its value is not part of the state", Hazard.GLOBAL)
 
     def warn(self, node: ast.AST, message: str, hazard: Hazard | None = None) -> None:
         """Record a warning at a line."""
@@ -193,13 +193,13 @@ class Frame:
         """Record an edge with an unknown receiver."""
         self.edge(node, action, Endpoint(UNKNOWN_OPERATOR, member), Origin.UNKNOWN)
 
-    def merge(self, found: FunctionSummary) -> None:
+    def merge(self, summary: FunctionSummary) -> None:
         """Add the effects of a called function."""
-        for edge in found.edges:
+        for edge in summary.edges:
             looped = edge.looped or self._loops > 0
             conditional = edge.conditional or self._branches > 0
             self.edges[replace(edge, looped=looped, conditional=conditional)] = None
-        self.warnings.update(dict.fromkeys(found.warnings))
+        self.warnings.update(dict.fromkeys(summary.warnings))
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
@@ -225,6 +225,6 @@ class Frame:
             frame = frame.parent
         self.names[name] = value
 
-    def found(self) -> FunctionSummary:
+    def summary(self) -> FunctionSummary:
         """Return the summary of this frame."""
         return FunctionSummary(tuple(self.edges), tuple(self.warnings), self.returned)

@@ -50,7 +50,7 @@ _BY_NAME: Final = {
     ("datetime", "today"): Hazard.CLOCK,
     ("uuid", "uuid1"): Hazard.UUID,
     ("uuid", "uuid4"): Hazard.UUID,
-    ("random", "Random"): None,  # a generator with a seed of one's own
+    ("random", "Random"): None,  # a generator with its own seed
     ("time", "struct_time"): None,
     ("sys", "setrecursionlimit"): Hazard.SETTING,
     ("sys", "setswitchinterval"): Hazard.SETTING,
@@ -103,7 +103,7 @@ _BY_MODULE: Final = {
 def hazard_of(thing: Any) -> Hazard | None:
     """Return why an object is a hazard in a handler; None if it is not known as a hazard."""
     if isinstance(thing, ModuleType) or _is_value(thing):
-        return None  # only what is taken from it counts
+        return None  # a use of a member is a hazard, a use of the module is not
     module, name = _identity(thing)
     top = module.partition(".")[0]
     for place in (module, top):

@@ -25,8 +25,8 @@ from penstock.dataflow.analysis.value import (
     join,
     lookup,
     of_type,
-    one,
     retag,
+    single,
     unpack,
 )
 from penstock.dataflow.graph import Origin
@@ -85,7 +85,7 @@ def container_made(cls: type, arguments: Arguments) -> Value:
         return of_type(cls, derived(first))
     if issubclass(cls, dict):
         return _dictionary(first, arguments)
-    return one(CollectionValue(join((*map(elements, first), arguments.rest))))
+    return single(CollectionValue(join((*map(elements, first), arguments.rest))))
 
 
 def _dictionary(first: Value, arguments: Arguments) -> Value:
@@ -94,34 +94,35 @@ def _dictionary(first: Value, arguments: Arguments) -> Value:
     for atom in first:
         if isinstance(atom, DictValue) or (isinstance(atom, TypedValue) and is_mapping(atom.type)):
             keys, values = join((keys, elements(atom))), join((values, lookup(atom)))
-        elif not isinstance(
-            atom, StaticObject | Closure | BoundMethod
-        ):  # not what `defaultdict` is given
+        elif not isinstance(atom, StaticObject | Closure | BoundMethod):
+            # The elements are pairs; a function is the argument of `defaultdict`.
             for pair in elements(atom):
                 key, value = unpack(pair, 2)
                 keys, values = join((keys, key)), join((values, value))
-    return one(DictValue(keys, values))
+    return single(DictValue(keys, values))
 
 
 def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:
     """Return the result of a method of a list, dictionary, set, text or iterator."""
     match name:
         case "items":
-            found = one(CollectionValue(one(TupleValue((elements(receiver), lookup(receiver))))))
+            result = single(
+                CollectionValue(single(TupleValue((elements(receiver), lookup(receiver)))))
+            )
         case "values":
-            found = one(CollectionValue(lookup(receiver)))
+            result = single(CollectionValue(lookup(receiver)))
         case "get" | "pop" | "setdefault":
-            found = join((lookup(receiver), given))
+            result = join((lookup(receiver), given))
         case "popleft" | "__next__":
-            found = elements(receiver)
+            result = elements(receiver)
         case "popitem":
-            found = one(TupleValue((elements(receiver), lookup(receiver))))
-        case _ if holds_entity(one(receiver)):
-            found = join((one(receiver), applied))
+            result = single(TupleValue((elements(receiver), lookup(receiver))))
+        case _ if holds_entity(single(receiver)):
+            result = join((single(receiver), applied))
         case _:
-            value = one(receiver)
-            found = retag(value, derived(value))
-    return found
+            value = single(receiver)
+            result = retag(value, derived(value))
+    return result
 
 
 def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
@@ -130,21 +131,23 @@ def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
     inner = join(map(elements, given))
     match _name(thing):
         case "enumerate":
-            found = one(CollectionValue(one(TupleValue((of_type(int, Origin.COMPUTED), inner)))))
+            result = single(
+                CollectionValue(single(TupleValue((of_type(int, Origin.COMPUTED), inner))))
+            )
         case "zip":
             columns = (join(map(elements, value)) for value in arguments.positional)
-            found = one(CollectionValue(one(TupleValue(tuple(columns)))))
+            result = single(CollectionValue(single(TupleValue(tuple(columns)))))
         case "sorted" | "reversed" | "iter" | "filter":
-            found = one(CollectionValue(inner))
+            result = single(CollectionValue(inner))
         case "min" | "max" | "next":
-            found = join((inner, *arguments.positional[1:]))
+            result = join((inner, *arguments.positional[1:]))
         case "map":
-            found = one(CollectionValue(applied))
+            result = single(CollectionValue(applied))
         case "range":
-            found = one(CollectionValue(of_type(int, derived(given))))
+            result = single(CollectionValue(of_type(int, derived(given))))
         case _:
-            found = _other(thing, given, inner, applied)
-    return found
+            result = _other(thing, given, inner, applied)
+    return result
 
 
 def _other(thing: Any, given: Value, inner: Value, applied: Value) -> Value:
@@ -153,7 +156,7 @@ def _other(thing: Any, given: Value, inner: Value, applied: Value) -> Value:
             return of_type(scalar, derived(given))
     if holds_entity(given) or applied:
         return join(
-            (given, inner, one(CollectionValue(join((inner, *map(elements, inner))))), applied)
+            (given, inner, single(CollectionValue(join((inner, *map(elements, inner))))), applied)
         )
     return of_type(Any, derived(given))
 

@@ -52,7 +52,10 @@ def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.Functi
     except (OSError, TypeError, SyntaxError):
         return {}
     return {
-        (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
+        (
+            node.name,
+            min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]),
+        ): node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
     }
@@ -69,8 +72,8 @@ def plain_function(thing: Any) -> FunctionType | None:
             thing = thing.__func__
         case _:
             pass
-    found = inspect.unwrap(thing) if callable(thing) else None
-    return found if isinstance(found, FunctionType) else None
+    function = inspect.unwrap(thing) if callable(thing) else None
+    return function if isinstance(function, FunctionType) else None
 
 
 def file_of(module: str, filename: str) -> str:
@@ -91,7 +94,7 @@ def place_of_class(cls: type, where: str) -> SourceLocation:
 
 
 def hints_of(thing: Callable[..., Any] | type, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the annotations of a function, resolved; none where they cannot be."""
+    """Return the annotations of a function, resolved; none if they cannot be resolved."""
     try:
         return typing.get_type_hints(thing, None, dict(names))
     except (NameError, TypeError, AttributeError, SyntaxError):

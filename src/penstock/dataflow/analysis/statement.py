@@ -28,8 +28,8 @@ from penstock.dataflow.analysis.value import (
     is_unknown,
     join,
     of_type,
-    one,
     origin_of,
+    single,
 )
 from penstock.dataflow.graph import Origin
 
@@ -78,21 +78,23 @@ class Body(Calls):
         """Interpret a function until its result is a fixed point."""
         shared = self.application
         guesses, shared.running[key] = shared.guesses, NOTHING
-        found = FunctionSummary()
+        summary = FunctionSummary()
         for _ in range(_ROUNDS_MAX):
-            found = self._activate(callee, names)
-            if found.returned == shared.running[key]:
+            summary = self._activate(callee, names)
+            if summary.returned == shared.running[key]:
                 break
-            shared.running[key] = found.returned
+            shared.running[key] = summary.returned
         del shared.running[key]
         if key in shared.guessed:  # it is recursive, so its effects repeat
             shared.guessed.discard(key)
-            found = replace(found, edges=tuple(replace(edge, looped=True) for edge in found.edges))
+            summary = replace(
+                summary, edges=tuple(replace(edge, looped=True) for edge in summary.edges)
+            )
         final = not shared.running or shared.guesses == guesses
         if callee.parent is None and final:  # else it depends on results that may still change
-            shared.finished[key] = found
-        self.merge(found)
-        return found.returned
+            shared.finished[key] = summary
+        self.merge(summary)
+        return summary.returned
 
     def _narrow(self, callee: Callee, names: dict[str, Value]) -> dict[str, Value]:
         """Widen the arguments of a function that has too many contexts."""
@@ -111,8 +113,8 @@ class Body(Calls):
         else:
             body.run(callee.node.body)
         if _is_generator(callee.node):
-            body.returned = one(CollectionValue(body.yielded))
-        return body.found()
+            body.returned = single(CollectionValue(body.yielded))
+        return body.summary()
 
     def _do_expr(self, node: ast.Expr) -> None:
         self.evaluate(node.value)
@@ -133,7 +135,7 @@ class Body(Calls):
         before = self.evaluate(_as_read(node.target))
         value = join((before, self.evaluate(node.value)))
         if isinstance(node.target, ast.Name):
-            homed = frozenset(one for one in before if isinstance(one, TypedValue) and one.home)
+            homed = frozenset(atom for atom in before if isinstance(atom, TypedValue) and atom.home)
             self.change(node.target, homed)
         self.assign(node.target, value)
 
@@ -189,7 +191,7 @@ class Body(Calls):
             self.names = dict(between)
             self.evaluate(handler.type)
             if handler.name:
-                self.names[handler.name] = one(TypedValue(BaseException, Origin.COMPUTED))
+                self.names[handler.name] = single(TypedValue(BaseException, Origin.COMPUTED))
             with self.branch():
                 self.run(handler.body)
             after.append(self.names)
@@ -227,7 +229,7 @@ class Body(Calls):
                 self._capture_as(inner, name, subject)
                 return
             case ast.MatchStar(name=str(name)):
-                self.bind(name, one(CollectionValue(subject)))
+                self.bind(name, single(CollectionValue(subject)))
             case _:
                 pass
         for child in ast.iter_child_nodes(pattern):
@@ -384,9 +386,9 @@ def _bind(callee: Callee, arguments: Arguments, visible: Mapping[str, Any]) -> d
         names[parameter.arg] = value
     if parameters.vararg is not None:
         beyond = join((*arguments.positional[len(listed) :], spread))
-        names[parameters.vararg.arg] = one(CollectionValue(beyond))
+        names[parameters.vararg.arg] = single(CollectionValue(beyond))
     if parameters.kwarg is not None:
         known = {parameter.arg for parameter in (*listed, *parameters.kwonlyargs)}
         extra = join(value for name, value in arguments.named if name not in known)
-        names[parameters.kwarg.arg] = one(DictValue(NOTHING, join((extra, spread))))
+        names[parameters.kwarg.arg] = single(DictValue(NOTHING, join((extra, spread))))
     return names

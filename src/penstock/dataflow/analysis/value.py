@@ -112,7 +112,7 @@ _RANK: Final = {origin: rank for rank, origin in enumerate(Origin)}
 _DEPTH_MAX: Final = 6
 
 
-def one(atom: Atom) -> Value:
+def single(atom: Atom) -> Value:
     """Return the value with a single atom; unknown if it is nested too deeply."""
     return UNKNOWN if _depth(atom) > _DEPTH_MAX else frozenset({atom})
 
@@ -140,14 +140,14 @@ def of_type(annotation: Any, origin: Origin, home: OwnerAttribute | None = None)
         return NOTHING
     if annotation in _SCALARS or reference_type(annotation) is not None:
         home = None
-    return one(TypedValue(annotation, origin, home))
+    return single(TypedValue(annotation, origin, home))
 
 
 def constant(thing: Any) -> Value:
     """Return the value of an object that exists before any request."""
     if thing is None:
         return NOTHING
-    return one(
+    return single(
         TypedValue(type(thing), Origin.CONSTANT) if type(thing) in _SCALARS else StaticObject(thing)
     )
 
@@ -187,21 +187,21 @@ def origin_of(value: Value) -> Origin:
 
 
 def _origin(atom: Atom) -> Origin:
-    found = Origin.CONSTANT
+    result = Origin.CONSTANT
     match atom:
         case TypedValue(origin=origin):
-            found = origin
+            result = origin
         case CollectionValue(element=element):
-            found = origin_of(element)
+            result = origin_of(element)
         case TupleValue(items=items):
-            found = last_origin(map(origin_of, items))
+            result = last_origin(map(origin_of, items))
         case DictValue(keys=keys, values=values):
-            found = last_origin((origin_of(keys), origin_of(values)))
+            result = last_origin((origin_of(keys), origin_of(values)))
         case BoundMethod(receiver=receiver):
-            found = _origin(receiver)
+            result = _origin(receiver)
         case StaticObject() | Closure():
             pass
-    return found
+    return result
 
 
 def derived(value: Value) -> Origin:
@@ -217,8 +217,8 @@ def is_unknown(atom: Atom) -> bool:
 
 def entity_of(atom: Atom) -> EntityType | None:
     """Return the entity class of a reference."""
-    found = reference_type(atom.type) if isinstance(atom, TypedValue) else None
-    return found if isinstance(found, EntityType) else None
+    entity_type = reference_type(atom.type) if isinstance(atom, TypedValue) else None
+    return entity_type if isinstance(entity_type, EntityType) else None
 
 
 def holds_entity(value: Value, depth: int = 0) -> bool:
@@ -238,23 +238,23 @@ def _may_hold(atom: Atom) -> bool:
 
 def elements(atom: Atom) -> Value:
     """Return the elements of an iteration."""
-    found = NOTHING
+    result = NOTHING
     match atom:
         case CollectionValue(element=element):
-            found = element
+            result = element
         case TupleValue(items=items):
-            found = join(items)
+            result = join(items)
         case DictValue(keys=keys):
-            found = keys
+            result = keys
         case TypedValue():
-            found = _elements_of_data(atom)
+            result = _elements_of_data(atom)
         case StaticObject(thing=list() | tuple() | set() | frozenset() | dict() as things):
-            found = join(constant(thing) for thing in things)
+            result = join(constant(thing) for thing in things)
         case StaticObject(thing=thing) if not callable(thing):
-            found = UNKNOWN
+            result = UNKNOWN
         case _:  # functions and classes
             pass
-    return found
+    return result
 
 
 def _elements_of_data(atom: TypedValue) -> Value:

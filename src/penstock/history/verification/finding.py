@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a data directory, in which file, and what to do."""
+"""Findings: the problems of a data directory, the file of each, and its remedy."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Remedy(StrEnum):
-    """What to do about a finding."""
+    """The kind of action that a finding needs."""
 
     NONE = "none"  # nothing: it is temporary, or harmless
     REBUILD = "rebuild"  # remove it: it is rebuilt from undamaged data
@@ -20,7 +20,7 @@ class Finding(msgspec.Struct, frozen=True):
         what: The problem, in a sentence.
         where: The file or folder, relative to the data directory.
         remedy: The kind of remedy.
-        how: What to do, in a sentence.
+        how: The action, in a sentence.
     """
 
     what: str

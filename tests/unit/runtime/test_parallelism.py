@@ -5,8 +5,8 @@ from penstock.runtime.spark.parallelism import PROBE_EVERY, REPEATED_TOO_MUCH, P
 
 def test_small_epoch_gets_one_task() -> None:
     """Up to the setting, inclusive, an epoch runs in one task."""
-    pacing = ParallelismPolicy(partitions=4, small_epoch=100)
-    assert [pacing.tasks(count) for count in (1, 100, 101)] == [1, 1, 4]
+    policy = ParallelismPolicy(partitions=4, small_epoch=100)
+    assert [policy.tasks(count) for count in (1, 100, 101)] == [1, 1, 4]
 
 
 def test_one_partition_gets_one_task() -> None:
@@ -16,31 +16,31 @@ def test_one_partition_gets_one_task() -> None:
 
 def test_much_repetition_ends_spreading() -> None:
     """After an epoch that ran mostly twice, the next ones run in one task."""
-    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
-    pacing.learn(count=1_000, tasks=2, reran=int(1_000 * REPEATED_TOO_MUCH) + 1)
-    assert pacing.tasks(1_000) == 1
+    policy = ParallelismPolicy(partitions=2, small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=int(1_000 * REPEATED_TOO_MUCH) + 1)
+    assert policy.tasks(1_000) == 1
 
 
 def test_little_repetition_goes_on_spreading() -> None:
     """An epoch of which a quarter ran twice is worth spreading."""
-    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
-    pacing.learn(count=1_000, tasks=2, reran=250)
-    assert pacing.tasks(1_000) == 2
+    policy = ParallelismPolicy(partitions=2, small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=250)
+    assert policy.tasks(1_000) == 2
 
 
 def test_spreading_is_tried_again() -> None:
     """After so many epochs in one task, one is spread to see whether conflicts are gone."""
-    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
-    pacing.learn(count=1_000, tasks=2, reran=1_000)
-    tasks = [pacing.tasks(1_000) for _ in range(PROBE_EVERY + 1)]
+    policy = ParallelismPolicy(partitions=2, small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=1_000)
+    tasks = [policy.tasks(1_000) for _ in range(PROBE_EVERY + 1)]
     assert tasks == [1] * PROBE_EVERY + [2]
-    pacing.learn(count=1_000, tasks=2, reran=0)
-    assert pacing.tasks(1_000) == 2
+    policy.learn(count=1_000, tasks=2, reran=0)
+    assert policy.tasks(1_000) == 2
 
 
 def test_epochs_in_one_task_teach_nothing() -> None:
     """An epoch that ran in one task says nothing about conflicts."""
-    pacing = ParallelismPolicy(partitions=2, small_epoch=0)
-    pacing.learn(count=1_000, tasks=2, reran=1_000)
-    pacing.learn(count=1_000, tasks=1, reran=0)
-    assert pacing.tasks(1_000) == 1
+    policy = ParallelismPolicy(partitions=2, small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=1_000)
+    policy.learn(count=1_000, tasks=1, reran=0)
+    assert policy.tasks(1_000) == 1

@@ -1,10 +1,10 @@
-"""Upkeep beside checkouts: what a snapshot and merging cost those who are served meanwhile.
+"""Measure the cost of snapshots and compaction for the requests that run at the same time.
 
-    python -m benchmarks.upkeep [--seconds N] [--every N] [--rate N]
+    python -m benchmarks.maintenance [--seconds N] [--every N] [--rate N]
 
 Runs `penstock bench checkout` twice, once as fast as possible and once at a rate, each with a
 snapshot of 300,000 entities every so many seconds, after which small files are merged. From the
-journal alone it takes the requests that were committed while upkeep ran and those that were
+journal alone it takes the requests that were committed while maintenance ran and those that were
 committed while it did not, in the same run. Prints one JSON object: requests a second and
 milliseconds from append to commit, with and without, and their ratios.
 """
@@ -34,7 +34,7 @@ WARM_S = 20.0
 
 
 class Spell(NamedTuple):
-    """When upkeep ran, microseconds since the Unix epoch."""
+    """When maintenance ran, microseconds since the Unix epoch."""
 
     begin: int
     end: int
@@ -67,14 +67,14 @@ def measured(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(chosen: argparse.Namespace, load: list[str]) -> dict[str, Any]:
-    """Run checkouts with upkeep in between, and return both halves."""
+    """Run checkouts with maintenance in between, and return both halves."""
     settings = [
         f"history.snapshot_s={chosen.every}", "history.merge_epochs=50", "history.grace_s=0",
     ]  # fmt: skip
     command = [sys.executable, "-m", "penstock", "bench", "checkout", "--json", *load]
     command += ["--seconds", str(chosen.seconds)]
     command += [word for one in settings for word in ("--set", one)]
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-upkeep-") as folder:
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-maintenance-") as folder:
         data = Path(folder) / "data"
         spells: list[Spell] = []
         stop = threading.Event()
@@ -91,7 +91,7 @@ def run(chosen: argparse.Namespace, load: list[str]) -> dict[str, Any]:
 
 
 def watch(data: Path, spells: list[Spell], stop: threading.Event) -> None:
-    """Note when upkeep ran, from its reports."""
+    """Note when maintenance ran, from its reports."""
     while not stop.wait(LOOK_S):
         report = last_report(data)
         if report is not None and (not spells or spells[-1].end != report.time_us):
@@ -115,7 +115,7 @@ def read(data: Path, checkouts: int) -> Committed:
 
 
 def figures(found: Committed, spells: list[Spell]) -> dict[str, Any]:
-    """Compare what was committed during upkeep with the rest."""
+    """Compare what was committed during maintenance with the rest."""
     start = int(found.committed.min() + WARM_S * 1e6)
     end = int(found.committed.max())
     kept = found.committed >= start

@@ -1,6 +1,6 @@
-"""Changes that a handler can make to its process: `MESSES` return, `KILLERS` end or hang it.
+"""Changes that a handler can make to its process: `SIDE_EFFECTS` return, `KILLERS` end or hang it.
 
-A mess may outlive its handler, so other requests of the process would find it. Left out is code that
+A side effect may outlive its handler, so other requests of the process would find it. Left out is code that
 replaces the engine's own methods by others that work and mean something else: in one process with
 the engine, it is the engine.
 """
@@ -30,25 +30,25 @@ import msgspec
 
 from tests.hostile.exceptions import Refused, refuse
 
-Mess = Callable[[], Any]
+SideEffect = Callable[[], Any]
 
 
-def patch(module: Any, name: str, value: Any = refuse) -> Mess:
-    """Return a mess that replaces a name of a module by a function that always raises."""
+def patch(module: Any, name: str, value: Any = refuse) -> SideEffect:
+    """Return a side effect that replaces a name of a module by a function that always raises."""
     return lambda: setattr(module, name, value)
 
 
-def patch_later(module: str, path: str, value: Any = refuse) -> Mess:
-    """Return a mess that replaces something of a module of the engine."""
+def patch_later(module: str, path: str, value: Any = refuse) -> SideEffect:
+    """Return a side effect that replaces something of a module of the engine."""
 
-    def mess() -> None:
+    def side_effect() -> None:
         found: Any = importlib.import_module(module)
         *inner, name = path.split(".")
         for one in inner:
             found = getattr(found, one)
         setattr(found, name, value)
 
-    return mess
+    return side_effect
 
 
 def forget_modules() -> None:
@@ -170,7 +170,7 @@ def empty_builtins() -> None:
     vars(builtins).clear()
 
 
-def set_limit(depth: int) -> Mess:
+def set_limit(depth: int) -> SideEffect:
     return lambda: sys.setrecursionlimit(depth)
 
 
@@ -187,7 +187,7 @@ def shout() -> None:
             continue
 
 
-MESSES: Final[dict[str, Mess]] = {
+SIDE_EFFECTS: Final[dict[str, SideEffect]] = {
     "recursion limit low": set_limit(120),
     "recursion limit high": set_limit(10**6),
     "trace": trace_by_refusal,
@@ -327,7 +327,7 @@ def wait_for_child() -> None:
     raise Refused("the child has ended")
 
 
-KILLERS: Final[dict[str, Mess]] = {
+KILLERS: Final[dict[str, SideEffect]] = {
     one.__name__: one
     for one in (
         kill_oneself, read_nowhere, overflow_stack, loop_in_c, loop_and_catch, hang, lock_twice,
@@ -343,7 +343,7 @@ KILLERS: Final[dict[str, Mess]] = {
 }  # fmt: skip
 """Acts that end their process, or leave it no other end."""
 
-HOGS: Final[dict[str, Mess]] = {
+HOGS: Final[dict[str, SideEffect]] = {
     one.__name__: one for one in (loop, hoard, recurse, wait_for_child)
 } | {"sleep": lambda: time.sleep(1e6), "allocate": lambda: bytearray(10 << 30)}
 """Acts that use more than they may, and are undone in place."""

@@ -31,14 +31,16 @@ def test_each_bound_makes_a_snapshot_due(
     """A snapshot is due when one bound is reached; a bound of 0 makes none due."""
     history = HistoryConfig(**{**NEVER, setting: bound})
     no_jobs: Any = None
-    keeper = MaintenanceScheduler("", Config(tmp_path, history=history), MemoryJournal(), no_jobs)
-    began = keeper._snapshot_s
+    scheduler = MaintenanceScheduler(
+        "", Config(tmp_path, history=history), MemoryJournal(), no_jobs
+    )
+    began = scheduler._snapshot_s
     due = []
     for count in range(1, 7):
-        keeper._snapshot_s = began - count * SECONDS
+        scheduler._snapshot_s = began - count * SECONDS
         commit = Commit(
             Epoch(BEFORE_FIRST + count), {LogPartition(0): Lsn(count * REQUESTS)}, (), time_us=0
         )
-        due.append(keeper._snapshot_due(commit))
+        due.append(scheduler._snapshot_due(commit))
     assert due == [count >= first_due for count in range(1, 7)]
     assert time.monotonic() - began < SECONDS

@@ -69,7 +69,9 @@ def test_snapshots_are_taken_beside_epochs_and_recovered_from(
     assert accounts.num_rows > 0
 
 
-def test_a_stop_waits_for_no_upkeep(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stop_does_not_wait_for_maintenance(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A process that takes a snapshot when the driver stops is ended, without a traceback."""
     runtime = SparkRuntime(BANK.spec, config_of(tmp_path / "data"))
     runtime.start()
@@ -85,14 +87,14 @@ def test_a_stop_waits_for_no_upkeep(tmp_path: Path, capfd: pytest.CaptureFixture
 
 def suspended() -> psutil.Process | None:
     """Suspend a process that maintains history; return None if there is none, or it has ended."""
-    for process in upkeep():
+    for process in maintenance_processes():
         with suppress(psutil.NoSuchProcess):
             process.suspend()
             return process
     return None
 
 
-def upkeep() -> list[psutil.Process]:
+def maintenance_processes() -> list[psutil.Process]:
     """Return the processes below this process that maintain history."""
     found = []
     for one in psutil.Process().children(recursive=True):
