@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.http import STATUS
 from penstock.errors import Overloaded, TimedOut
-from penstock.gateway.errors import STATUS
 from penstock.gateway.serving import UNSET
 from penstock.process.config import Config, GatewayConfig, setting_names
 from tests.checkout import TOP

@@ -1,7 +1,7 @@
 """The HTTP vocabulary: media types, header names, and the body of an error.
 
 The gateway, the SQL view's process, the clients and the commands all take these names from here.
-The statuses of errors are left to `gateway.errors`.
+Every code of the error tree has a status here.
 """
 
 from typing import Annotated, Final
@@ -30,6 +30,48 @@ RETRY_AFTER: Final = "Retry-After"
 DERIVED_KEY: Final = "-"
 """The key segment of a path whose entity key is derived from the request id on creation."""
 
+STATUS: Final = {
+    "penstock": 500,
+    "user": 400,
+    "definition": 500,
+    "config": 500,
+    "class-changed": 500,
+    "request": 400,
+    "request-conflict": 409,
+    "record-too-large": 413,
+    "outside-transaction": 400,
+    "aborted": 400,
+    "no-such-entity": 404,
+    "already-exists": 409,
+    "unencodable": 400,
+    "limit-exceeded": 400,
+    "internal": 500,
+    "readonly-violation": 400,
+    "query": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "operational": 503,
+    "log-unavailable": 503,
+    "journal-unavailable": 503,
+    "state-unavailable": 503,
+    "view-unavailable": 503,
+    "unreachable": 503,
+    "timed-out": 504,
+    "overloaded": 429,
+    "throttled": 429,
+    "paused": 503,
+    "stopping": 503,
+    "fenced": 503,
+    "epoch-failed": 503,
+    "integrity": 500,
+    "corrupt": 500,
+    "diverged": 500,
+    "truncated": 500,
+}
+"""The HTTP status of each code."""
+
+RETRIABLE: Final = frozenset({429, 503})
+"""The statuses of errors that a repetition can remedy; they have `Retry-After`."""
 
 EPOCH_SCHEMA: Final = Meta(extra_json_schema={"minimum": -1})
 """Adds to the JSON Schema of an epoch that -1 is its smallest value; decoding does not check it."""

@@ -1,7 +1,6 @@
-"""HTTP responses from errors: a table of statuses, and the body of an error.
+"""HTTP responses from errors: status, `Retry-After`, and the body of an error.
 
-Promises that every code of the error tree has a status, and that a response holds code, kind and
-message only: no stack trace and no path of this machine.
+A response holds code, kind and message only: no stack trace and no path of this machine.
 """
 
 import math
@@ -9,52 +8,11 @@ from typing import Final
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON, RETRY_AFTER, encode_error
+from penstock.base.http import JSON, RETRIABLE, RETRY_AFTER, STATUS, encode_error
 from penstock.errors import IntegrityError, OperationalError, PenstockError
-
-STATUS: Final = {
-    "penstock": 500,
-    "user": 400,
-    "definition": 500,
-    "config": 500,
-    "class-changed": 500,
-    "request": 400,
-    "request-conflict": 409,
-    "record-too-large": 413,
-    "outside-transaction": 400,
-    "aborted": 400,
-    "no-such-entity": 404,
-    "already-exists": 409,
-    "unencodable": 400,
-    "limit-exceeded": 400,
-    "internal": 500,
-    "readonly-violation": 400,
-    "query": 400,
-    "unauthenticated": 401,
-    "forbidden": 403,
-    "operational": 503,
-    "log-unavailable": 503,
-    "journal-unavailable": 503,
-    "state-unavailable": 503,
-    "view-unavailable": 503,
-    "unreachable": 503,
-    "timed-out": 504,
-    "overloaded": 429,
-    "throttled": 429,
-    "paused": 503,
-    "stopping": 503,
-    "fenced": 503,
-    "epoch-failed": 503,
-    "integrity": 500,
-    "corrupt": 500,
-    "diverged": 500,
-    "truncated": 500,
-}
-"""The HTTP status of each code."""
 
 RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2, "paused": 5}
 _RETRY_AFTER_DEFAULT_S: Final = 1
-_RETRIABLE: Final = frozenset({429, 503})
 
 MESSAGE_MAX: Final = 2_000
 """The longest message in a response, in characters."""
@@ -83,7 +41,7 @@ def error_response(
         headers: Further headers.
     """
     all_headers = dict(headers or {})
-    if status in _RETRIABLE:
+    if status in RETRIABLE:
         all_headers.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
     if len(message) > MESSAGE_MAX:
         message = f"{message[:MESSAGE_MAX]} …"

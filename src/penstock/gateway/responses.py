@@ -5,9 +5,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID
+from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, STATUS
 from penstock.base.ids import Epoch
-from penstock.gateway.errors import STATUS, error_response
+from penstock.gateway.errors import error_response
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
 

@@ -1,7 +1,7 @@
 """The view's process: HTTP on a Unix socket, for gateways and for `penstock sql`.
 
-`POST /sql` executes a query, and `GET /status` returns the status of the view. A wrong query is 400, a
-temporary failure 503. Headers name the epoch, and say whether the view is being rebuilt. SIGTERM,
+`POST /sql` executes a query, and `GET /status` returns the status of the view. Errors have
+the statuses that gateways give them. Headers name the epoch, and say whether the view is being rebuilt. SIGTERM,
 SIGINT, or the end of standard input under a supervisor end the process after the running queries.
 Queries run in children of this process (`query_pool`).
 """
@@ -31,11 +31,13 @@ from penstock.base.http import (
     EPOCH,
     JSON,
     MIN_EPOCH,
+    RETRIABLE,
     RETRY_AFTER,
+    STATUS,
     VIEW_STATE,
     encode_error,
 )
-from penstock.errors import Overloaded, PenstockError, QueryError, UserError
+from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
 from penstock.model.application import App
 from penstock.process import presence
@@ -116,10 +118,10 @@ class ViewEndpoints:
             return self._refusal(error)
 
     def _refusal(self, error: PenstockError) -> Response:
-        wrong = isinstance(error, UserError)
-        headers = self._state() if wrong else {**self._state(), RETRY_AFTER: "1"}
+        status = STATUS[error.code]
+        headers = self._state() | ({RETRY_AFTER: "1"} if status in RETRIABLE else {})
         body = encode_error(error.code, type(error).__name__, str(error))
-        return Response(body, 400 if wrong else 503, headers, JSON)
+        return Response(body, status, headers, JSON)
 
     def _state(self) -> dict[str, str]:
         return {VIEW_STATE: "rebuilding"} if self._view.rebuilding else {}

@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock import App, entity, key, readonly, route, transactional
+from penstock.base.http import STATUS
 from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
-from penstock.gateway.errors import STATUS
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
 from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of

@@ -6,8 +6,9 @@ import re
 import pytest
 from starlette.responses import Response
 
+from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Corrupt, Overloaded
-from penstock.gateway.errors import STATUS, HttpError, response_of
+from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.http_request import HttpRequest, check_depth
 from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.routing import Router

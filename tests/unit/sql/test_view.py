@@ -13,16 +13,19 @@ from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query
-from penstock.sql.server import ViewEndpoints
+from penstock.sql.server import WAITING_MAX, ViewEndpoints
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written, app
 
 
-def asked(view: View, method: str, path: str, **given: object) -> httpx.Response:
-    """Ask the endpoints as a gateway does."""
+def asked(
+    view: View, method: str, path: str, *, running: int = 0, **given: object
+) -> httpx.Response:
+    """Ask the endpoints as a gateway does, while `running` other queries of the caller run."""
 
     async def ask() -> httpx.Response:
         endpoints = ViewEndpoints(view)
+        endpoints._inside[""] += running
         transport = httpx.ASGITransport(endpoints.application())
         async with httpx.AsyncClient(transport=transport, base_url="http://view") as client:
             try:
@@ -199,6 +202,15 @@ def test_what_comes_later_is_503(view: View) -> None:
     answer = asked(view, "POST", "/sql", json=body, headers={"Penstock-Min-Epoch": "9"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "view-unavailable")
     assert answer.headers["retry-after"] == "1"
+
+
+def test_too_many_queries_are_429(view: View) -> None:
+    """A caller with half of all places is refused, with the status that a gateway gives an overload."""
+    body = {"query": "SELECT 1"}
+    answer = asked(view, "POST", "/sql", json=body, running=WAITING_MAX // 2)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")
+    assert answer.headers["retry-after"] == "1"
+    assert asked(view, "POST", "/sql", json=body, running=WAITING_MAX // 2 - 1).is_success
 
 
 def test_status_tells_how_it_stands(view: View) -> None:

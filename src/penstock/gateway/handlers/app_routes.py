@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
-from penstock.gateway.errors import STATUS, error_response
+from penstock.gateway.errors import error_response
 from penstock.gateway.handlers.calls import CallHandler, CallTarget, read_arguments
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest

@@ -1,15 +1,14 @@
 """The error responses of the OpenAPI document: statuses, codes and their meanings.
 
-They come from the table of `gateway.errors` and the tree of `penstock.errors`. This module adds the
+They come from the table of `base.http` and the tree of `penstock.errors`. This module adds the
 errors of HTTP itself; a test compares them with the errors that the gateway raises.
 """
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.base.http import JSON, RETRY_AFTER
+from penstock.base.http import JSON, RETRIABLE, RETRY_AFTER, STATUS
 from penstock.errors import BY_CODE
-from penstock.gateway.errors import STATUS
 from penstock.gateway.openapi.builtin_schemas import ERROR
 
 REFUSED: Final = {
@@ -58,7 +57,7 @@ def error_response_of(status: int) -> dict[str, Any]:
             JSON: {"schema": {"$ref": f"#/components/schemas/{ERROR}"}},
         },
     }
-    if status in (429, 503):
+    if status in RETRIABLE:
         described["headers"] = {RETRY_AFTER: {"$ref": f"#/components/headers/{RETRY_AFTER}"}}
     return described
 
