@@ -40,6 +40,7 @@ COMMANDS = (
         "fork",
     ),
     *("verify", "demo", "keys", "keys add", "keys list", "keys revoke"),
+    *("flow", "flow pause", "flow resume", "flow drain", "flow show"),
     *("bench", "bench checkout", "bench transfer"),
 )
 

@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "verify": "penstock.cli.verify",
     "demo": f"{HARNESS}.demo",
     "keys": "penstock.cli.keys",
+    "flow": "penstock.cli.flow",
     "bench": f"{HARNESS}.command",
 }
 """The module of each command, in the order of the help."""

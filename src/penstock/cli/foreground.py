@@ -25,6 +25,7 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.metrics import clear
+from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
 from penstock.process.status import status_of
 from penstock.process.stop import Stop
@@ -151,6 +152,8 @@ class Foreground:
             f"  docs      {url}/docs\n"
             f"  try       {first_request(self.app, url)}{key}"
         )
+        for pause in PauseFile(self.settings.data).pauses().in_force.values():
+            self.tell("gateway", f"refuses requests; paused: {describe(pause)}")
 
     def _print(self, text: str) -> None:
         if self._for_programs:

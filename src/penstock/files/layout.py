@@ -5,6 +5,7 @@ from typing import Final
 JOURNAL: Final = "journal"
 LOG: Final = "log.sqlite"
 KEYS: Final = "keys.json"
+PAUSES: Final = "pauses.json"
 SAVEPOINTS: Final = "savepoints"
 SNAPSHOTS: Final = "snapshots"
 STATE: Final = "state"

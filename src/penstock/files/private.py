@@ -18,13 +18,13 @@ from typing import Final
 
 from penstock.errors import ConfigError
 from penstock.files import durable
-from penstock.files.layout import BACKUPS, JOURNAL, KEYS, LOG, RUN
+from penstock.files.layout import BACKUPS, JOURNAL, KEYS, LOG, PAUSES, RUN
 
 _log = logging.getLogger(__name__)
 
 UMASK: Final = 0o077
 _OTHERS: Final = 0o077
-_CONTENTS: Final = frozenset({LOG, JOURNAL, KEYS, RUN, BACKUPS})
+_CONTENTS: Final = frozenset({LOG, JOURNAL, KEYS, PAUSES, RUN, BACKUPS})
 """A directory of Penstock, of data or of backups, has a file with one of these names."""
 
 

@@ -26,7 +26,7 @@ from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.entity_reader import EntityReader
-from penstock.gateway.flow.admission import Admission
+from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
 from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
@@ -69,6 +69,7 @@ class Assembly:
     gateway: Gateway
     served: ASGIApp
     tail: AsyncJournalTail
+    _admission: Admission
     _batcher: AppendBatcher
     _entities: EntityReader
     _sql: SqlHandler
@@ -83,6 +84,7 @@ class Assembly:
         await self._sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
+        self._admission.close()
         self.tail.close()
         self._batcher.close()
         self._entities.close()
@@ -120,7 +122,7 @@ async def assemble(
     routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
-    admission = Admission(config.gateway, limits, tail, metrics)
+    admission = Admission(config.gateway, limits, watched_pauses(data), tail, metrics.flow)
     calls = CallHandler(app, config, admission, batcher, tail)
     entity_reads = EntityReadHandler(app, config, entities, tail)
     _serve_calls(routing, app, calls, entity_reads)
@@ -136,7 +138,9 @@ async def assemble(
     routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
     tracing = RequestTracer.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
-    return Assembly(gateway, served, tail, batcher, entities, sql, history, tracing, log, journal)
+    return Assembly(
+        gateway, served, tail, admission, batcher, entities, sql, history, tracing, log, journal
+    )
 
 
 def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:

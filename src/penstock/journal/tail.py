@@ -243,17 +243,24 @@ class AsyncJournalTail(JournalTail):
         Raises:
             TimedOut: It was not committed in time.
         """
+        if not await self._holds(lambda: self.epoch >= epoch, timeout_s):
+            raise TimedOut(f"epoch {epoch} is not committed yet; the newest is {self.epoch}")
+
+    async def until_committed(self, position: LogPosition, timeout_s: float) -> bool:
+        """Wait until the request at a log position is processed; return False after the time limit."""
+        return await self._holds(lambda: self.is_committed(position), timeout_s)
+
+    async def _holds(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         future: asyncio.Future[None] = self._loop.create_future()
-        self._when(lambda: self.epoch >= epoch, future)
+        self._when(condition, future)
         try:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
-            raise TimedOut(
-                f"epoch {epoch} is not committed yet; the newest is {self.epoch}"
-            ) from None
+            return False
         finally:
             self._forget_condition(future)
+        return True
 
     def close(self) -> None:
         """Stop the threads; the waiters hear nothing more."""

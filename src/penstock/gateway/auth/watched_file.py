@@ -67,7 +67,7 @@ class WatchedFile(Generic[T]):
         except PenstockError as error:
             if not self._failed:
                 _log.error(
-                    "%s cannot be used, and credentials that need it are refused: %s",
+                    "%s cannot be used, and requests that need it are refused: %s",
                     self._path,
                     error,
                 )

@@ -1,24 +1,44 @@
-"""`Admission`: decides which requests of one gateway are appended to the log.
+"""`Admission`: decides which requests of one gateway are appended to the log, and when.
 
-A request passes the limits (`limit_table`) and the bounds of the queues. An admitted request has a `Ticket`
-until its epoch is committed, or until its append fails. For one event loop.
+A request passes the pauses, the bounds of the queues and the limits (`limit_table`). If the log holds many
+requests that no epoch has committed, it waits for its turn in a `FairQueue`. An admitted request has a
+`Ticket` until its epoch is committed, or until its append fails. For one event loop.
 """
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import ONLY_PARTITION, Lsn
-from penstock.errors import Overloaded, Throttled
+from penstock.errors import Overloaded, Paused, Throttled
+from penstock.gateway.auth.watched_file import WatchedFile
+from penstock.gateway.flow.fair_queue import FairQueue
 from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
-from penstock.gateway.telemetry.metrics import Metrics
-from penstock.journal.tail import JournalTail
+from penstock.gateway.telemetry.flow_metrics import FlowMetrics
+from penstock.journal.tail import AsyncJournalTail
 from penstock.process.config import GatewayConfig
+from penstock.process.pauses import PauseFile, Pauses, decode_actions, target_text
 
 OVERLOADED: Final = "overloaded"
 THROTTLED: Final = "throttled"
+PAUSED: Final = "paused"
+
+_FOLLOW_S: Final = 60.0
+
+
+def watched_pauses(data: Path) -> WatchedFile[Pauses]:
+    """Return the pauses of a data directory, kept up to date.
+
+    Raises:
+        Corrupt: Their file is damaged.
+        OperationalError: Their file cannot be read.
+    """
+    path = PauseFile(data).path
+    return WatchedFile(path, lambda stored: Pauses(decode_actions(stored) if stored else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +56,94 @@ class Admission:
         self,
         settings: GatewayConfig,
         limits: LimitTable,
-        tail: JournalTail,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
+        pauses: WatchedFile[Pauses],
+        tail: AsyncJournalTail,
+        metrics: FlowMetrics,
     ) -> None:
         """Begin with no request under way.
 
         Args:
             settings: The gateway's settings.
             limits: The limits of the application and its settings.
+            pauses: The pauses in force.
             tail: The gateway's journal tail, which knows the committed positions.
-            metrics: Counts refusals.
-            clock: Seconds that never go back.
+            metrics: Counts refusals and requests under way.
         """
+        self.clock: Callable[[], float] = time.monotonic
         self._settings = settings
         self._limits = limits
+        self._pauses = pauses
         self._tail = tail
         self._metrics = metrics
-        self._clock = clock
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
         self._under_way: dict[str, int] = {}
+        self._count = 0
+        self._appending = 0  # requests that had their turn, and are not in the log yet
         self._in_log: deque[tuple[Lsn, Ticket]] = deque()
         self._log_end = Lsn(0)  # the position after the newest record that this gateway appended
+        self._follower: asyncio.Task[None] | None = None
 
-    def admit(self, caller: Caller) -> Ticket:
-        """Admit a request, which is then under way; the caller appends it.
+    async def admit(self, caller: Caller, size: int, timeout_s: float) -> Ticket:
+        """Admit a request when its turn has come; the caller then appends it.
+
+        Args:
+            caller: The facts of the request.
+            size: The bytes of its body.
+            timeout_s: The longest wait for its turn.
+
+        Returns:
+            The ticket, which the caller hands to `appended` or `abandon`.
+
+        Raises:
+            Paused: An operator has paused such requests.
+            Throttled: A limit is reached.
+            Overloaded: Too many requests wait, or its turn did not come in time.
+            Corrupt: The file of the pauses cannot be used now.
+        """
+        self._release_committed()
+        self._check_pauses(caller)
+        self._check_load(caller)
+        ticket = Ticket(caller.principal, self._hold(caller))
+        self._under_way[ticket.principal] = self._under_way.get(ticket.principal, 0) + 1
+        self._count += 1
+        if self._count == 1:
+            self._show()
+        # Without keys and tokens there is one principal, and the log itself is its queue.
+        if ticket.principal and (self._queue or self._room() <= 0):
+            await self._wait_for_turn(ticket, size, timeout_s)
+        else:
+            self._appending += 1
+        return ticket
+
+    def appended(self, ticket: Ticket, lsn: Lsn) -> None:
+        """Note that a request is in the log; it is under way until its epoch is committed."""
+        self._appending -= 1
+        self._log_end = max(self._log_end, Lsn(lsn + 1))
+        if self._tail.is_committed((ONLY_PARTITION, lsn)):  # the id was used before
+            self._end(ticket)
+            self._give_turns()
+        else:
+            self._in_log.append((lsn, ticket))
+            self._follow()
+
+    def abandon(self, ticket: Ticket) -> None:
+        """End a request that was not appended to the log."""
+        self._appending -= 1
+        self._end(ticket)
+        self._give_turns()
+
+    def close(self) -> None:
+        """Stop following the journal; no request may be running."""
+        if self._follower is not None:
+            self._follower.cancel()
+
+    def _hold(self, caller: Caller) -> Held:
+        """Count a request by its limits.
 
         Raises:
             Throttled: A limit is reached.
-            Overloaded: Too many requests wait in this gateway or in the log.
         """
-        self._release_committed()
-        self._check_load(caller)
-        held = self._limits.admit(caller, self._clock())
+        held = self._limits.admit(caller, self.clock())
         if isinstance(held, Excess):
             self._metrics.refused(THROTTLED, str(held.limit))
             error = Throttled(
@@ -75,32 +151,20 @@ class Admission:
             )
             error.retry_after_s = held.wait_s
             raise error
-        self._under_way[caller.principal] = self._under_way.get(caller.principal, 0) + 1
-        return Ticket(caller.principal, held)
+        return held
 
-    def appended(self, ticket: Ticket, lsn: Lsn) -> None:
-        """Note that a request is in the log; it is under way until its epoch is committed."""
-        self._log_end = max(self._log_end, Lsn(lsn + 1))
-        if self._tail.is_committed((ONLY_PARTITION, lsn)):  # the id was used before
-            self.release(ticket)
-        else:
-            self._in_log.append((lsn, ticket))
+    def _check_pauses(self, caller: Caller) -> None:
+        """Refuse a request that an operator has paused.
 
-    def release(self, ticket: Ticket) -> None:
-        """End the time under way of a request."""
-        for limiter, group in ticket.held:
-            limiter.release(group)
-        left = self._under_way[ticket.principal] - 1
-        if left:
-            self._under_way[ticket.principal] = left
-        else:
-            del self._under_way[ticket.principal]
-
-    def _release_committed(self) -> None:
-        committed = self._tail.positions.get(ONLY_PARTITION, Lsn(0))
-        in_log = self._in_log
-        while in_log and in_log[0][0] < committed:
-            self.release(in_log.popleft()[1])
+        Raises:
+            Paused: The message names the pause and its reason.
+            Corrupt: The file cannot be used now.
+        """
+        pause = self._pauses.value().pause_of(caller.entity, caller.method)
+        if pause is not None:
+            self._metrics.refused(PAUSED, pause.target)
+            what = target_text(pause.target)
+            raise Paused(f"{what} is paused{f': {pause.reason}' if pause.reason else ''}")
 
     def _check_load(self, caller: Caller) -> None:
         """Refuse a request before queues grow without limit.
@@ -112,15 +176,90 @@ class Admission:
             Overloaded: Too many requests wait in this gateway or in the log.
         """
         most = self._settings.waiting_max
-        if self._tail.waiting >= most:
+        if self._tail.waiting + len(self._queue) >= most:
             own = self._under_way.get(caller.principal, 0)
             principals = len(self._under_way) + (own == 0)
             if own >= most // principals:
                 self._metrics.refused(OVERLOADED, "")
                 raise Overloaded(f"{most} requests wait here already")
-        lag = self._log_end - self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+        lag = self._lag()
         if lag > self._settings.lag_max:
             self._metrics.refused(OVERLOADED, "")
             raise Overloaded(
                 f"{lag} requests wait in the log, at most {self._settings.lag_max} may"
             )
+
+    async def _wait_for_turn(self, ticket: Ticket, size: int, timeout_s: float) -> None:
+        """Return when the log has room and the other principals had their turns.
+
+        Raises:
+            Overloaded: The turn did not come in time; the request has ended.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.push(ticket.principal, size, turn)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._appending -= 1  # the turn came, and its request has ended
+            self._end(ticket)
+            self._give_turns()
+            if isinstance(error, TimeoutError):
+                self._metrics.refused(OVERLOADED, "")
+                raise Overloaded(f"the request had no turn within {timeout_s:g} s") from None
+            raise
+
+    def _give_turns(self) -> None:
+        while self._queue and self._room() > 0:
+            turn = self._queue.pop()
+            if not turn.done():  # otherwise its request has ended
+                turn.set_result(None)
+                self._appending += 1
+
+    def _room(self) -> int:
+        """Return the number of requests that may be appended now."""
+        window = self._settings.window
+        return window - self._lag() - self._appending if window else 1
+
+    def _lag(self) -> int:
+        """Return the number of requests in the log that no epoch has committed."""
+        return self._log_end - self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+
+    def _release_committed(self) -> None:
+        committed = self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+        in_log = self._in_log
+        while in_log and in_log[0][0] < committed:
+            self._end(in_log.popleft()[1])
+
+    def _end(self, ticket: Ticket) -> None:
+        """End the time under way of a request."""
+        for limiter, group in ticket.held:
+            limiter.release(group)
+        left = self._under_way[ticket.principal] - 1
+        if left:
+            self._under_way[ticket.principal] = left
+        else:
+            del self._under_way[ticket.principal]
+        self._count -= 1
+        if not self._count:
+            self._show()
+
+    def _follow(self) -> None:
+        if self._follower is None:
+            self._follower = asyncio.create_task(self._follow_epochs())
+
+    async def _follow_epochs(self) -> None:
+        """After each epoch, end its requests and give turns, until no request is in the log.
+
+        While requests wait for their turn, the log holds a request, or an append is running.
+        """
+        while self._in_log:
+            await self._tail.until_committed((ONLY_PARTITION, self._in_log[0][0]), _FOLLOW_S)
+            self._release_committed()
+            self._give_turns()
+            self._show()
+        self._follower = None
+
+    def _show(self) -> None:
+        self._metrics.under_way(self._count, len(self._queue))

@@ -119,11 +119,11 @@ class CallHandler:
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
             request_id = stored_id(request.principal, request.request_id)
-            ticket = self._admit(request, target, touches)
+            ticket = await self._admit(request, target, body, touches)
             try:
                 await self._batcher.schedule(request_id, body, touches, due_us)
             finally:
-                self._admission.release(ticket)
+                self._admission.abandon(ticket)
         else:
             await self._append(request, target, body, touches)
         headers = reply_headers(self._tail.epoch, request.request_id)
@@ -190,7 +190,7 @@ class CallHandler:
     ) -> Lsn:
         """Admit a request, and append it under its id; record the time if requests are traced."""
         request_id = stored_id(request.principal, request.request_id)
-        ticket = self._admit(request, target, touches)
+        ticket = await self._admit(request, target, body, touches)
         try:
             append = self._batcher.append(request_id, body, touches)
             timings: RequestTimings | None = request.scope.get(TIMINGS)
@@ -199,17 +199,21 @@ class CallHandler:
             else:
                 lsn = await timings.append(append, target.entity, target.method, request_id)
         except BaseException:
-            self._admission.release(ticket)
+            self._admission.abandon(ticket)
             raise
         self._admission.appended(ticket, lsn)
         return lsn
 
-    def _admit(self, request: HttpRequest, target: CallTarget, touches: bytes) -> Ticket:
-        """Admit a request; raises as `Admission.admit`."""
+    async def _admit(
+        self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
+    ) -> Ticket:
+        """Admit a request when its turn has come; raises as `Admission.admit`."""
         # The first fingerprint of the access hint is that of the key, if the request has one.
         key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
         principal = request.principal.namespace
-        return self._admission.admit(Caller(principal, target.entity, target.method, key))
+        caller = Caller(principal, target.entity, target.method, key)
+        timeout_s = self._config.gateway.reply_timeout_ms / 1_000
+        return await self._admission.admit(caller, len(body), timeout_s)
 
     async def _reply_within(
         self, place: LogPosition, wait_s: float, limit_s: float

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from penstock.base.ids import Lsn
+from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """Counts the requests of one gateway; `observe` takes a few microseconds."""
+    """Counts the requests of one gateway; `observe` takes a few microseconds.
+
+    Attributes:
+        flow: The counts of the gateway's admission.
+    """
 
     def __init__(self, data: Path) -> None:
         """Write into a data directory; one instance per process."""
@@ -61,12 +66,7 @@ class Metrics:
         self._appended = Counter(
             "penstock_log_records", "Requests appended to the log.", registry=registry
         )
-        self._refused = Counter(
-            "penstock_requests_refused",
-            "Requests that were not admitted, by reason, and by the limit or the pause.",
-            ["reason", "target"],
-            registry=registry,
-        )
+        self.flow = FlowMetrics(registry)
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, kind: str, status: int, seconds: float) -> None:
@@ -95,10 +95,6 @@ class Metrics:
         """Count an append."""
         self._append.observe(seconds)
         self._appended.inc(records)
-
-    def refused(self, reason: str, target: str) -> None:
-        """Count a request that was not admitted; the declared limits and pauses bound the targets."""
-        self._refused.labels(reason, target).inc()
 
     def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
         """Return the metrics of all processes as text, and its content type."""

@@ -1,0 +1,245 @@
+"""`penstock flow`: pause and resume requests, drain an application, and show its limits and pauses."""
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.cli.options import AppOptions, JsonOption, expanded
+from penstock.cli.output import print_result, utc_text
+from penstock.errors import OperationalError
+from penstock.gateway.flow.limit_table import check_target, limits_in_force
+from penstock.model.application import App
+from penstock.model.limit import EVERYTHING
+from penstock.process.config import Config
+from penstock.process.metrics import UNDER_WAY, live_sum
+from penstock.process.pauses import EFFECTIVE_S, Action, PauseFile, Pauses, describe, target_text
+from penstock.process.status import status_in
+
+HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
+
+A pause closes admission: gateways answer such requests with 503 and Retry-After. Requests that are
+in the log run, and scheduled requests run when they are due. Pauses survive restarts.
+
+\b
+Examples:
+  penstock flow pause examples/shop Order --reason "prices are wrong"
+  penstock flow resume examples/shop Order
+  penstock flow drain examples/shop --reason "new disk"
+  penstock flow show examples/shop
+"""
+
+PAUSE_HELP: Final = """Pause a class, a method, a function, or everything; gateways obey within a second.
+
+\b
+Examples:
+  penstock flow pause examples/shop --reason "maintenance"
+  penstock flow pause examples/shop Order --reason "prices are wrong"
+  penstock flow pause examples/shop Order.checkout --reason "payment is down"
+"""
+
+RESUME_HELP: Final = """End a pause; other pauses stay in force.
+
+\b
+Examples:
+  penstock flow resume examples/shop
+  penstock flow resume examples/shop Order.checkout
+"""
+
+DRAIN_HELP: Final = """Pause everything, and wait until every admitted request is committed.
+
+Then the application can be stopped with nothing under way. The pause stays in force, also after a
+restart: end it with penstock flow resume. A request that is scheduled for later stays scheduled.
+
+Exit codes: 0 every request is committed, 1 requests still wait; the pause stays in force.
+
+\b
+Examples:
+  penstock flow drain examples/shop
+  penstock flow drain examples/shop --reason "new disk" --timeout 60
+"""
+
+SHOW_HELP: Final = """Show the limits, the pauses in force, and the newest pauses and resumes.
+
+\b
+Examples:
+  penstock flow show examples/shop
+  penstock flow show examples/shop --json
+"""
+
+NEWEST: Final = 20
+"""The number of pauses and resumes that `show` prints."""
+
+_LOOK_S: Final = 0.2
+
+TargetArgument = Annotated[
+    str,
+    typer.Argument(metavar="[TARGET]", help="A class, Class.method or a function; default all."),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
+
+command: Final = typer.Typer(
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
+)
+
+
+def pause(options: AppOptions, reason: ReasonOption, target: TargetArgument = EVERYTHING) -> None:
+    """Pause a target; see `PAUSE_HELP`.
+
+    Raises:
+        RequestError: The application has no such class, method or function.
+    """
+    application, settings = options.load_unchecked()
+    check_target(application, target)
+    PauseFile(settings.data).pause(target, user(), reason, _now_us())
+    typer.echo(f"Paused {target_text(target)}. Gateways refuse such requests within a second.")
+
+
+def resume(
+    options: AppOptions, target: TargetArgument = EVERYTHING, reason: ReasonOption = ""
+) -> None:
+    """End a pause; see `RESUME_HELP`.
+
+    Raises:
+        RequestError: The target is not paused; the message names the pauses in force.
+    """
+    _, settings = options.load_unchecked()
+    file = PauseFile(settings.data)
+    file.resume(target, user(), reason, _now_us())
+    typer.echo(f"Resumed {target_text(target)}.")
+    for left in file.pauses().in_force.values():
+        typer.echo(f"Still paused: {describe(left)}")
+
+
+def drain(
+    options: AppOptions,
+    reason: ReasonOption = "drain",
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Longest wait in seconds.")
+    ] = 300.0,
+) -> None:
+    """Pause everything and wait for the requests under way; see `DRAIN_HELP`.
+
+    Raises:
+        OperationalError: Requests still wait when the time is over.
+    """
+    application, settings = options.load_unchecked()
+    PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
+    typer.echo("Paused everything. Waiting for the requests under way …")
+    await_drained(lambda: under_way(settings.data, application.name), timeout)
+    typer.echo(
+        "Drained: every admitted request is committed. The pause stays in force until "
+        f"penstock flow resume {options.app}"
+    )
+
+
+def show(options: AppOptions, as_json: JsonOption = False) -> None:
+    """Show limits and pauses; see `SHOW_HELP`."""
+    application, settings = options.load_unchecked()
+    actions = PauseFile(settings.data).actions()
+    flow = _flow_of(application, settings, actions)
+    print_result(flow, lambda console: _print(flow, console), as_json=as_json)
+
+
+command.command("pause", help=PAUSE_HELP)(expanded(pause))
+command.command("resume", help=RESUME_HELP)(expanded(resume))
+command.command("drain", help=DRAIN_HELP)(expanded(drain))
+command.command("show", help=SHOW_HELP)(expanded(show))
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """The result of `show`: limits as text, the pauses in force, and the newest actions."""
+
+    limits: list[str]
+    paused: list[Action]
+    newest: list[Action]
+
+
+def under_way(data: Path, app: str) -> int:
+    """Return the number of admitted requests that no epoch has committed.
+
+    The gateways' own count comes first: a request that leaves it afterwards is counted by the log.
+
+    Raises:
+        OperationalError: Log or journal cannot be read.
+        IntegrityError: Log or journal is damaged.
+    """
+    in_gateways = int(live_sum(data, UNDER_WAY))
+    return max(in_gateways, status_in(data, app).lag)
+
+
+def await_drained(
+    count: Callable[[], int],
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until no request is under way, after every gateway has had time to obey the pause.
+
+    Args:
+        count: Returns the number of requests under way.
+        timeout_s: The longest wait.
+        clock: Seconds that never go back.
+        sleep: Waits for a number of seconds.
+
+    Raises:
+        OperationalError: Requests are still under way.
+    """
+    deadline_s = clock() + max(timeout_s, EFFECTIVE_S)
+    sleep(EFFECTIVE_S)
+    while left := count():
+        if clock() >= deadline_s:
+            raise OperationalError(
+                f"{left} requests still wait after {timeout_s:g} s. They are not lost, and everything "
+                "stays paused. See in penstock status whether a driver runs, and drain again"
+            )
+        sleep(_LOOK_S)
+
+
+def user() -> str:
+    """Return the user and the machine of this process, for the record."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # the system has no name for the user
+        name = f"user {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
+def _flow_of(app: App, settings: Config, actions: Sequence[Action]) -> Flow:
+    limits = [str(one) for one in limits_in_force(app, settings.gateway.limits)]
+    return Flow(limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1]))
+
+
+def _print(flow: Flow, console: Console) -> None:
+    console.print("Limits:" if flow.limits else "There are no limits.")
+    for limit in flow.limits:
+        console.print(f"  {limit}")
+    console.print("Paused:" if flow.paused else "Nothing is paused.")
+    for action in flow.paused:
+        console.print(f"  {describe(action)}")
+    if not flow.newest:
+        return
+    table = Table("time", "action", "target", "by", "reason", box=None)
+    for column in table.columns:
+        column.overflow = "fold"  # nothing is cut off
+    for action in flow.newest:
+        table.add_row(
+            utc_text(action.time_us),
+            action.kind,
+            target_text(action.target),
+            action.by,
+            action.reason,
+        )
+    console.print(table)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,212 @@
+"""Pauses: the requests that gateways refuse by an order, and the user, time and reason of each order.
+
+`pauses.json` in the data directory holds every pause and resume in order. The pauses in force follow from
+them, so the record and its effect cannot differ. The file survives restarts, and all gateways of the
+data directory obey it within `EFFECTIVE_S`. It is replaced as a whole, by one writer at a time.
+
+A pause closes admission only. Requests that are in the log run, and scheduled requests run when they are
+due. Reads of entities, SQL and status are not paused.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from penstock.errors import Corrupt, OperationalError, RequestError
+from penstock.files import durable, private
+from penstock.files.layout import PAUSES
+from penstock.files.lock import locked_file
+from penstock.model.limit import EVERYTHING
+
+LOCK: Final = "pauses.lock"
+EFFECTIVE_S: Final = 1.0
+"""The seconds after which every gateway obeys a change of the file."""
+
+TEXT_MAX: Final = 500
+"""The most characters of a reason and of a name."""
+
+_ACTIONS_MAX: Final = 10_000
+_ACTIONS_KEPT: Final = 5_000
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pause or a resume.
+
+    Attributes:
+        kind: Its kind.
+        target: `*`, a class, `Class.method`, or a function.
+        time_us: Its time, in microseconds since the Unix epoch.
+        by: The user of the command line, or the principal of the console.
+        reason: The reason that was given.
+    """
+
+    kind: Literal["pause", "resume"]
+    target: str
+    time_us: int
+    by: str
+    reason: str = ""
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the file: the actions, and the SHA-256 of their JSON without spaces."""
+
+    checksum: str
+    actions: tuple[Action, ...]
+
+
+class Pauses:
+    """The pauses in force, by target."""
+
+    def __init__(self, actions: Iterable[Action] = ()) -> None:
+        """Apply actions in their order."""
+        in_force: dict[str, Action] = {}
+        for action in actions:
+            in_force.pop(action.target, None)
+            if action.kind == "pause":
+                in_force[action.target] = action
+        self.in_force: Mapping[str, Action] = in_force
+
+    def pause_of(self, entity: str, method: str) -> Action | None:
+        """Return the pause that covers a method, or a function if `entity` is empty."""
+        in_force = self.in_force
+        if not in_force:
+            return None
+        own = f"{entity}.{method}" if entity else method
+        return in_force.get(EVERYTHING) or in_force.get(entity) or in_force.get(own)
+
+
+class PauseFile:
+    """The pauses of a data directory; each method reads the file again."""
+
+    def __init__(self, data: Path) -> None:
+        """Use a data directory; `pause` creates it if it does not exist."""
+        self.path = data / PAUSES
+        self._lock_path = data / LOCK
+
+    def actions(self) -> tuple[Action, ...]:
+        """Return all pauses and resumes, the oldest first.
+
+        Raises:
+            Corrupt: The file is damaged.
+            OperationalError: The file cannot be read.
+        """
+        try:
+            return decode_actions(self.path.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except Corrupt as error:
+            raise Corrupt(f"{self.path}: {error}") from error
+        except OSError as error:
+            raise OperationalError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def pauses(self) -> Pauses:
+        """Return the pauses in force; raises as `actions`."""
+        return Pauses(self.actions())
+
+    def pause(self, target: str, by: str, reason: str, time_us: int) -> Action:
+        """Pause a target durably; a target that is paused already gets the new reason.
+
+        Args:
+            target: `*`, a class, `Class.method`, or a function; the caller has checked it.
+            by: The user or the principal.
+            reason: The reason.
+            time_us: Microseconds since the Unix epoch.
+
+        Returns:
+            The recorded action.
+
+        Raises:
+            RequestError: A text is too long.
+            Corrupt: The file is damaged; nothing is changed.
+            OperationalError: The file cannot be written; nothing is changed.
+        """
+        return self._record(Action("pause", target, time_us, by, reason))
+
+    def resume(self, target: str, by: str, reason: str, time_us: int) -> Action:
+        """End the pause of exactly this target durably; other pauses stay in force.
+
+        Args:
+            target: The target of the pause.
+            by: The user or the principal.
+            reason: The reason.
+            time_us: Microseconds since the Unix epoch.
+
+        Returns:
+            The recorded action.
+
+        Raises:
+            RequestError: The target is not paused; the message names the pauses in force.
+            Corrupt: The file is damaged; nothing is changed.
+            OperationalError: The file cannot be written; nothing is changed.
+        """
+        return self._record(Action("resume", target, time_us, by, reason))
+
+    def _record(self, action: Action) -> Action:
+        for text in (action.by, action.reason):
+            if len(text) > TEXT_MAX:
+                raise RequestError(f"a reason or name has at most {TEXT_MAX} characters")
+        try:
+            private.create(self.path.parent)
+            with locked_file(self._lock_path):
+                actions = self.actions()
+                in_force = Pauses(actions).in_force
+                if action.kind == "resume" and action.target not in in_force:
+                    known = ", ".join(map(target_text, in_force)) or "nothing"
+                    raise RequestError(
+                        f"{target_text(action.target)} is not paused; paused: {known}"
+                    )
+                durable.replace(self.path, encode_actions((*_recent(actions), action)))
+        except OSError as error:
+            raise OperationalError(f"cannot write {self.path}: {error.strerror}") from error
+        return action
+
+
+def target_text(target: str) -> str:
+    """Return a target for people."""
+    return "everything" if target == EVERYTHING else target
+
+
+def describe(pause: Action) -> str:
+    """Return a pause for people: its target, its time, its user and its reason."""
+    since = datetime.fromtimestamp(pause.time_us / 1_000_000, UTC)
+    reason = f": {pause.reason}" if pause.reason else ""
+    return (
+        f"{target_text(pause.target)}, since {since:%Y-%m-%d %H:%M:%S} UTC, by {pause.by}{reason}"
+    )
+
+
+def encode_actions(actions: tuple[Action, ...]) -> bytes:
+    """Return the file that holds these actions."""
+    return msgspec.json.format(msgspec.json.encode(_Stored(_checksum(actions), actions))) + b"\n"
+
+
+def decode_actions(data: bytes) -> tuple[Action, ...]:
+    """Return the actions that a file holds.
+
+    Raises:
+        Corrupt: The file is damaged, or another program changed it.
+    """
+    hint = "remove the file to end all pauses"
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the pauses cannot be read ({error}); {hint}") from error
+    if stored.checksum != _checksum(stored.actions):
+        raise Corrupt(f"the pauses do not fit their checksum; {hint}")
+    return stored.actions
+
+
+def _checksum(actions: tuple[Action, ...]) -> str:
+    return hashlib.sha256(msgspec.json.encode(actions)).hexdigest()
+
+
+def _recent(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """Return the actions to keep: the newest, and the older ones that are still in force."""
+    if len(actions) < _ACTIONS_MAX:
+        return actions
+    older, newest = actions[:-_ACTIONS_KEPT], actions[-_ACTIONS_KEPT:]
+    return (*Pauses(older).in_force.values(), *newest)

@@ -1,0 +1,215 @@
+"""Fair shares: principals that wait are served in turn, and a quiet one is never behind a loud one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.errors import Overloaded
+from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
+from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
+from penstock.gateway.flow.limit_table import Caller, LimitTable
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.journal.api import Commit
+from penstock.journal.memory import MemoryJournal
+from penstock.journal.tail import AsyncJournalTail
+from penstock.model.limit import parse_limits
+from penstock.process.config import GatewayConfig
+
+DEADLINE_S = 60.0
+
+
+def test_principals_take_turns() -> None:
+    """Each principal gets one request of each round, in the order of its own requests."""
+    queue = FairQueue[str]()
+    for number in range(100):
+        queue.push("loud", 10, f"loud {number}")
+    queue.push("quiet", 10, "quiet 0")
+    assert [queue.pop() for _ in range(4)] == ["loud 0", "quiet 0", "loud 1", "loud 2"]
+    queue.push("late", 10, "late 0")
+    assert {queue.pop() for _ in range(2)} == {"loud 3", "late 0"}
+    assert len(queue) == 96
+
+
+def test_large_bodies_cost_more() -> None:
+    """A principal with large bodies gets fewer requests, so that its share of bytes is bounded."""
+    queue = FairQueue[str]()
+    for _ in range(40):
+        queue.push("large", 3 * BYTES_OF_ONE, "large")
+        queue.push("small", 10, "small")
+    taken = [queue.pop() for _ in range(40)]
+    assert taken.count("large") == 8
+    while queue:
+        queue.pop()
+    assert not queue._queues
+    assert not queue._credits
+
+
+class Gate:
+    """The admission of a gateway over a journal in memory, whose epochs the test commits."""
+
+    def __init__(self, data: Path, settings: GatewayConfig, limits: str = "") -> None:
+        self.journal = MemoryJournal()
+        self.tail = AsyncJournalTail(self.journal)
+        table = LimitTable(parse_limits(limits))
+        self.admission = Admission(
+            settings, table, watched_pauses(data), self.tail, Metrics(data).flow
+        )
+        self.end = 0
+        self.epoch = -1
+        self.appended: list[str] = []
+
+    async def send(self, principal: str, timeout_s: float = DEADLINE_S) -> Ticket:
+        caller = Caller(principal, "Item", "add")
+        ticket = await self.admission.admit(caller, 10, timeout_s)
+        self.appended.append(principal)
+        self.admission.appended(ticket, Lsn(self.end))
+        self.end += 1
+        return ticket
+
+    async def commit(self, end: int) -> None:
+        """Commit the requests below a position, and wait until the requests of their turn are appended."""
+        self.epoch += 1
+        self.journal.commit(Commit(Epoch(self.epoch), {ONLY_PARTITION: Lsn(end)}, (), self.epoch))
+        assert await self.tail.until_committed((ONLY_PARTITION, Lsn(end - 1)), DEADLINE_S)
+        follower = self.admission._follower
+        if end == self.end and not self.admission._queue and follower is not None:
+            await follower
+
+    def close(self) -> None:
+        self.admission.close()
+        self.tail.close()
+
+
+def run(test: Callable[[Gate], Awaitable[None]], gate: Callable[[], Gate]) -> None:
+    """Run a test in an event loop, with a gate that is closed in the end."""
+
+    async def running() -> None:
+        one = gate()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await test(one)
+        finally:
+            one.close()
+
+    asyncio.run(running())
+
+
+SETTINGS = GatewayConfig(window=4)
+
+
+def test_quiet_principal_waits_for_one_round(tmp_path: Path) -> None:
+    """Behind a hundred waiting requests of another principal, a request is among the next appended."""
+
+    async def test(gate: Gate) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(104):
+                group.create_task(gate.send("loud"))
+            await until(lambda: len(gate.admission._queue) == 100)
+            assert gate.appended == ["loud"] * 4
+            quiet = group.create_task(gate.send("quiet"))
+            await until(lambda: len(gate.admission._queue) == 101)
+            await gate.commit(4)
+            await quiet
+            await until(lambda: len(gate.appended) == 8)
+            assert gate.appended[4:].count("quiet") == 1
+            for end in range(8, 106, 4):
+                await gate.commit(min(end, 105))
+                await until(lambda end=end: len(gate.appended) == min(end + 4, 105))  # type: ignore[misc]
+        await gate.commit(105)
+        assert gate.admission._count == 0
+        assert not gate.admission._under_way
+
+    run(test, lambda: Gate(tmp_path, SETTINGS))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let other tasks and the tail's thread run until a condition holds; the test has a deadline."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_request_that_loses_patience_leaves_its_place(tmp_path: Path) -> None:
+    """A request whose turn does not come in time was not accepted, and holds no count."""
+
+    async def test(gate: Gate) -> None:
+        for _ in range(4):
+            await gate.send("loud")
+        with pytest.raises(Overloaded, match=r"no turn within 0\.01 s"):
+            await gate.send("loud", timeout_s=0.01)
+        assert gate.admission._count == 4
+        waiting = asyncio.create_task(gate.send("loud"))
+        await until(lambda: gate.admission._count == 5)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await gate.commit(4)
+        await until(lambda: gate.admission._count == 0)
+        assert (await gate.send("loud")).principal == "loud"
+
+    run(test, lambda: Gate(tmp_path, SETTINGS, "* 5 at once"))
+
+
+def test_full_gateway_admits_a_principal_below_its_share(tmp_path: Path) -> None:
+    """When all places are taken, only a principal with an equal share or more is refused."""
+
+    async def test(gate: Gate) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(14):
+                group.create_task(gate.send("loud"))
+            await until(lambda: len(gate.admission._queue) == 10)
+            with pytest.raises(Overloaded, match="10 requests wait here"):
+                await gate.send("loud")
+            for _ in range(5):
+                group.create_task(gate.send("quiet"))
+            await until(lambda: len(gate.admission._queue) == 15)
+            with pytest.raises(Overloaded):
+                await gate.send("quiet")
+            while gate.end < 19:
+                await gate.commit(gate.end)
+                await until(lambda: gate.end == 19 or gate.admission._lag() == 4)
+
+    run(test, lambda: Gate(tmp_path, replace(SETTINGS, waiting_max=10)))
+
+
+def test_anonymous_callers_do_not_wait(tmp_path: Path) -> None:
+    """Without keys and tokens every request is appended at once, because there are no shares."""
+
+    async def test(gate: Gate) -> None:
+        for _ in range(20):
+            await gate.send("")
+        assert len(gate.appended) == 20
+
+    run(test, lambda: Gate(tmp_path, SETTINGS))
+
+
+def test_window_of_zero_appends_at_once(tmp_path: Path) -> None:
+    """`gateway.window = 0` switches the queues off."""
+
+    async def test(gate: Gate) -> None:
+        for _ in range(20):
+            await gate.send("loud")
+        assert len(gate.appended) == 20
+
+    run(test, lambda: Gate(tmp_path, GatewayConfig(window=0)))
+
+
+def test_failed_append_gives_its_turn_away(tmp_path: Path) -> None:
+    """A request that was admitted and not appended makes room for the next."""
+
+    async def test(gate: Gate) -> None:
+        tickets = [
+            await gate.admission.admit(Caller("loud", "Item", "add"), 10, 1) for _ in range(4)
+        ]
+        waiting = asyncio.create_task(gate.send("quiet"))
+        await until(lambda: len(gate.admission._queue) == 1)
+        gate.admission.abandon(tickets[0])
+        assert (await waiting).principal == "quiet"
+        for ticket in tickets[1:]:
+            gate.admission.abandon(ticket)
+        await gate.commit(1)
+        await until(lambda: gate.admission._count == 0)
+
+    run(test, lambda: Gate(tmp_path, SETTINGS))
