@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import Overloaded
 from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
 from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
 from penstock.gateway.flow.limit_table import Caller, LimitTable
-from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Commit
 from penstock.journal.memory import MemoryJournal
 from penstock.journal.tail import AsyncJournalTail
@@ -56,7 +57,7 @@ class Gate:
         self.tail = AsyncJournalTail(self.journal)
         table = LimitTable(parse_limits(limits))
         self.admission = Admission(
-            settings, table, watched_pauses(data), self.tail, Metrics(data).flow
+            settings, table, watched_pauses(data), self.tail, FlowMetrics(CollectorRegistry())
         )
         self.end = 0
         self.epoch = -1
