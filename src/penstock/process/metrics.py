@@ -78,9 +78,9 @@ def live_sum(data: Path, name: str) -> float:
     registry = CollectorRegistry()
     collector = MultiProcessCollector(registry, str(path))  # type: ignore[no-untyped-call]
     families = collector.collect()  # type: ignore[no-untyped-call]
-    return sum(
-        sample.value for family in families for sample in family.samples if sample.name == name
-    )
+    samples = [sample for family in families for sample in family.samples]
+    values: list[float] = [sample.value for sample in samples if sample.name == name]
+    return sum(values)
 
 
 class DriverMetrics:
