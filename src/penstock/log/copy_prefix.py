@@ -25,6 +25,7 @@ from penstock.log.api import Entry
 from penstock.log.block import DEDUP_HASH_BYTES, Block, DedupHashes
 from penstock.log.database import (
     INSERT_BLOCK,
+    LOCK_TIMEOUT_MS,
     Database,
     end_of,
     sqlite_errors_translated,
@@ -51,16 +52,11 @@ class LaterRequest(NamedTuple):
     due_us: int | None
 
 
-def copy_log(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> PositionRange:
+def copy_log(source: Path, target: Path) -> PositionRange:
     """Copy a log into a new file, durably, and check every record of the copy.
 
     Writers go on meanwhile, but cannot shorten their write-ahead log. Memory does not grow with
     the log.
-
-    Args:
-        source: The log's file.
-        target: The new file.
-        lock_timeout_ms: How long to wait for another process's lock.
 
     Raises:
         Corrupt: The log is damaged.
@@ -68,7 +64,7 @@ def copy_log(source: Path, target: Path, lock_timeout_ms: int = 5_000) -> Positi
     """
     if not source.exists():  # opening it would create it
         raise Corrupt(f"{source} is missing; restore it from a backup")
-    database = Database(source, lock_timeout_ms)
+    database = Database(source, LOCK_TIMEOUT_MS)
     try:
         with (
             database.reading() as reading,

@@ -35,6 +35,9 @@ from penstock.log.writer_lock import WriterLock
 CHECKPOINT_BYTES: Final = 8_388_608
 """Appended bytes after which a process copies the write-ahead log into the file."""
 
+LOCK_TIMEOUT_MS: Final = 5_000
+"""How long a process waits for the append of another process."""
+
 RESTART_FRAMES: Final = 16_384
 """Frames (pages) of write-ahead log beyond which a checkpoint waits for readers to finish."""
 

@@ -31,6 +31,7 @@ from penstock.log.clock import wall_clock_us
 from penstock.log.database import (
     CHECKPOINT_BYTES,
     INSERT_BLOCK,
+    LOCK_TIMEOUT_MS,
     Database,
     delete_some_blocks,
     end_of,
@@ -81,7 +82,7 @@ class SqliteLog:
         *,
         record_bytes_max: int = 1_048_576,
         retention_s: int = 7 * 86_400,
-        lock_timeout_ms: int = 5_000,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self.settings: Final = _Settings(

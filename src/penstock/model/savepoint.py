@@ -140,7 +140,7 @@ class SavepointBlock:
         return was != (None if key in txn.deleted else before)
 
 
-class Savepoint(SavepointBlock):
+class SavepointContext(SavepointBlock):
     """The context manager of `with savepoint():`."""
 
     __slots__ = ()
@@ -211,11 +211,11 @@ class Unchanged(SavepointBlock):
             raise self.refused(f"changed {key}")
 
 
-def savepoint() -> Savepoint:
+def savepoint() -> SavepointContext:
     """Undo the changes of the block to entities if the block raises; the exception propagates.
 
     Values that the block computed stay; lists, dictionaries and sets inside restored entities are
     new objects, so read them again from the entity. A generator may be suspended inside the block
     only if it is resumed and leaves it, as in a function marked `@contextmanager`.
     """
-    return Savepoint()
+    return SavepointContext()

@@ -24,7 +24,6 @@ FORMAT: Final = 1
 METADATA_KEY: Final = b"\x00penstock"
 LONG_KEY_PREFIX: Final = b"\x01"
 FIRST_PLAIN_KEY: Final = b"\x02"
-LONG_KEY_SIZE: Final = len(LONG_KEY_PREFIX) + hashlib.blake2b().digest_size
 _LENGTH_SIZE: Final = 4
 
 

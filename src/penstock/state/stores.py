@@ -57,14 +57,13 @@ class PartitionedReader:
 class Stores:
     """The stores of all partitions under one directory. Not shared by threads or across forks."""
 
-    def __init__(  # noqa: PLR0913 -- settings of the stores, all but three by keyword
+    def __init__(
         self,
         directory: Path,
         journal: Journal,
         partitions: int,
         *,
         boot_id: str,
-        map_size: int = environments.MAP_SIZE,
         progress: Progress | None = None,
         snapshots: Path | None = None,
     ) -> None:
@@ -75,7 +74,6 @@ class Stores:
             journal: The source of the state.
             partitions: The number of stores.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
-            map_size: Address space for each store, in bytes; it grows when it is full.
             progress: Called after each write of a catch-up.
             snapshots: The directory of the journal's snapshots, from which a store may begin.
         """
@@ -84,7 +82,6 @@ class Stores:
         self._specs = [PartitionSpec(number, partitions) for number in range(partitions)]
         self._routes = bucket_owners(partitions)
         self._boot_id = boot_id
-        self._map_size = map_size
         self._progress = progress
         self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
         self._open: dict[int, LmdbState] = {}
@@ -193,13 +190,7 @@ class Stores:
         return state
 
     def _new(self, spec: PartitionSpec) -> LmdbState:
-        return LmdbState(
-            self._path(spec),
-            self._journal.identity,
-            boot_id=self._boot_id,
-            spec=spec,
-            map_size=self._map_size,
-        )
+        return LmdbState(self._path(spec), self._journal.identity, boot_id=self._boot_id, spec=spec)
 
     def _check_ahead(self, spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> None:
         """Discard a store whose epoch the journal does not have; refuse a caller that is late."""
