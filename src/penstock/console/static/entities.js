@@ -1,20 +1,16 @@
-// Entities: a table for each class, searched by key.
+// Entities: a table for each class, filtered and sorted.
 
 import { quoted, sql } from "./api.js";
-import { el, empty, field, problem, show } from "./dom.js";
+import { el, empty, problem, show } from "./dom.js";
 import { showEntity } from "./entity.js";
+import { EntityFilter } from "./entity_filter.js";
 import { count, plural } from "./format.js";
 import { live } from "./live.js";
 import { dataTable } from "./table.js";
-import { entityLink, inline, parseType } from "./value.js";
+import { brief, entityLink, parseType } from "./value.js";
 import { between, button } from "./widgets.js";
 
 const PAGE = 25;
-const PAUSE_MS = 250;
-const WAYS = [
-  ["contains", "contains"],
-  ["starts_with", "starts with"],
-];
 
 /** Show a class's entities, or one of them. */
 export async function open(body, { rest, search }, heading) {
@@ -61,48 +57,28 @@ export async function open(body, { rest, search }, heading) {
     list.result,
   );
   list.load();
-  return null;
+  return { close: () => list.close() };
 }
 
 /** The entities of one class, a page at a time. */
 class List {
   #operator;
-  #cells;
-  #find;
-  #how;
+  #types;
+  #names;
+  #filter;
   #offset;
-  #timer = 0;
   #asked = 0;
 
   constructor(operator, names, search) {
     this.#operator = operator;
-    const types = new Map(operator.attributes.map((one) => [one.name, parseType(one.type)]));
-    this.#cells = (column) => (value) => this.#cell(column, value, types.get(column), names);
-    this.#offset = Number(search.get("from")) || 0;
-    this.#find = el("input", {
-      type: "search",
-      value: search.get("find") ?? "",
-      autocomplete: "off",
-      spellcheck: "false",
-      oninput: () => this.#again(),
-    });
-    this.#how = el(
-      "select",
-      { onchange: () => this.#again() },
-      WAYS.map(([value, name]) => el("option", { value }, name)),
-    );
-    if (search.has("how")) this.#how.value = search.get("how");
-    const how = field("Key", this.#how);
-    how.classList.add("narrow");
-    this.form = el(
-      "form",
-      { class: "row filters", role: "search", onsubmit: (event) => event.preventDefault() },
-      how,
-      field(`Find by ${operator.key.name}`, this.#find),
-    );
+    this.#types = new Map(operator.attributes.map((one) => [one.name, parseType(one.type)]));
+    this.#names = names;
+    this.#offset = Math.min(Number(search.get("from")) || 0, Number.MAX_SAFE_INTEGER);
+    this.#filter = new EntityFilter(operator, search, () => this.#turnTo(0));
+    this.form = this.#filter.element;
     this.result = el(
       "div",
-      { id: "entities", "aria-live": "polite" },
+      { id: "entities", class: "stack" },
       el("p", { class: "waiting" }, "Asking the SQL view …"),
     );
   }
@@ -120,49 +96,50 @@ class List {
       shown = problem(failure);
     }
     if (mine !== this.#asked) return;
+    const sorted = this.result.contains(document.activeElement)
+      ? document.activeElement.closest("th")?.cellIndex
+      : undefined;
     show(this.result, shown);
+    if (sorted !== undefined) this.result.querySelectorAll("thead button")[sorted]?.focus();
     this.result.removeAttribute("aria-busy");
   }
 
-  #again() {
-    clearTimeout(this.#timer);
-    this.#offset = 0;
-    this.#timer = setTimeout(() => this.load(), PAUSE_MS);
+  /** End what goes on, because the page is left. */
+  close() {
+    this.#asked += 1;
+    this.#filter.close();
   }
 
-  #turn(by) {
-    this.#offset = Math.max(0, this.#offset + by);
+  #turnTo(offset) {
+    this.#offset = Math.max(0, offset);
     this.load();
   }
 
   #remember() {
-    const fields = new URLSearchParams();
-    if (this.#find.value) fields.set("find", this.#find.value);
-    if (this.#find.value) fields.set("how", this.#how.value);
+    const { fields } = this.#filter;
     if (this.#offset) fields.set("from", this.#offset);
     const place = `#/entities/${encodeURIComponent(this.#operator.name)}`;
-    history.replaceState(null, "", fields.size ? `${place}?${fields}` : place);
+    history.replaceState(null, "", `${fields}` ? `${place}?${fields}` : place);
   }
 
+  /** Read a page: first its keys alone, so that a page far behind costs no more than its keys. */
   async #rows() {
     const table = quoted(this.#operator.name);
     const key = quoted(this.#operator.key.name);
-    const wanted = this.#find.value;
-    const where = wanted ? `WHERE ${this.#how.value}(CAST(${key} AS VARCHAR), ?)` : "";
-    const parameters = wanted ? [wanted] : [];
+    const { conditions, order } = this.#filter;
+    const where = conditions.length ? `WHERE ${conditions.join(" AND ")}` : "";
+    const by = `${quoted(order.name)} ${order.falling ? "DESC" : "ASC"} NULLS LAST, ${key}`;
+    const page = `SELECT ${key} FROM ${table} ${where} ORDER BY ${by} LIMIT ${PAGE} OFFSET ${this.#offset}`;
     const [found, total] = await Promise.all([
-      sql(
-        `SELECT * FROM ${table} ${where} ORDER BY ${key} LIMIT ${PAGE} OFFSET ${this.#offset}`,
-        parameters,
-      ),
-      sql(`SELECT count(*) FROM ${table} ${where}`, parameters),
+      sql(`SELECT * FROM ${table} WHERE ${key} IN (${page}) ORDER BY ${by}`),
+      sql(`SELECT count(*) FROM ${table} ${where}`),
     ]);
     return { ...found, total: Number(total.rows[0][0]) };
   }
 
-  #cell(column, value, type, names) {
+  #cell(column, value) {
     const { name, key } = this.#operator;
-    if (column !== key.name) return inline(value, type ?? { name: "Any", parts: [] }, names);
+    if (column !== key.name) return brief(value, this.#types.get(column), this.#names);
     return el("a", { href: entityLink(name, value), class: "reference" }, String(value));
   }
 
@@ -171,18 +148,28 @@ class List {
     const first = this.#offset + 1;
     const last = this.#offset + rows.length;
     const told = `${count(first)} to ${count(last)} of ${plural(total, "entity", "entities")}`;
+    const { name, falling } = this.#filter.order;
     const table = dataTable({
       caption: `Entities of class ${this.#operator.name}`,
       rowHead: true,
-      columns: columns.map((column) => ({ ...column, cell: this.#cells(column.name) })),
+      stacked: true,
+      columns: columns.map((one) => ({ ...one, cell: (value) => this.#cell(one.name, value) })),
       rows,
+      order: {
+        index: columns.findIndex((one) => one.name === name),
+        falling,
+        choose: (index) => this.#filter.sortBy(columns[index].name),
+      },
     });
     const turns = [
-      button("Previous", () => this.#turn(-PAGE), { disabled: first === 1 }),
-      button("Next", () => this.#turn(PAGE), { disabled: last >= total }),
+      button("Previous", () => this.#turnTo(this.#offset - PAGE), { disabled: first === 1 }),
+      button("Next", () => this.#turnTo(this.#offset + PAGE), { disabled: last >= total }),
     ];
     return [
-      between(el("p", {}, told), el("p", { class: "hint" }, `at epoch ${count(epoch)}`)),
+      between(
+        el("p", { role: "status" }, told),
+        el("p", { class: "hint" }, `at epoch ${count(epoch)}`),
+      ),
       table,
       total > PAGE ? el("div", { class: "row" }, turns) : null,
     ];
@@ -190,11 +177,8 @@ class List {
 
   #nothing() {
     const { name } = this.#operator;
-    if (this.#find.value || this.#offset)
-      return empty(
-        "No entity has such a key.",
-        "Try less of it, or contains instead of starts with. Capitals count.",
-      );
+    if (this.#filter.conditions.length || this.#offset)
+      return empty("No entity fits.", "Remove a filter, or search less of the key. Capitals count.");
     const href = `#/try?path=${encodeURIComponent(`/call/${name}/{key}/create`)}`;
     return empty(
       `There is no ${name} yet.`,

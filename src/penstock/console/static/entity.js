@@ -76,10 +76,11 @@ function calls(operator, key) {
   const methods = operator.methods.filter(
     (one) => !one.name.startsWith("_") && one.name !== "create",
   );
-  if (!methods.length) return null;
   const links = methods.map(({ name }) => {
     const fields = new URLSearchParams({ path: `/call/${operator.name}/{key}/${name}`, key });
     return el("a", { href: `#/try?${fields}` }, name);
   });
-  return el("section", {}, el("h2", {}, "Call it"), chips(links));
+  const list = `#/requests?${new URLSearchParams({ of: operator.name, key })}`;
+  const sent = el("p", {}, el("a", { href: list }, "Requests to it"));
+  return el("section", {}, el("h2", {}, "Call it"), links.length ? chips(links) : null, sent);
 }

@@ -93,7 +93,7 @@ function head(column, index, choose) {
     class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
   };
   if (!choose) return el("th", properties, column.name, type);
-  const name = [column.name, type];
+  const name = [el("span", { class: "sort-name" }, column.name), type];
   return el(
     "th",
     properties,

@@ -1,7 +1,8 @@
 // Values with their Python types: references become links, nested values become lists and tables.
 
 import { el } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
+import { dataTable } from "./table.js";
 
 /** Read a type as Python writes it: `list[tuple[Item, int]]` becomes `{name, parts}`. */
 export function parseType(text) {
@@ -33,7 +34,11 @@ export function parseType(text) {
 }
 
 const ANY = { name: "Any", parts: [] };
-const SEQUENCES = new Set(["list", "set", "frozenset"]);
+const SEQUENCES = new Set(["list", "set", "frozenset", "deque"]);
+const PARTS_INLINE = 4;
+const DEPTH_MAX = 6;
+const COLUMNS_MAX = 12;
+const ROWS_MAX = 200;
 
 /** Return the address of an entity's page. */
 export const entityLink = (entity, key) =>
@@ -76,35 +81,101 @@ export function inline(value, type, entities) {
     : text;
 }
 
-/** Return a node for a value on a page of its own: every element on its line. */
+/** Return a node for a value in a cell of a table: what has many parts opens as a table. */
+export function brief(value, type = ANY, entities) {
+  const items = value !== null && typeof value === "object" ? listOf(value, type) : null;
+  const parts = items ?? (value !== null && typeof value === "object" ? Object.keys(value) : []);
+  const isDeep = items?.some(({ value: one }) => one !== null && typeof one === "object");
+  if (parts.length <= (isDeep ? 1 : PARTS_INLINE)) return inline(value, type, entities);
+  const said = items ? plural(parts.length, "element") : plural(parts.length, "entry", "entries");
+  const details = el("details", {}, el("summary", {}, said));
+  details.addEventListener("toggle", () => details.append(block(value, type, entities)), {
+    once: true, // a table is built only when it is wanted
+  });
+  return details;
+}
+
+/** Return a node for a value on a page of its own: what has parts is a table or a list. */
 export function block(value, type, entities, depth = 0) {
-  if (value === null || typeof value !== "object" || depth > 6)
+  if (value === null || typeof value !== "object" || depth > DEPTH_MAX)
     return inline(value, type, entities);
   const items = listOf(value, type);
   if (items?.length === 0 || Object.keys(value).length === 0)
     return el("span", { class: "null" }, "empty");
-  if (items && type.name === "tuple") return inline(value, type, entities);
-  if (items)
-    return el(
-      "ol",
-      { class: "items" },
-      items.map((one) => el("li", {}, block(one.value, one.type, entities, depth + 1))),
-    );
+  const inner = (one, of) => block(one, of ?? ANY, entities, depth + 1);
+  if (items && type.name === "tuple" && type.parts[1]?.name !== "...")
+    return inline(value, type, entities);
+  const columns = items ? columnsOf(items) : null;
+  if (columns) return listTable(items, columns, inner);
+  if (items) return numbered(items, inner);
+  if (type.name === "dict") return dictTable(value, type, entities, inner);
   return el(
     "dl",
     { class: "fields" },
-    Object.entries(value).map(([name, one]) => [
-      el(
-        "dt",
-        {},
-        type.name === "dict" && entities.has(type.parts[0]?.name)
-          ? inline(name, type.parts[0], entities)
-          : name,
-      ),
-      el("dd", {}, block(one, type.parts[1] ?? ANY, entities, depth + 1)),
-    ]),
+    Object.entries(value).map(([name, one]) => [el("dt", {}, name), el("dd", {}, inner(one))]),
   );
 }
+
+/** Return the columns of a list whose elements all have the same parts: `{name, type}`; or null. */
+function columnsOf(items) {
+  const rows = items.map(({ value, type }) => partsOf(value, type));
+  const first = rows[0];
+  if (!first?.length || first.length > COLUMNS_MAX) return null;
+  const names = first.map((one) => one.name).join();
+  return rows.every((row) => row?.map((one) => one.name).join() === names) ? first : null;
+}
+
+/** Return the named parts of a dataclass, or the numbered ones of a tuple; null for other values. */
+function partsOf(value, type) {
+  if (value === null || typeof value !== "object" || type.name === "dict") return null;
+  if (type.name === "tuple")
+    return type.parts[1]?.name === "..."
+      ? null
+      : listOf(value, type).map((one, at) => ({ ...one, name: String(at) }));
+  if (Array.isArray(value)) return null;
+  return Object.entries(value).map(([name, one]) => ({ name, value: one, type: ANY }));
+}
+
+function listTable(items, columns, inner) {
+  const rows = items.map(({ value, type }) => partsOf(value, type).map((one) => one.value));
+  return grid(
+    columns.map(({ name, type }) => ({ name, cell: (one) => inner(one, type) })),
+    rows,
+  );
+}
+
+function dictTable(value, type, entities, inner) {
+  const [ofKey = ANY, ofValue = ANY] = type.parts;
+  const columns = [
+    { name: "key", cell: (name) => inline(name, ofKey, entities) },
+    { name: "value", cell: (one) => inner(one, ofValue) },
+  ];
+  return grid(columns, Object.entries(value));
+}
+
+/** Return the table of nested values; of very many, the first. */
+function grid(columns, rows) {
+  const table = dataTable({
+    caption: `Nested values: ${columns.map((one) => one.name).join(", ")}`,
+    columns,
+    rows: rows.slice(0, ROWS_MAX),
+    sortable: rows.length > 1,
+    stacked: true,
+  });
+  return rows.length > ROWS_MAX ? el("div", {}, table, rest(rows.length)) : table;
+}
+
+function numbered(items, inner) {
+  const list = el(
+    "ol",
+    { class: "items" },
+    items.slice(0, ROWS_MAX).map((one) => el("li", {}, inner(one.value, one.type))),
+  );
+  return items.length > ROWS_MAX ? el("div", {}, list, rest(items.length)) : list;
+}
+
+const rest = (all) =>
+  el("p", { class: "hint" }, `the first ${count(ROWS_MAX)} of ${count(all)} are shown`);
 
 /** Return elements with their types, or null for what is no sequence. A SQL struct may be a tuple. */
 function listOf(value, type) {
