@@ -152,7 +152,7 @@ def _described(process: RunningProcess) -> ObservedProcess:
         role=process.name,
         started_s=process.started_s,
         uptime_s=process.uptime_s,
-        memory_bytes=process.memory_bytes + sum(child.memory_bytes for child in process.children),
+        memory_bytes=process.family_bytes,
         state=process.state,
         details={name: value for name, value in process.details.items() if name != "socket"},
     )

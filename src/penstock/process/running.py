@@ -42,6 +42,11 @@ class RunningProcess:
     children: tuple["RunningProcess", ...] = ()
 
     @property
+    def family_bytes(self) -> int:
+        """The resident memory of the process and its children."""
+        return self.memory_bytes + sum(child.memory_bytes for child in self.children)
+
+    @property
     def uptime_s(self) -> float:
         """The seconds since its start."""
         return max(0.0, time.time() - self.started_s)

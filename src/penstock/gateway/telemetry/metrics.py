@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
-
-from penstock.base.ids import Lsn
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -18,6 +15,8 @@ from penstock.process.metrics import (
     forget_dead,
     write_metrics_into,
 )
+from penstock.process.running import running_processes
+from penstock.process.status import status_of
 from penstock.sql.view_client import view_epoch
 
 if TYPE_CHECKING:
@@ -121,17 +120,14 @@ class _CurrentGauges:
         """Yield the metrics."""
         from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
 
-        last = self._journal.last()
-        positions = {} if last is None else last.positions
-        ends = {one: self._log.end(one) for one in self._log.partitions}
-        lag = sum(end - positions.get(one, Lsn(0)) for one, end in ends.items())
+        status = status_of(self._data, self._log, self._journal)
         yield GaugeMetricFamily(
-            "penstock_epoch",
-            "Newest committed epoch; -1 before the first.",
-            value=-1 if last is None else last.epoch,
+            "penstock_epoch", "Newest committed epoch; -1 before the first.", value=status.epoch
         )
         yield GaugeMetricFamily(
-            "penstock_lag_records", "Requests in the log that no epoch has committed.", value=lag
+            "penstock_lag_records",
+            "Requests in the log that no epoch has committed.",
+            value=status.lag,
         )
         viewed = view_epoch(self._data)
         if viewed is not None:
@@ -147,28 +143,10 @@ class _CurrentGauges:
             "and workers.",
             labels=["role"],
         )
+        running = running_processes(self._data)
         for role in presence.ROLES:
-            found = presence.find(self._data, role)
-            processes.add_metric([role], len(found))
-            memory.add_metric([role], sum(_resident(one) for one in found))
+            of_role = [process for process in running if process.name == role]
+            processes.add_metric([role], len(of_role))
+            memory.add_metric([role], sum(process.family_bytes for process in of_role))
         yield processes
         yield memory
-
-
-def _resident(one: presence.Presence) -> int:
-    """Return the memory of a process and its children; 0 if the process has ended."""
-    try:
-        process = psutil.Process(one.pid)
-        # The children of a supervisor have roles of their own.
-        below = [] if one.role == "supervisor" else process.children(recursive=True)
-        family: list[Any] = [process, *below]
-        return sum(_own(one) for one in family)
-    except psutil.Error:
-        return 0
-
-
-def _own(process: Any) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
