@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
-from penstock.files.layout import JOURNAL, LOG
 from penstock.journal.api import Journal
-from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.api import Log
-from penstock.log.sqlite import SqliteLog
+from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import took_ms
 from penstock.process.reports import ReportReader
 
@@ -65,12 +63,12 @@ def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationS
         OperationalError: Log or journal cannot be read.
         IntegrityError: They are damaged.
     """
-    log_path, journal_path = data / LOG, data / JOURNAL
-    if not log_path.exists() or app_of(journal_path) is None:  # opening them would make them
+    directory = DataDirectory(data)
+    if not directory.log_path.exists() or directory.app_name is None:  # opening would create them
         return ApplicationStatus()
     with (
-        closing(SqliteLog(log_path)) as log,
-        closing(DeltaJournal(journal_path, app)) as journal,
+        closing(directory.open_log()) as log,
+        closing(directory.open_journal_of(app)) as journal,
     ):
         return status_of(data, log, journal, over_s)
 
@@ -83,7 +81,7 @@ def status_of(
     The journal is read first, so that the log holds every request that it has processed.
     """
     last = journal.last()
-    ends = {one: log.end(one) for one in log.partitions}
+    ends = {partition: log.end(partition) for partition in log.partitions}
     positions = {} if last is None else last.positions
     reader = ReportReader(data)
     recent = reader.since(time.time_ns() // 1_000 - int(over_s * 1e6))
@@ -91,7 +89,7 @@ def status_of(
     return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,
         accepted=sum(ends.values()),
-        answered=sum(positions.get(one, Lsn(0)) for one in ends),
-        requests_per_s=sum(one.records for one in recent) / over_s,
+        answered=sum(positions.get(partition, Lsn(0)) for partition in ends),
+        requests_per_s=sum(report.records for report in recent) / over_s,
         epoch_ms=None if newest is None else took_ms(newest.phases_ms),
     )

@@ -27,14 +27,13 @@ from penstock.history.verification.finding import (
 )
 from penstock.journal.api import Commit, Journal
 from penstock.log.copy_prefix import verify_log
-from penstock.log.database import Database, end_of, start_of
+from penstock.log.database import LOCK_TIMEOUT_MS, Database, end_of, start_of
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state.digest import digest_of_mapping
 
 DELTA: Final = f"{JOURNAL}/_delta_log/_last_checkpoint"
-_LOCK_MS: Final = 5_000
 _ATTEMPTS: Final = 3
 
 
@@ -51,7 +50,7 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
             yield unrecoverable("the log is missing, with all waiting requests", LOG)
         return
     try:
-        database = Database(path, _LOCK_MS)
+        database = Database(path, LOCK_TIMEOUT_MS)
         try:
             with database.reading() as connection:
                 start, end = start_of(connection), end_of(connection)
