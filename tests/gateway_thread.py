@@ -16,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
+from penstock.engine.execute import Limits
 from penstock.gateway.assembly import assemble
 from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.process.config import Config, GatewayConfig
@@ -36,9 +37,10 @@ class RunningGateway:
         settings: GatewayConfig | None = None,
         *,
         drives: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         chosen = replace(settings or GatewayConfig(), port=free_port(HOST))
-        self.config = Config(data=data, cores=1, gateway=chosen)
+        self.config = Config(data=data, cores=1, gateway=chosen, limits=limits or Limits())
         self.url = url_of(chosen)
         self.driver = SerialDriver(spec, self.config) if drives else None
         self._spec = spec

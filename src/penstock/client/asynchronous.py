@@ -11,21 +11,21 @@ them through `httpx.AsyncClient`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
+from penstock.client.asynchronous_pending import AsyncPending
 from penstock.client.asynchronous_pool import AsyncConnectionPool
 from penstock.client.concurrency import map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
-from penstock.client.protocol import GatewayProtocol, SentRequest
+from penstock.client.protocol import Outcome, SentRequest
 from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.transport import (
-    Outcome,
     Settings,
     Verify,
     failure_of,
@@ -127,7 +127,7 @@ class AsyncClient:
         """Close the connections."""
         await self._pool.close()
 
-    async def send(self, call: Call[T], *, delay_s: float = 0.0) -> "AsyncPending[T]":
+    async def send(self, call: Call[T], *, delay_s: float = 0.0) -> AsyncPending[T]:
         """Append a prepared call, to be performed once, `delay_s` from now.
 
         When this returns, the request is durable.
@@ -140,10 +140,10 @@ class AsyncClient:
         return self._pending(await self._run(self._protocol.send(call, delay_s)))
 
     @overload
-    def pending(self, request_id: str, returns: type[T]) -> "AsyncPending[T]": ...
+    def pending(self, request_id: str, returns: type[T]) -> AsyncPending[T]: ...
     @overload
-    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]": ...
-    def pending(self, request_id: str, returns: Any = Any) -> "AsyncPending[Any]":
+    def pending(self, request_id: str, returns: Any = Any) -> AsyncPending[Any]: ...
+    def pending(self, request_id: str, returns: Any = Any) -> AsyncPending[Any]:
         """Return a handle on a request that was sent before; `returns` is the type of its result."""
         return self._pending(SentRequest(RequestId(request_id), returns))
 
@@ -172,6 +172,34 @@ class AsyncClient:
             PenstockError: The error of the first call, in order, that failed.
         """
         outcomes = await map_in_tasks(self._outcome, calls, self._workers)
+        return results_of(outcomes, raise_errors=raise_errors)
+
+    @overload
+    async def read_many(
+        self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True
+    ) -> list[T]: ...
+    @overload
+    async def read_many(
+        self, calls: Iterable[Call[T]], *, raise_errors: bool
+    ) -> list[T | PenstockError]: ...
+    async def read_many(
+        self, calls: Iterable[Call[Any]], *, raise_errors: bool = True
+    ) -> list[Any]:
+        """Perform prepared `@readonly` calls in one HTTP request and return their results in order.
+
+        All calls see the state at one epoch, which `epoch` names afterwards.
+
+        Args:
+            calls: Up to 1,000 calls that `client.prepare` returned.
+            raise_errors: As in `bulk`.
+
+        Returns:
+            One result for each call.
+
+        Raises:
+            PenstockError: The gateway refused the calls, or the error of the first call that failed.
+        """
+        outcomes = await self._run(self._protocol.read_many(list(calls)))
         return results_of(outcomes, raise_errors=raise_errors)
 
     async def get(self, entity: str, key: object) -> dict[str, Any]:
@@ -291,7 +319,7 @@ class AsyncClient:
         """
         return await self._run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
-    def _pending(self, sent: SentRequest) -> "AsyncPending[Any]":
+    def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
         return AsyncPending(sent, self._protocol, self._run)
 
     async def _perform(self, call: Call[Any]) -> Any:
@@ -333,45 +361,3 @@ class AsyncClient:
         except (httpx.TransportError, httpx.DecodingError) as error:
             return failure_of(error)
         return response_of(response)
-
-
-class AsyncPending(Generic[T]):
-    """A request that is durable and will be performed, once.
-
-    Attributes:
-        request_id: The id by which any client finds the request again.
-    """
-
-    def __init__(
-        self,
-        sent: SentRequest,
-        protocol: GatewayProtocol,
-        run: Callable[[Operation[Any]], Awaitable[Any]],
-    ) -> None:
-        self.request_id = sent.request_id
-        self._sent = sent
-        self._protocol = protocol
-        self._run = run
-
-    def __repr__(self) -> str:
-        return f"AsyncPending({self.request_id!r})"
-
-    async def done(self) -> bool:
-        """Say whether the request has been performed, with success or not.
-
-        Raises:
-            RequestError: The gateway knows no request with this id.
-            OperationalError: The gateway could not answer.
-        """
-        return bool(await self._run(self._protocol.is_answered(self._sent)))
-
-    async def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the result, for `timeout_s` seconds; None: the client's `timeout_s`.
-
-        Raises:
-            TimedOut: The result is not there yet; ask again.
-            RequestError: The gateway knows no request with this id.
-            PenstockError: The transaction was undone, or the gateway could not answer.
-        """
-        result: T = await self._run(self._protocol.reply(self._sent, timeout_s))
-        return result

@@ -6,6 +6,7 @@ understood is an error, never a wrong value.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from penstock.base.http import (
     IDEMPOTENCY_KEY,
     JSON,
     MSGPACK,
+    REQUEST_ID,
     decode_error,
     media_type_of,
 )
@@ -25,7 +27,7 @@ from penstock.base.schema import decode_reference, encode_key, refuse
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
-from penstock.model.call import Call
+from penstock.model.call import Call, returns_of
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure, decode_request
@@ -44,7 +46,9 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
         place: `call` or `send`.
 
     Returns:
-        The request, which carries the id.
+        The request, which carries the id: as `Idempotency-Key` if the caller of the client chose it, or
+        for `/send`; otherwise as `Penstock-Request-Id`, which lets a gateway answer a `@readonly` call
+        without a request in the log.
 
     Raises:
         RequestError: The application has no such class or method, the arguments do not fit, or the request
@@ -64,8 +68,78 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
                 f"{call.entity}: {DERIVED_KEY!r} cannot be a key; it stands for a derived key"
             )
         segments = [place, call.entity, DERIVED_KEY if key is None else key, call.method]
-    headers = {"Content-Type": kind, "Accept": kind, IDEMPOTENCY_KEY: request_id}
+    is_recorded = call.request_id is not None or place == "send"
+    name = IDEMPOTENCY_KEY if is_recorded else REQUEST_ID
+    headers = {"Content-Type": kind, "Accept": kind, name: request_id}
     return OutgoingRequest("POST", path_of(*segments), headers, content, request_id)
+
+
+def read_body(app: App | None, calls: Sequence[Call[Any]]) -> bytes:
+    """Return the body of `POST /read`: MessagePack if the application is known, else JSON.
+
+    Raises:
+        RequestError: A call is wrong, and nothing was sent; the message has its position.
+    """
+    encoded = []
+    for index, call in enumerate(calls):
+        try:
+            encoded.append(_plain_read(call) if app is None else _typed_read(app, call))
+        except RequestError as error:
+            raise RequestError(f"call {index}: {error}") from error
+    return (
+        msgspec.json.encode({"calls": encoded}) if app is None else msgspec.msgpack.encode(encoded)
+    )
+
+
+def _typed_read(app: App, call: Call[Any]) -> msgspec.Raw:
+    return msgspec.Raw(
+        app.request(call.entity, call.key, call.method, call.positional, call.named)[0]
+    )
+
+
+def _plain_read(call: Call[Any]) -> dict[str, Any]:
+    key, content = _plain(call)
+    fields = {"entity": call.entity, "key": key, "method": call.method}
+    return fields | {"arguments": msgspec.Raw(content)}
+
+
+def read_answers(
+    app: App | None, calls: Sequence[Call[Any]], response: HttpResponse
+) -> list[tuple[Any, PenstockError | None]]:
+    """Return the value or the error of each call of a `POST /read`.
+
+    Args:
+        app: The application, if the client knows it.
+        calls: The calls.
+        response: The response.
+
+    Raises:
+        PenstockError: The response describes an error of the whole request.
+    """
+    if app is None:
+        answers = value_of(response, dict[str, Any])["answers"]
+        return [
+            (None, raised_by(error["code"], error["kind"], error["message"]))
+            if (error := answer.get("error"))
+            else (answer["value"], None)
+            for answer in answers
+        ]
+    outcomes: list[tuple[str | None, bytes]] = value_of(response, list[tuple[str | None, bytes]])
+    return [
+        _typed_answer(app, call, response, *outcome)
+        for call, outcome in zip(calls, outcomes, strict=True)
+    ]
+
+
+def _typed_answer(
+    app: App, call: Call[Any], response: HttpResponse, error: str | None, data: bytes
+) -> tuple[Any, PenstockError | None]:
+    status = 200 if error is None else 400
+    try:
+        one = HttpResponse(status, response.headers, data)
+        return value_of(one, returns_of(app, call)), None
+    except PenstockError as raised:
+        return None, raised
 
 
 def key_text(app: App | None, entity: str, key: object) -> str:

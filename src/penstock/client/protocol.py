@@ -6,6 +6,7 @@ is the newest epoch that a response has named, so that reads see everything this
 
 import threading
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ from penstock.client.encoding import (
     is_msgpack,
     key_text,
     path_of,
+    read_answers,
+    read_body,
     request_of,
     value_of,
 )
@@ -42,7 +45,7 @@ from penstock.client.results import (
     rows_of,
     table_of,
 )
-from penstock.errors import RequestError, TimedOut, Unencodable
+from penstock.errors import PenstockError, RequestError, TimedOut, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call, returns_of
 
@@ -54,6 +57,10 @@ _LOOK_MIN_S: Final = 0.05
 _LOOK_MAX_S: Final = 1.0
 _SLACK_S: Final = 1.0
 """The seconds that the network may add to a wait that the server is asked for."""
+
+
+Outcome = tuple[Any, PenstockError | None]
+"""The value of a call, or its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,30 @@ class GatewayProtocol:
         """
         request = request_of(self.app, call, _id_of(call), "call")
         returns = returns_of(self.app, call)
-        response = yield from self._ask(replace(request, wait="timeout"))
+        # A read has no recorded result that an error could offer to look up.
+        named = "" if self._is_read(call) else request.request_id
+        response = yield from self._ask(replace(request, wait="timeout", request_id=named))
         return value_of(response, returns)
+
+    def _is_read(self, call: Call[Any]) -> bool:
+        if self.app is None or call.request_id is not None:
+            return False
+        return self.app.signature(call.entity, call.method).readonly
+
+    def read_many(self, calls: Sequence[Call[Any]]) -> Operation[list[Outcome]]:
+        """Perform `@readonly` calls at one epoch and end with the value or the error of each.
+
+        Raises:
+            RequestError: A call cannot be sent, and nothing was sent; or it is not `@readonly`.
+            PenstockError: The gateway did not answer; see `send_with_retries`.
+        """
+        if not calls:
+            return []
+        content = read_body(self.app, calls)
+        kind = JSON if self.app is None else MSGPACK
+        headers = {"Content-Type": kind, "Accept": kind, **self._seen()}
+        request = OutgoingRequest("POST", "/read", headers, content, wait="timeout")
+        return read_answers(self.app, calls, (yield from self._ask(request)))
 
     def send(self, call: Call[Any], delay_s: float) -> Operation[SentRequest]:
         """Append a call, to be performed once after `delay_s`; end when the request is durable.

@@ -18,8 +18,8 @@ from penstock.client.operation import (
     Send,
     TransportFailure,
 )
-from penstock.client.protocol import GatewayProtocol
-from penstock.errors import ConfigError, PenstockError
+from penstock.client.protocol import GatewayProtocol, Outcome
+from penstock.errors import ConfigError
 from penstock.model.application import App
 
 Verify = bool | str | Path | ssl.SSLContext
@@ -113,9 +113,6 @@ def _trust(verify: Verify) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=verify)
     except OSError as error:  # ssl.SSLError is one, too
         raise ConfigError(f"verify = {verify}: {error}") from error
-
-
-Outcome = tuple[Any, PenstockError | None]
 
 
 def results_of(outcomes: list[Outcome], *, raise_errors: bool) -> list[Any]:

@@ -34,10 +34,12 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
@@ -52,6 +54,7 @@ from penstock.model.route import VERBS
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.runtime.reads.messages import ReaderSettings
 
 _DRIVER: Final = "driver"
 
@@ -72,6 +75,7 @@ class Assembly:
     _admission: Admission
     _batcher: AppendBatcher
     _entities: EntityReader
+    _readers: ReaderPool | None
     _sql: SqlHandler
     _history: HistoryHandler
     _tracing: RequestTracer | None
@@ -81,6 +85,8 @@ class Assembly:
     async def close(self) -> None:
         """Close all resources; no request may be running."""
         self._history.close()
+        if self._readers is not None:
+            await self._readers.close()
         await self._sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -123,9 +129,11 @@ async def assemble(
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     admission = Admission(config.gateway, limits, watched_pauses(data), tail, metrics.flow)
-    calls = CallHandler(app, config, admission, batcher, tail)
+    readers = _readers(app, spec, config, metrics)
+    reads = ReadHandler(app, config, admission, tail, readers)
+    calls = CallHandler(app, config, admission, batcher, tail, reads)
     entity_reads = EntityReadHandler(app, config, entities, tail)
-    _serve_calls(routing, app, calls, entity_reads)
+    _serve_calls(routing, app, calls, reads, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
     health = HealthHandler(data, tail, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
@@ -133,13 +141,22 @@ async def assemble(
     routing.add("POST", "/sql", sql.sql, "sql")
     changes = ChangesHandler(app, sql, entity_reads, tail)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
-    history = HistoryHandler(app, spec, config)
-    routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
-    routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
+    history = _serve_history(routing, app, spec, config)
     tracing = RequestTracer.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(
-        gateway, served, tail, admission, batcher, entities, sql, history, tracing, log, journal
+        gateway,
+        served,
+        tail,
+        admission,
+        batcher,
+        entities,
+        readers,
+        sql,
+        history,
+        tracing,
+        log,
+        journal,
     )
 
 
@@ -157,12 +174,24 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     )
 
 
+def _serve_history(routing: Router, app: App, spec: str, config: Config) -> HistoryHandler:
+    history = HistoryHandler(app, spec, config)
+    routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
+    routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
+    return history
+
+
 def _serve_calls(
-    routing: Router, app: App, calls: CallHandler, entity_reads: EntityReadHandler
+    routing: Router,
+    app: App,
+    calls: CallHandler,
+    reads: ReadHandler,
+    entity_reads: EntityReadHandler,
 ) -> None:
     for path, handler, kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
         routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, kind)
         routing.add("POST", f"/{path}/{{function}}", handler, kind)
+    routing.add("POST", "/read", reads.batch, "read")
     routing.add("GET", "/requests/{id}", calls.status, "requests")
     routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities")
     for route in app.routes:
@@ -193,6 +222,27 @@ def _serve_metrics(routing: Router, metrics: Metrics, journal: Journal, log: Log
         return Response(text, 200, None, content_type)
 
     routing.add("GET", "/metrics", exposition, "metrics")
+
+
+def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
+    """Start the readers, if the application has `@readonly` handlers."""
+    if not config.gateway.readers or not _has_readonly(app):
+        return None
+    settings = ReaderSettings(
+        spec=spec,
+        data=config.data.absolute(),
+        partitions=_partitions(config.data, config),
+        limits=config.limits,
+        count=config.gateway.readers,
+        log_format=config.log_format,
+        log_level=config.log_level,
+    )
+    return ReaderPool(settings, metrics, config.gateway.waiting_max)
+
+
+def _has_readonly(app: App) -> bool:
+    methods = [one.methods.values() for one in app.entities.values()]
+    return any(one.readonly for group in (*methods, app.functions.values()) for one in group)
 
 
 def _partitions(data: Path, config: Config) -> int:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope
 
-from penstock.base.http import IDEMPOTENCY_KEY, JSON, MIN_EPOCH, media_type_of
+from penstock.base.http import IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID, media_type_of
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
@@ -183,13 +183,21 @@ class HttpRequest:
         text = self.headers.get(MIN_EPOCH.lower()) or self.query().get("min_epoch")
         return -1 if text is None else parse_epoch("min_epoch", text)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the caller chose a request id, so that the request must be in the log."""
+        return IDEMPOTENCY_KEY.lower() in self.headers
+
     def chosen_id(self) -> str | None:
-        """Return the request id that the caller chose; None without the header `Idempotency-Key`.
+        """Return the request id in `Idempotency-Key` or `Penstock-Request-Id`; None without both.
+
+        A client sends an id that it has drawn itself as `Penstock-Request-Id`: a call that is sent
+        again takes effect once, and a `@readonly` call need not be recorded.
 
         Raises:
             RequestError: The id is too long or has a forbidden character.
         """
-        text = self.headers.get(IDEMPOTENCY_KEY.lower())
+        text = self.headers.get(IDEMPOTENCY_KEY.lower(), self.headers.get(REQUEST_ID.lower()))
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
 
     def named_id(self) -> RequestId:

@@ -322,6 +322,7 @@ _RANGES: Final = {
     "gateway.reply_timeout_ms": (1, _HUGE),
     "gateway.receive_timeout_ms": (1, _HUGE),
     "gateway.drain_ms": (0, _HUGE),
+    "gateway.readers": (0, 64),
     "gateway.open": (0, 1),
     "view.memory_mb": (64, _HUGE),
     "view.threads": (1, 1_024),

@@ -27,6 +27,8 @@ class GatewayConfig:
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
         receive_timeout_ms: How long a client may take to send a request.
         drain_ms: How long a gateway that stops waits for its requests.
+        readers: Processes of each gateway that answer `@readonly` calls; with 0 such calls are
+            requests in the log.
         tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
         tls_key: PEM file (PKCS #8).
         jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
@@ -51,6 +53,7 @@ class GatewayConfig:
     reply_timeout_ms: int = 300_000
     receive_timeout_ms: int = 30_000
     drain_ms: int = 30_000
+    readers: int = 2
     tls_certificate: Path = Path()
     tls_key: Path = Path()
     jwks: Path = Path()

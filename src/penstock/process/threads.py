@@ -1,7 +1,8 @@
-"""Threads that a process cannot do without: when one of them dies, the process ends.
+"""The threads of a process: when one of Penstock's own dies, the process ends.
 
 The supervisor starts the process again, with all its threads; a process that went on without one of
-its threads would look healthy. A clear line in the log comes first.
+its threads would look healthy. A clear line in the log comes first. A process that forks has one
+thread, so its libraries start none.
 """
 
 import logging
@@ -16,6 +17,11 @@ OURS: Final = "penstock-"
 
 DIED: Final = 70
 """The exit code."""
+
+_ONE_THREAD: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 
 
 def end_with_threads() -> None:
@@ -36,3 +42,9 @@ def _end(told: threading.ExceptHookArgs) -> None:
         )
     finally:
         os._exit(DIED)
+
+
+def keep_libraries_single() -> None:
+    """Let libraries that are loaded from now on start no thread, so that this process can fork."""
+    for name, value in _ONE_THREAD.items():
+        os.environ.setdefault(name, value)

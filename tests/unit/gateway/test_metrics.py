@@ -26,6 +26,8 @@ metrics.appended(0.002, 5)
 metrics.waiting(3)
 metrics.flow.under_way(2, 1)
 metrics.flow.refused("throttled", "Item 5/s")
+metrics.read(4)
+metrics.reader_started()
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -8,7 +8,8 @@ requests that no epoch has committed, it waits for its turn in a `FairQueue`. An
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from penstock.errors import Overloaded, Paused, Throttled
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.gateway.flow.fair_queue import FairQueue
 from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
+from penstock.gateway.flow.limiters import Group, Limiter
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process.config import GatewayConfig
@@ -131,6 +133,28 @@ class Admission:
         self._appending -= 1
         self._end(ticket)
         self._give_turns()
+
+    @contextmanager
+    def reading(self, callers: Iterable[Caller]) -> Iterator[None]:
+        """Admit calls that append nothing; they are under way while the block runs.
+
+        The bounds of the queues and the turns of principals do not concern them.
+
+        Raises:
+            Paused: An operator has paused one of the calls.
+            Throttled: A limit is reached.
+            Corrupt: The file of the pauses cannot be used now.
+        """
+        self._release_committed()
+        held: list[tuple[Limiter, Group]] = []
+        try:
+            for caller in callers:
+                self._check_pauses(caller)
+                held += self._hold(caller)
+            yield
+        finally:
+            for limiter, group in held:
+                limiter.release(group)
 
     def close(self) -> None:
         """Stop following the journal; no request may be running."""

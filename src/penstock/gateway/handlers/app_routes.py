@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
+from penstock.gateway.call_target import CallTarget, read_arguments
 from penstock.gateway.errors import error_response
-from penstock.gateway.handlers.calls import CallHandler, CallTarget, read_arguments
+from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of

@@ -6,21 +6,27 @@ and took effect exactly as the answer says; and that one request id never takes 
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from penstock.base.http import DERIVED_KEY, JSON, MSGPACK, ErrorBody
+from penstock.base.http import JSON, MSGPACK, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
-from penstock.errors import PenstockError, RecordTooLarge, RequestError, TimedOut
+from penstock.errors import TimedOut
 from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.call_target import (
+    Arguments,
+    CallTarget,
+    encoded_call,
+    flow_caller,
+    read_arguments,
+    target_of,
+)
 from penstock.gateway.errors import HttpError
 from penstock.gateway.flow.admission import Admission, Ticket
-from penstock.gateway.flow.limit_table import Caller
+from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.response_bodies import RequestStatus, Sent
@@ -29,51 +35,14 @@ from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
-from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure, decode_request
 from penstock.process.config import Config
 
 DELAY_MAX_S: Final = 366 * 86_400.0
-FINGERPRINT_BYTES: Final = 8
 """The size of a fingerprint in an access hint."""
 
 _log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Arguments = tuple[Sequence[Any], Mapping[str, Any]]
-"""The arguments by position, and by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallTarget:
-    """The method or function that a path names.
-
-    Attributes:
-        entity: The name of the class; empty for a function.
-        key: The text of the key; None for a function, or if the key is derived.
-        method: The name of the method or function.
-    """
-
-    entity: str
-    key: str | None
-    method: str
-
-
-def read_arguments(read: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
-    """Read arguments with a function that may run checks of the application (`__post_init__`).
-
-    Raises:
-        RequestError: The arguments do not fit, or such a check raised an exception.
-    """
-    try:
-        return read(*values, **named)
-    except PenstockError:
-        raise
-    except Exception as error:
-        _log.info("the application's own code refused an argument", exc_info=True)
-        raise RequestError(f"an argument was refused: {type(error).__name__}: {error}") from error
 
 
 class CallHandler:
@@ -86,6 +55,7 @@ class CallHandler:
         admission: Admission,
         batcher: AppendBatcher,
         tail: AsyncJournalTail,
+        reads: ReadHandler,
     ) -> None:
         """Create the handler.
 
@@ -95,24 +65,26 @@ class CallHandler:
             admission: Decides which requests are appended.
             batcher: Appends requests to the log.
             tail: Follows the journal and returns replies.
+            reads: Answers the calls that need no request in the log.
         """
         self._app = app
         self._config = config
         self._admission = admission
         self._batcher = batcher
         self._tail = tail
+        self._reads = reads
         self._ids = RequestIds()
 
     async def call(self, request: HttpRequest) -> Response:
         """Serve `POST /call/…`: append the request, wait for its epoch, return the reply."""
-        target = _target_of(request)
+        target = target_of(request)
         arguments = await self._arguments(request, target)
         reply = await self.process(request, target, arguments)
         return reply_response(reply, request.request_id, request.headers.get("accept", ""))
 
     async def send(self, request: HttpRequest) -> Response:
         """Serve `POST /send/…`: append the request, or schedule it with `?delay=`; do not wait."""
-        target = _target_of(request)
+        target = target_of(request)
         arguments = await self._arguments(request, target)
         delay_s = request.seconds("delay", 0.0, DELAY_MAX_S)
         body, touches = self._prepared(request, target, arguments)
@@ -166,8 +138,10 @@ class CallHandler:
     ) -> Reply:
         """Append a request that the principal may make, and return its reply.
 
+        A `@readonly` call is answered from the state instead, unless the caller chose a request id.
+
         Args:
-            request: The HTTP request; it gets its request id.
+            request: The HTTP request; it gets its request id if it is appended.
             target: The method or function.
             arguments: The decoded arguments.
 
@@ -177,6 +151,8 @@ class CallHandler:
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         if b"timeout" in request.scope["query_string"]:
             timeout_s = request.seconds("timeout", timeout_s, timeout_s)
+        if self._reads.serves(request, target):
+            return await self._reads.read(request, target, arguments, timeout_s)
         body, touches = self._prepared(request, target, arguments)
         lsn = await self._append(request, target, body, touches)
         reply = await self._tail.reply((ONLY_PARTITION, lsn), timeout_s)
@@ -208,10 +184,7 @@ class CallHandler:
         self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
     ) -> Ticket:
         """Admit a request when its turn has come; raises as `Admission.admit`."""
-        # The first fingerprint of the access hint is that of the key, if the request has one.
-        key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
-        principal = request.principal.namespace
-        caller = Caller(principal, target.entity, target.method, key)
+        caller = flow_caller(request, target, touches)
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         return await self._admission.admit(caller, len(body), timeout_s)
 
@@ -254,32 +227,12 @@ class CallHandler:
     ) -> tuple[bytes, bytes]:
         """Give a request its id, and return the body and the access hint of its log entry."""
         request.request_id = request.chosen_id() or self._ids.draw()
-        key: object = target.key
-        if target.key is not None:
-            bytes_max = self._config.gateway.key_bytes_max
-            if len(target.key.encode()) > bytes_max:
-                raise RecordTooLarge(f"a key takes at most {bytes_max} bytes")
-            key = self._app.key_of(target.entity, target.key)
-        body, touches = self._app.request(target.entity, key, target.method, *arguments)
-        if len(body) > self._config.record_bytes_max:
-            raise RecordTooLarge(
-                f"the request takes {len(body)} bytes, at most {self._config.record_bytes_max}"
-            )
+        body, touches = encoded_call(self._app, self._config, target, arguments)
         return body, touches
 
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)
         return Response(json_of(status), 200, reply_headers(epoch, status.request_id), JSON)
-
-
-def _target_of(request: HttpRequest) -> CallTarget:
-    path = request.path
-    if "function" in path:
-        return CallTarget("", None, path["function"])
-    key: str | None = path["key"]
-    if path["method"] in CREATIONS and key == DERIVED_KEY:
-        key = None
-    return CallTarget(path["entity"], key, path["method"])
 
 
 def _answered(request_id: str, reply: Reply) -> RequestStatus:

@@ -34,6 +34,7 @@ def add_builtin_paths(paths: Paths) -> None:
     """Add the paths that every gateway serves."""
     paths.add("GET", "/requests/{id}", _requests())
     paths.add("GET", "/requests/{id}/trace", _trace())
+    paths.add("POST", "/read", _read())
     paths.add("POST", "/sql", _sql())
     health = _content("PenstockHealth")
     paths.add("GET", "/healthz", _page("alive", "Check whether the process is alive.", health))
@@ -102,6 +103,29 @@ def _requests() -> dict[str, Any]:
                 "content": {**_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
             },
             **error_references((*ALWAYS, *AWAITED)),
+        },
+    }
+
+
+def _read() -> dict[str, Any]:
+    return {
+        "operationId": "requests.read",
+        "tags": ["Requests"],
+        "summary": "Make many calls of `@readonly` handlers.",
+        "description": "All calls read the same epoch, which is not older than the newest epoch at their "
+        "arrival. They are not recorded. The answers have the order of the calls.",
+        "parameters": [MIN_EPOCH_PARAMETER, seconds("timeout", "Seconds to wait for the answers.")],
+        "requestBody": {
+            "content": {**_content("PenstockReads"), MSGPACK: {"schema": _ANYTHING}},
+            "required": True,
+        },
+        "responses": {
+            "200": {
+                "description": "The answers.",
+                "headers": {EPOCH: {"$ref": f"#/components/headers/{EPOCH}"}},
+                "content": {**_content("PenstockReadAnswers"), MSGPACK: {"schema": _ANYTHING}},
+            },
+            **error_references((*ALWAYS, *WITH_BODY, *AWAITED, 429)),
         },
     }
 

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.base.http import ErrorAnswer
 from penstock.client.results import Change, Rows
+from penstock.gateway.read_bodies import ReadAnswers, ReadBody
 from penstock.gateway.response_bodies import Health, Readiness, RequestStatus, Sent
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
 from penstock.sql.query_body import QueryBody
@@ -20,6 +21,8 @@ _NAMES: Final[Mapping[str, type]] = {
     ERROR: ErrorAnswer,
     "PenstockSent": Sent,
     "PenstockRequest": RequestStatus,
+    "PenstockReads": ReadBody,
+    "PenstockReadAnswers": ReadAnswers,
     "PenstockQuestion": QueryBody,
     "PenstockRows": Rows,
     "PenstockChange": Change,

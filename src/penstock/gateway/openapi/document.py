@@ -41,7 +41,8 @@ _HEADERS: Final = {
         "schema": {"type": "integer", "minimum": -1},
     },
     REQUEST_ID: {
-        "description": "The request id: the caller's `Idempotency-Key`, or a new id.",
+        "description": "The request id: the caller's `Idempotency-Key`, or a new id. Absent for a "
+        "`@readonly` call that is not recorded.",
         "schema": {"type": "string"},
     },
     "Location": {

@@ -162,6 +162,7 @@ class Operations:
         }
         call = _operation(f"call.{label}", kind, *_texts(kind, method, signature))
         call["parameters"] = [*path, ID, TIMEOUT]
+        call |= _marks_of(call, signature)
         call |= body
         call["responses"] = _answers(200, "The result, committed.", content, CALLED)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
@@ -245,6 +246,7 @@ class Operations:
             statuses += AWAITED
         else:
             described["parameters"] += [*self._query_of(route, signature), ID]
+            described |= _marks_of(described, signature)
             described |= self._route_body(route, signature)
             statuses += (*WITH_BODY, *APPENDED)
         self.refusals.add(route.refused)
@@ -316,6 +318,10 @@ _PAST: Final = (
     "Returns each change and the request that made it. Epochs run again for this, which takes "
     "seconds. Needs the scope `sql`."
 )
+_READ: Final = (
+    "Reads the newest committed epoch and is not recorded. With the header `Idempotency-Key` it is a "
+    "request in the log, and its reply is kept under that id."
+)
 _SHOWN: Final = "Reads the newest committed epoch, so every change that any client has seen."
 
 
@@ -325,6 +331,15 @@ def _operation(
     described = {"operationId": name, "tags": [kind.name if kind else "Functions"]}
     described |= {"summary": summary}
     return described | ({"description": description} if description else {})
+
+
+def _marks_of(operation: dict[str, Any], signature: Signature) -> dict[str, Any]:
+    """Return the fields of an operation that a `@readonly` handler changes; none for others."""
+    if not signature.readonly:
+        return {}
+    text = " ".join([operation.get("description", ""), _READ]).strip()
+    parameters = [*operation["parameters"], MIN_EPOCH_PARAMETER]
+    return {"description": text, "parameters": parameters, "x-penstock-readonly": True}
 
 
 def _texts(kind: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:

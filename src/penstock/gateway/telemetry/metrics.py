@@ -66,6 +66,14 @@ class Metrics:
             "penstock_log_records", "Requests appended to the log.", registry=registry
         )
         self.flow = FlowMetrics(registry)
+        self._reads = Counter(
+            "penstock_reads",
+            "Calls of @readonly handlers that readers answered.",
+            registry=registry,
+        )
+        self._readers = Counter(
+            "penstock_reader_starts", "Reader processes that have started.", registry=registry
+        )
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, kind: str, status: int, seconds: float) -> None:
@@ -94,6 +102,14 @@ class Metrics:
         """Count an append."""
         self._append.observe(seconds)
         self._appended.inc(records)
+
+    def read(self, calls: int) -> None:
+        """Count calls that a reader has answered."""
+        self._reads.inc(calls)
+
+    def reader_started(self) -> None:
+        """Count a reader that has started."""
+        self._readers.inc()
 
     def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
         """Return the metrics of all processes as text, and its content type."""

@@ -11,15 +11,9 @@ A fork is safe while the process has one thread, so the libraries are configured
 """
 
 import gc
-import os
-from typing import Final
 
 from penstock.files.private import keep_private
-
-_ONE_THREAD: Final = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
+from penstock.process.threads import keep_libraries_single
 
 
 def main() -> None:
@@ -33,8 +27,7 @@ def main() -> None:
 
 def preload() -> None:
     """Load the modules of workers, and exclude them from garbage collection."""
-    for name, value in _ONE_THREAD.items():
-        os.environ.setdefault(name, value)
+    keep_libraries_single()
     import pyspark.worker  # noqa: F401, PLC0415
 
     import penstock.runtime.spark.stage  # noqa: F401, PLC0415

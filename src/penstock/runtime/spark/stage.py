@@ -11,7 +11,6 @@ import os
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +42,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
 from penstock.process.loading import load_app
+from penstock.process.memory_killer import offer_this_process
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
@@ -71,9 +71,6 @@ _ATTEMPTS: Final = 3  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
 )
-_OOM_SCORE: Final = "500"
-"""Added to a worker's score (0 to 1,000), by which Linux selects the process to kill."""
-
 _TRACE_MAX: Final = 8_000
 """Characters of a traceback that a result carries."""
 
@@ -129,19 +126,13 @@ def _worker(settings: bytes) -> "Worker":
     if worker is None:
         decoded = messages.decode_settings(settings)
         logs.configure("worker", decoded.log_format, decoded.log_level)
-        _offer_to_memory_killer()
+        offer_this_process()
         os.register_at_fork(after_in_child=_end_child)
         worker = _WORKERS[settings] = Worker(decoded)
         gc.collect()
         gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
         gc.set_threshold(_GARBAGE)
     return worker
-
-
-def _offer_to_memory_killer() -> None:
-    """Make Linux kill a worker first when memory runs out, because Spark can start another one."""
-    with suppress(OSError):  # not Linux, or not allowed
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def _end_child() -> None:

@@ -1,0 +1,193 @@
+"""`@readonly` calls and `POST /read`: answers calls from the state, without a request in the log.
+
+Promises strict reads, as `runtime.reads.reader` does: an answer shows every change whose reply any
+caller had before. All calls of one `POST /read` see one epoch. The values and errors are those of a
+request that comes directly after that epoch.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from penstock.base.http import JSON, MSGPACK, ErrorBody
+from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.errors import RequestError
+from penstock.gateway.call_target import (
+    Arguments,
+    CallTarget,
+    encoded_call,
+    flow_caller,
+    read_arguments,
+)
+from penstock.gateway.flow.admission import Admission
+from penstock.gateway.flow.limit_table import Caller
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.read_bodies import CALLS_MAX, ReadAnswer, ReadAnswers, ReadBody, ReadBodyCall
+from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.request_ids import RequestIds, stored_id
+from penstock.gateway.responses import json_of, reply_headers, value_of
+from penstock.journal.tail import AsyncJournalTail
+from penstock.model.application import App
+from penstock.model.reply import Reply
+from penstock.model.request import Request, decode_failure
+from penstock.process.config import Config
+from penstock.runtime.reads.messages import ReadCall, ReadOutcome
+
+_NO_REQUEST: Final = Lsn(-1)
+
+
+_decode_body: Final = msgspec.json.Decoder(ReadBody).decode
+_decode_requests: Final = msgspec.msgpack.Decoder(
+    Annotated[list[Request], Meta(min_length=1, max_length=CALLS_MAX)]
+).decode
+
+
+class _EncodedCall(NamedTuple):
+    """A call as a reader takes it, and its caller as the limits count it."""
+
+    body: bytes
+    caller: Caller
+
+
+class ReadHandler:
+    """Answers the `@readonly` calls of one gateway."""
+
+    def __init__(
+        self,
+        app: App,
+        config: Config,
+        admission: Admission,
+        tail: AsyncJournalTail,
+        pool: ReaderPool | None,
+    ) -> None:
+        """Create the handler.
+
+        Args:
+            app: The application.
+            config: The gateway's configuration.
+            admission: Applies limits and pauses to reads.
+            tail: The journal tail, which knows the newest epoch.
+            pool: The readers; None if such calls are requests in the log.
+        """
+        self._app = app
+        self._config = config
+        self._admission = admission
+        self._tail = tail
+        self._pool = pool
+        self._ids = RequestIds()
+
+    def serves(self, request: HttpRequest, target: CallTarget) -> bool:
+        """Return whether a call is answered from the state: `@readonly`, without a chosen id."""
+        if self._pool is None or request.is_recorded:
+            return False
+        return self._app.signature(target.entity, target.method).readonly
+
+    async def read(
+        self, request: HttpRequest, target: CallTarget, arguments: Arguments, timeout_s: float
+    ) -> Reply:
+        """Return the reply to a call that the principal may make; it has no request id.
+
+        Args:
+            request: The HTTP request.
+            target: The method or function, which is `@readonly`.
+            arguments: The decoded arguments.
+            timeout_s: How long to wait for a reader and its answer.
+
+        Raises:
+            PenstockError: There was no answer.
+        """
+        call = self._encoded(request, target, arguments)
+        epoch, (outcome,) = await self._outcomes(request, [call], timeout_s)
+        return _reply_of(epoch, outcome)
+
+    async def batch(self, request: HttpRequest) -> Response:
+        """Serve `POST /read`: run `@readonly` calls over one epoch.
+
+        Raises:
+            Forbidden: The principal may not make one of the calls; none was made.
+            RequestError: A call is wrong or not `@readonly`; the message has its position.
+            PenstockError: There was no answer.
+        """
+        calls = await self._calls(request)
+        limit_s = self._config.gateway.reply_timeout_ms / 1_000
+        timeout_s = request.seconds("timeout", limit_s, limit_s)
+        epoch, outcomes = await self._outcomes(request, calls, timeout_s)
+        headers = reply_headers(epoch)
+        if MSGPACK in request.headers.get("accept", ""):
+            return Response(msgspec.msgpack.encode(outcomes), 200, headers, MSGPACK)
+        answers = [_answer_of(_reply_of(epoch, outcome)) for outcome in outcomes]
+        return Response(json_of(ReadAnswers(epoch, answers)), 200, headers, JSON)
+
+    async def _outcomes(
+        self, request: HttpRequest, calls: Sequence[_EncodedCall], timeout_s: float
+    ) -> tuple[Epoch, list[ReadOutcome]]:
+        """Wait for the wanted epoch, and let a reader run the calls."""
+        if self._pool is None:
+            raise RequestError(
+                "this gateway has no readers (gateway.readers = 0); use POST /call for each call"
+            )
+        min_epoch = request.min_epoch()
+        if min_epoch > self._tail.epoch:
+            await self._tail.until(Epoch(min_epoch), timeout_s)
+        drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
+        asked = [ReadCall(name, one.body) for name, one in zip(drawn, calls, strict=True)]
+        with self._admission.reading([one.caller for one in calls]):
+            return await self._pool.read(asked, timeout_s)
+
+    async def _calls(self, request: HttpRequest) -> list[_EncodedCall]:
+        """Return the calls of a body, if the principal may make all of them."""
+        try:
+            if request.media_type == MSGPACK:
+                found = [_of_request(one) for one in _decode_requests(await request.body())]
+            else:
+                found = [_of_json(one) for one in _decode_body(await request.json()).calls]
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RequestError(f"the body is not a list of calls: {error}") from error
+        calls = []
+        for index, (target, arguments) in enumerate(found):
+            try:
+                calls.append(self._checked(request, target, arguments))
+            except RequestError as error:
+                raise RequestError(f"call {index}: {error}") from error
+        return calls
+
+    def _checked(
+        self, request: HttpRequest, target: CallTarget, encoded: bytes | Request
+    ) -> _EncodedCall:
+        request.principal.require_call(target.entity, target.method)
+        signature = self._app.signature(target.entity, target.method)
+        if not signature.readonly:
+            raise RequestError(f"{signature.name} is not @readonly; use POST /call")
+        if isinstance(encoded, Request):
+            arguments = read_arguments(signature.decode, encoded.positional, encoded.named)
+        else:
+            arguments = read_arguments(signature.of_json, encoded)
+        return self._encoded(request, target, arguments)
+
+    def _encoded(
+        self, request: HttpRequest, target: CallTarget, arguments: Arguments
+    ) -> _EncodedCall:
+        body, touches = encoded_call(self._app, self._config, target, arguments)
+        return _EncodedCall(body, flow_caller(request, target, touches))
+
+
+def _of_json(call: ReadBodyCall) -> tuple[CallTarget, bytes]:
+    return CallTarget(call.entity, call.key, call.method), bytes(call.arguments)
+
+
+def _of_request(call: Request) -> tuple[CallTarget, Request]:
+    return CallTarget(call.entity, call.key, call.method), call
+
+
+def _reply_of(epoch: Epoch, outcome: ReadOutcome) -> Reply:
+    return Reply(RequestId(""), _NO_REQUEST, epoch, outcome.error, outcome.data)
+
+
+def _answer_of(reply: Reply) -> ReadAnswer:
+    if reply.error is None:
+        return ReadAnswer(value=value_of(reply))
+    failure = decode_failure(reply.data)
+    return ReadAnswer(error=ErrorBody(failure.code, failure.kind, failure.message))

@@ -1,0 +1,315 @@
+"""The readers of a gateway: processes that answer `@readonly` calls from the state on local disk.
+
+The gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
+calls that it runs: they run again in another reader, and a call that has ended two readers fails with
+`limit-exceeded`. The nursery (`runtime.reads.nursery`) starts another reader for each dead one.
+"""
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import LimitExceeded, Overloaded, TimedOut
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.model.reply import raised_by
+from penstock.process.question import encode_question
+from penstock.runtime.reads.messages import (
+    LENGTH_BYTES,
+    Failed,
+    Message,
+    Outcomes,
+    Question,
+    ReadCall,
+    ReaderSettings,
+    ReadOutcome,
+    Ready,
+    Started,
+    decode_message,
+    framed,
+)
+from penstock.runtime.reads.nursery import PID_BYTES
+
+_log = logging.getLogger(__name__)
+
+# -P: a module in the current directory must not replace one of Penstock.
+PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.runtime.reads.nursery")
+
+_CATCH_UP_S: Final = 60.0
+"""How long a reader may bring the stores to the newest epoch; the next reader continues there."""
+
+_KILL_AFTER: Final = 3
+"""A reader is killed when its calls run for this many times the limit of one call."""
+
+_DEATHS_MAX: Final = 5
+"""Readers that the calls of one question may end."""
+
+_FRAME_BYTES_MAX: Final = 1 << 20
+"""The most bytes of a message in addition to results."""
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_RESTART_S: Final = 1.0
+_END_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The answer of a reader to a question, as far as it has come.
+
+    Attributes:
+        epoch: The epoch of the state; None until the calls run.
+        outcomes: The outcomes of the first calls.
+        failed: Why no call has an outcome.
+        is_complete: Whether the reader has answered; False if it died.
+    """
+
+    epoch: Epoch | None = None
+    outcomes: list[ReadOutcome] = field(default_factory=list)
+    failed: Failed | None = None
+    is_complete: bool = False
+
+
+class _Channel:
+    """The gateway's end of the socket of one reader."""
+
+    def __init__(self, pid: int, nursery: int, streams: _Streams, bytes_max: int) -> None:
+        self.pid = pid
+        self.nursery = nursery
+        self._reader, self._writer = streams
+        self._bytes_max = bytes_max
+
+    def send(self, question: Question) -> None:
+        self._writer.write(framed(question))
+
+    async def receive(self) -> Message:
+        """Return the next message.
+
+        Raises:
+            EOFError: The reader has died.
+            OSError: The connection is broken.
+            ValueError: A handler has written to the reader's socket.
+        """
+        length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
+        if length > self._bytes_max:
+            raise ValueError(f"a message of {length} bytes")
+        return decode_message(await self._reader.readexactly(length))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ReaderPool:
+    """The readers of one gateway; for its event loop."""
+
+    def __init__(self, settings: ReaderSettings, metrics: Metrics, waiting_max: int) -> None:
+        """Start the nursery.
+
+        Args:
+            settings: The settings of the readers.
+            metrics: Counts calls and starts.
+            waiting_max: The most questions that wait for a reader or for their answers.
+        """
+        self._settings = settings
+        self._metrics = metrics
+        self._waiting_max = waiting_max
+        self._waiting = 0
+        self._kill_s = _KILL_AFTER * settings.limits.time_ms / 1_000 + 1.0
+        self._idle: asyncio.LifoQueue[_Channel] = asyncio.LifoQueue()
+        self._open: dict[_Channel, None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._start()
+
+    async def read(
+        self, calls: Sequence[ReadCall], timeout_s: float
+    ) -> tuple[Epoch, list[ReadOutcome]]:
+        """Run calls over one state and return its epoch and the outcome of each call.
+
+        Raises:
+            Overloaded: Too many questions wait.
+            TimedOut: There was no answer in time.
+            LimitExceeded: The calls took too long together, or ended too many readers.
+            PenstockError: The state could not be read.
+        """
+        if self._waiting >= self._waiting_max:
+            raise Overloaded(f"{self._waiting_max} reads wait here already")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._answer(list(calls))
+        except TimeoutError:
+            raise TimedOut(f"no reader answered within {timeout_s:g} s") from None
+        finally:
+            self._waiting -= 1
+        if answer.failed is not None:
+            raise raised_by(answer.failed.code, answer.failed.kind, answer.failed.message)
+        self._metrics.read(len(calls))
+        return BEFORE_FIRST if answer.epoch is None else answer.epoch, answer.outcomes
+
+    async def close(self) -> None:
+        """End the nursery and all readers."""
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in list(self._open):
+            self._forget(channel)
+        await asyncio.to_thread(self._wait_for_nursery)
+
+    async def _answer(self, calls: list[ReadCall]) -> _Answer:
+        """Ask readers until one of them answers; refuse calls that have ended two readers."""
+        is_careful = False
+        deaths = 0
+        while deaths < _DEATHS_MAX:
+            channel = await self._idle.get()
+            asking = self._begin(self._ask(channel, Question(calls, is_careful)))
+            answer: _Answer = await asyncio.shield(asking)  # a reader is busy until it has answered
+            if answer.is_complete:
+                return answer
+            if answer.epoch is None:
+                continue  # it had died before, or during a catch-up, which the next one continues
+            deaths += 1
+            if is_careful:
+                killer = len(answer.outcomes)
+                calls[killer] = msgspec.structs.replace(calls[killer], is_refused=True)
+            is_careful = True
+        raise LimitExceeded(f"the calls ended {deaths} reader processes; send fewer at once")
+
+    async def _ask(self, channel: _Channel, question: Question) -> _Answer:
+        """Ask a reader, and make it idle again when it has answered; kill it if it does not."""
+        answer = _Answer()
+        try:
+            channel.send(question)
+            async with asyncio.timeout(_CATCH_UP_S) as limit:
+                while not answer.is_complete:
+                    _take(await channel.receive(), answer, len(question.calls))
+                    if isinstance(answer.epoch, int) and not answer.outcomes:
+                        limit.reschedule(self._loop.time() + self._kill_s)
+        except (TimeoutError, EOFError, OSError, ValueError) as error:
+            # A msgspec.MsgspecError is a ValueError.
+            _log.warning(
+                "a reader ended while it ran calls",
+                extra={"reader": channel.pid, "cause": repr(error)},
+            )
+            self._kill(channel)
+            return answer
+        except BaseException:
+            self._kill(channel)
+            raise
+        self._rest(channel)
+        return answer
+
+    def _start(self) -> None:
+        """Start the nursery."""
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(0)
+        with theirs:
+            self._nursery = subprocess.Popen(  # noqa: S603 -- our own module, our own interpreter
+                [*PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        assert self._nursery.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError), self._nursery.stdin as target:
+            target.write(encode_question(self._settings))
+        self._loop.add_reader(self._control.fileno(), self._hear)
+
+    def _hear(self) -> None:
+        """Take the socket of another reader from the nursery."""
+        try:
+            pid, descriptors, _, _ = socket.recv_fds(self._control, PID_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            pid, descriptors = b"", []
+        if not pid:
+            self._begin(self._restart())
+        elif descriptors:
+            self._begin(self._adopt(int.from_bytes(pid), descriptors[0]))
+
+    async def _restart(self) -> None:
+        """Start the nursery again after its death."""
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        _log.error("the process that starts readers has died; it is started again")
+        await asyncio.to_thread(self._wait_for_nursery)
+        while not self._idle.empty():
+            self._forget(self._idle.get_nowait())
+        await asyncio.sleep(_RESTART_S)
+        self._start()
+
+    async def _adopt(self, pid: int, descriptor: int) -> None:
+        """Wait until a reader has loaded the application, and let it answer questions."""
+        nursery = self._nursery.pid
+        streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor))
+        limits = self._settings.limits
+        bytes_max = limits.output_bytes + limits.reply_bytes + _FRAME_BYTES_MAX
+        channel = _Channel(pid, nursery, streams, bytes_max)
+        self._open[channel] = None
+        try:
+            if isinstance(await channel.receive(), Ready):
+                self._metrics.reader_started()
+                self._rest(channel)
+        except (EOFError, OSError, ValueError):
+            self._forget(channel)
+
+    def _rest(self, channel: _Channel) -> None:
+        """Let a reader wait for the next question, unless its nursery has died."""
+        if channel.nursery == self._nursery.pid:
+            self._idle.put_nowait(channel)
+        else:
+            self._forget(channel)
+
+    def _kill(self, channel: _Channel) -> None:
+        """Let the nursery kill a reader, which is its child; a dead one has no process id to mistake."""
+        self._forget(channel)
+        with suppress(OSError):
+            self._control.send(channel.pid.to_bytes(PID_BYTES))
+
+    def _forget(self, channel: _Channel) -> None:
+        self._open.pop(channel, None)
+        channel.close()
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def _wait_for_nursery(self) -> None:
+        """Wait until the nursery has ended; it ends because its socket is closed."""
+        try:
+            self._nursery.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            self._nursery.wait()
+
+
+def _take(message: Message, answer: _Answer, calls: int) -> None:
+    """Add a message of a reader to its answer.
+
+    Raises:
+        ValueError: A reader cannot have sent this message: a handler did.
+    """
+    match message:
+        case Started(epoch):
+            answer.epoch, answer.outcomes = epoch, []
+        case Outcomes(items) if answer.epoch is not None:
+            answer.outcomes += items
+            answer.is_complete = len(answer.outcomes) == calls
+        case Failed():
+            answer.failed, answer.is_complete = message, True
+        case _:
+            raise ValueError("an unexpected message")
+    if len(answer.outcomes) > calls:
+        raise ValueError("more outcomes than calls")

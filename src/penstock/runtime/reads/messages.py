@@ -1,0 +1,110 @@
+"""The messages between a gateway and its readers: encoded structs, each behind its length.
+
+A reader first sends `Ready`. It answers each question with `Started`, then with `Outcomes` until every
+call has one. `Failed` ends a question early. A second `Started` voids the outcomes before it: the
+reader has found damage and begins again at another epoch.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import Epoch, RequestId
+from penstock.engine.execute import Limits
+
+LENGTH_BYTES: Final = 4
+
+
+class ReaderSettings(msgspec.Struct, frozen=True):
+    """The settings that a reader gets at its start.
+
+    Attributes:
+        spec: The name by which a process loads the application.
+        data: The data directory, an absolute path.
+        partitions: The number of stores of the state.
+        limits: The limits of one call.
+        count: The number of readers that run at a time.
+        log_format: `text` or `json`.
+        log_level: The lowest level of log lines.
+    """
+
+    spec: str
+    data: Path
+    partitions: int
+    limits: Limits
+    count: int
+    log_format: str
+    log_level: str
+
+
+class ReadCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call of a `@readonly` handler.
+
+    Attributes:
+        request_id: The id that the handler sees; no log has it.
+        body: The call, encoded as a request in the log.
+        is_refused: Whether the call fails without a run, because it has ended readers before.
+    """
+
+    request_id: RequestId
+    body: bytes
+    is_refused: bool = False
+
+
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """Calls that the same state answers.
+
+    Attributes:
+        calls: The calls, in the order of their outcomes.
+        is_careful: Whether each outcome is sent at once, so that a death tells which call caused it.
+    """
+
+    calls: list[ReadCall]
+    is_careful: bool = False
+
+
+class ReadOutcome(msgspec.Struct, frozen=True, array_like=True):
+    """The outcome of one call: `error` is None or the code of the failure, `data` the value or failure."""
+
+    error: str | None
+    data: bytes
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The reader has loaded the application and waits for questions."""
+
+
+class Started(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The state is at `epoch`, and the calls run now."""
+
+    epoch: Epoch
+
+
+class Outcomes(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The outcomes of the next calls."""
+
+    items: list[ReadOutcome]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """No call has an outcome: the state could not be read, or the question is too large."""
+
+    code: str
+    kind: str
+    message: str
+
+
+Message = Ready | Started | Outcomes | Failed
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_questions: Final = msgspec.msgpack.Decoder(Question)
+_messages: Final = msgspec.msgpack.Decoder(Message)
+decode_question: Final = _questions.decode
+decode_message: Final = _messages.decode
+
+
+def framed(message: Message | Question) -> bytes:
+    """Return a message behind its length."""
+    data = _encoder.encode(message)
+    return len(data).to_bytes(LENGTH_BYTES) + data

@@ -1,0 +1,179 @@
+"""The process that forks a gateway's readers, and forks another one when a reader dies.
+
+    python -m penstock.runtime.reads.nursery CONTROL < ReaderSettings
+
+A fork starts much faster than a new interpreter, because the modules are loaded once. The nursery runs
+no user code: each reader loads the application itself. CONTROL is the descriptor of a Unix socket. For
+each reader the nursery sends its process id and a socket, over which the gateway asks questions. The
+gateway sends the process id of a reader that must be killed. The nursery and its readers end when the
+gateway closes CONTROL or dies.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import IO, Final, NoReturn
+
+from penstock.files.private import keep_private
+from penstock.process import logs
+from penstock.process.loading import load_app
+from penstock.process.memory_killer import offer_this_process
+from penstock.process.question import receive_question
+from penstock.process.threads import keep_libraries_single
+from penstock.runtime.reads.messages import (
+    LENGTH_BYTES,
+    Message,
+    Question,
+    ReaderSettings,
+    Ready,
+    decode_question,
+    framed,
+)
+
+PID_BYTES: Final = 8
+_YOUNG_S: Final = 1.0
+_PAUSE_S: Final = 0.2
+"""The pause after the death of a reader that was younger than `_YOUNG_S`, to save processor time."""
+
+_GARBAGE: Final = 50_000
+"""Objects between two collections, as in a worker."""
+
+
+class Nursery:
+    """Keeps a number of readers running until the gateway closes its socket."""
+
+    def __init__(self, settings: ReaderSettings, control: socket.socket) -> None:
+        self._settings = settings
+        self._control = control
+        self._born_s: dict[int, float] = {}
+        self._deaths, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._deaths, False)
+
+    def run(self) -> None:
+        """Fork readers, end the ones that the gateway names, and replace the dead ones."""
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _noted)
+        try:
+            while True:
+                while len(self._born_s) < self._settings.count:
+                    self._fork()
+                ready, _, _ = select.select([self._control, self._deaths], [], [])
+                if self._control in ready and not self._obey():
+                    return
+                self._bury()
+        finally:
+            for pid in self._born_s:
+                os.kill(pid, signal.SIGKILL)
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(self._deaths)
+            os.close(self._bell)
+            self._control.close()
+            ours.close()
+            _live(self._settings, theirs)
+        theirs.close()
+        self._born_s[pid] = time.monotonic()
+        with ours, suppress(OSError):  # the gateway has ended, which `_obey` will see
+            socket.send_fds(self._control, [pid.to_bytes(PID_BYTES)], [ours.fileno()])
+
+    def _obey(self) -> bool:
+        """Kill the reader that the gateway names; return False if the gateway has ended."""
+        with suppress(OSError):
+            order = self._control.recv(PID_BYTES, socket.MSG_WAITALL)
+            pid = int.from_bytes(order)
+            if pid in self._born_s:
+                os.kill(pid, signal.SIGKILL)
+            return bool(order)
+        return False
+
+    def _bury(self) -> None:
+        """Forget the readers that have died."""
+        with suppress(BlockingIOError):
+            os.read(self._deaths, 4_096)
+        for pid in list(self._born_s):
+            if os.waitpid(pid, os.WNOHANG)[0] and (
+                time.monotonic() - self._born_s.pop(pid) < _YOUNG_S
+            ):
+                time.sleep(_PAUSE_S)
+
+
+def _noted(_signal: int, _frame: object) -> None:
+    """Handle SIGCHLD: the wake-up descriptor has told of it."""
+
+
+def _live(settings: ReaderSettings, channel: socket.socket) -> NoReturn:
+    """Be a reader until the gateway closes the channel."""
+    try:
+        with channel.makefile("rb") as questions, channel.makefile("wb") as answers:
+            _serve(settings, questions, answers)
+        os._exit(os.EX_OK)
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(os.EX_OK)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:  # a child must not run the cleanup of its parent
+        os._exit(os.EX_SOFTWARE)
+
+
+def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -> None:
+    from penstock.runtime.reads.reader import Reader  # noqa: PLC0415 -- loaded by `main`
+
+    logs.configure("reader", settings.log_format, settings.log_level)
+    offer_this_process()
+    os.register_at_fork(after_in_child=_end_child)
+    app = load_app(settings.spec)
+    reader = Reader(app, settings.data, settings.limits, settings.partitions)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
+    _send(answers, Ready())
+    while (question := _next(questions)) is not None:
+        for message in reader.answer(question):
+            _send(answers, message)
+
+
+def _end_child() -> None:
+    """End a process that a handler forked: it would answer on the same channel."""
+    os._exit(os.EX_OK)
+
+
+def _next(questions: IO[bytes]) -> Question | None:
+    """Return the next question; None when the gateway has closed the channel."""
+    length = questions.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
+        return None
+    return decode_question(questions.read(int.from_bytes(length)))
+
+
+def _send(answers: IO[bytes], message: Message) -> None:
+    answers.write(framed(message))
+    answers.flush()
+
+
+def main() -> None:
+    """Load the modules of readers, and run the nursery."""
+    keep_private()
+    keep_libraries_single()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the gateway ends its readers
+    settings, _ = receive_question(ReaderSettings)
+    import penstock.runtime.reads.reader  # noqa: F401, PLC0415 -- after the environment is set
+
+    gc.collect()
+    gc.freeze()
+    Nursery(settings, socket.socket(fileno=int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

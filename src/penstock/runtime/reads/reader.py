@@ -1,0 +1,189 @@
+"""A reader: runs `@readonly` calls over the stores at the newest committed epoch.
+
+Promises strict reads: a question looks up the newest epoch of the journal after it has arrived, so its
+calls see every change whose reply any caller had before. All calls of a question see one state. The
+outcome of a call equals the outcome of a request that the log has directly after that epoch. Nothing
+is written: no log record, no reply in the journal, no change of state.
+
+Handlers run in this process within the limits of a transaction. A handler may still end the process,
+so a reader that serves other processes is a process of its own (`nursery`).
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.engine.execute import Limits
+from penstock.engine.failure import exceeded
+from penstock.engine.task import Task
+from penstock.errors import (
+    Corrupt,
+    LimitExceeded,
+    PenstockError,
+    ReadonlyViolation,
+    RecordTooLarge,
+    StateUnavailable,
+)
+from penstock.journal.delta import DeltaJournal
+from penstock.model.application import App
+from penstock.model.context import Read
+from penstock.model.request import encode_failure
+from penstock.process.data_directory import DataDirectory
+from penstock.process.guard import Guard
+from penstock.runtime.reads.messages import (
+    Failed,
+    Outcomes,
+    Question,
+    ReadCall,
+    ReadOutcome,
+    Started,
+)
+
+ATTEMPTS: Final = 20
+"""A question begins again if a driver commits the next epoch meanwhile; at most this often."""
+
+_REFUSED: Final = ReadOutcome(
+    LimitExceeded.code, encode_failure(exceeded("its process died twice while it ran"))
+)
+_PURPOSE: Final = b"penstock reads"
+
+
+class _State(NamedTuple):
+    """The state that answers a question.
+
+    Attributes:
+        epoch: The epoch of the state.
+        time_us: The time of its commit, in microseconds since the Unix epoch.
+        get: Returns the encoded attributes of an entity.
+    """
+
+    epoch: Epoch
+    time_us: int
+    get: Read
+
+
+class Reader:
+    """Answers questions about one application, one at a time."""
+
+    def __init__(self, app: App, data: Path, limits: Limits, partitions: int) -> None:
+        """Open the journal; the stores are opened when they are needed.
+
+        Args:
+            app: The application.
+            data: The data directory.
+            limits: The limits of one call.
+            partitions: The number of stores.
+
+        Raises:
+            PenstockError: The journal cannot be opened with this application.
+        """
+        self._app = app
+        self._limits = limits
+        self._journal: DeltaJournal = DataDirectory(data).open_journal(app)
+        self._stores = DataDirectory(data).open_stores(self._journal, partitions)
+        # Random values of a read tell nothing about those of a request with the same id.
+        self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()
+        self._get: Read = _nothing
+        self._task = self._new_task()
+
+    def close(self) -> None:
+        """Close stores and journal."""
+        self._stores.close()
+        self._journal.close()
+
+    def answer(self, question: Question) -> Iterator[Started | Outcomes | Failed]:
+        """Yield the messages that answer a question."""
+        try:
+            yield from self._answer(question)
+        except PenstockError as error:
+            yield Failed(error.code, type(error).__name__, str(error))
+        except OSError as error:  # of journal and stores; those of handlers are outcomes
+            yield Failed(StateUnavailable.code, StateUnavailable.__name__, str(error))
+
+    def _answer(self, question: Question) -> Iterator[Started | Outcomes]:
+        failure: PenstockError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                with self._newest() as state:
+                    yield Started(state.epoch)
+                    self._get = state.get
+                    now_us = max(time.time_ns() // 1_000, state.time_us)
+                    yield from self._run(question, now_us)
+                    return
+            except StateUnavailable as error:  # usually a driver has committed meanwhile
+                failure = error
+            except Corrupt as error:
+                failure = error
+                self._stores.examine()  # deletes damaged stores; the next attempt rebuilds them
+            self._task = self._new_task()  # the former one keeps the error
+        raise StateUnavailable("no epoch could be read") from failure
+
+    @contextmanager
+    def _newest(self) -> Iterator[_State]:
+        """Lend the state at the newest epoch of the journal."""
+        last = self._journal.last()
+        if last is None:
+            yield _State(BEFORE_FIRST, 0, _nothing)
+            return
+        with self._stores.at(last.epoch) as stores:
+            yield _State(last.epoch, last.time_us, stores.get)
+
+    def _run(self, question: Question, now_us: int) -> Iterator[Outcomes]:
+        began_s = time.monotonic()
+        outcomes: list[ReadOutcome] = []
+        size = 0
+        with Guard(self._task.executor, self._limits) as guard:
+            for index, call in enumerate(guard.each(question.calls)):
+                if index and time.monotonic() - began_s > self._limits.time_ms / 1_000:
+                    raise LimitExceeded(
+                        f"the calls took longer than time_ms = {self._limits.time_ms} together, "
+                        f"{index} of {len(question.calls)} were done; send fewer at once"
+                    )
+                outcome = self._outcome(call, now_us)
+                size += len(outcome.data)
+                if size > self._limits.output_bytes:
+                    raise RecordTooLarge(
+                        f"the results take more than output_bytes = {self._limits.output_bytes} "
+                        "together; send fewer calls at once"
+                    )
+                if question.is_careful:
+                    yield Outcomes([outcome])
+                else:
+                    outcomes.append(outcome)
+        if outcomes:
+            yield Outcomes(outcomes)
+
+    def _outcome(self, call: ReadCall, now_us: int) -> ReadOutcome:
+        """Run one call.
+
+        Raises:
+            ReadonlyViolation: The code of this process does not declare the handler `@readonly`.
+            PenstockError: The state could not be read.
+        """
+        if call.is_refused:
+            return _REFUSED
+        outcome = self._task.run(0, call.request_id, call.body, now_us)
+        if outcome is None:
+            raise StateUnavailable("an entity could not be read")
+        if outcome.writes:
+            changed = next(iter(outcome.writes))
+            raise ReadonlyViolation(
+                f"the handler is not @readonly in the code of this process, and changed {changed}"
+            )
+        return ReadOutcome(outcome.error, outcome.reply)
+
+    def _new_task(self) -> Task:
+        task = Task(self._app, self._read, self._limits, tracked=False)
+        task.executor.secret = self._secret
+        return task
+
+    def _read(self, key: EntityKey) -> bytes | None:
+        return self._get(key)
+
+
+def _nothing(_key: EntityKey) -> bytes | None:
+    return None
