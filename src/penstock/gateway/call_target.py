@@ -16,6 +16,7 @@ from penstock.process.config import Config
 _log = logging.getLogger(__name__)
 
 FINGERPRINT_BYTES: Final = 8
+"""The size of a fingerprint in an access hint."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -40,7 +40,6 @@ from penstock.model.request import decode_failure, decode_request
 from penstock.process.config import Config
 
 DELAY_MAX_S: Final = 366 * 86_400.0
-"""The size of a fingerprint in an access hint."""
 
 _log = logging.getLogger(__name__)
 

@@ -139,6 +139,7 @@ class ReadHandler:
 
     async def _calls(self, request: HttpRequest) -> list[_EncodedCall]:
         """Return the calls of a body, if the principal may make all of them."""
+        found: list[tuple[CallTarget, bytes | Request]]
         try:
             if request.media_type == MSGPACK:
                 found = [_of_request(one) for one in _decode_requests(await request.body())]

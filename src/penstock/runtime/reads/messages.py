@@ -5,6 +5,7 @@ call has one. `Failed` ends a question early. A second `Started` voids the outco
 reader has found damage and begins again at another epoch.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +102,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _questions: Final = msgspec.msgpack.Decoder(Question)
 _messages: Final = msgspec.msgpack.Decoder(Message)
 decode_question: Final = _questions.decode
-decode_message: Final = _messages.decode
+decode_message: Final[Callable[[bytes], Message]] = _messages.decode
 
 
 def framed(message: Message | Question) -> bytes:

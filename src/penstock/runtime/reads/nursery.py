@@ -63,8 +63,8 @@ class Nursery:
             while True:
                 while len(self._born_s) < self._settings.count:
                     self._fork()
-                ready, _, _ = select.select([self._control, self._deaths], [], [])
-                if self._control in ready and not self._obey():
+                ready, _, _ = select.select([self._control.fileno(), self._deaths], [], [])
+                if self._control.fileno() in ready and not self._obey():
                     return
                 self._bury()
         finally:
