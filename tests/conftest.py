@@ -9,8 +9,6 @@ import signal
 import hypothesis
 import pytest
 
-from tests.spark import class_archive
-
 hypothesis.settings.register_profile(
     "fixed",
     derandomize=True,
@@ -38,7 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the profile, and hand hypothesis the seed."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts `scripts/test &` so
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    class_archive.use()
     wanted: str | None = config.getoption("--seed")
     if wanted is None:
         config.stash[SEED] = 0

@@ -66,6 +66,10 @@ class ServedRuntime(Protocol):
         """Commit the running epoch, and end."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def command(
     options: AppOptions,
     partitions: PartitionsOption = None,
@@ -80,14 +84,35 @@ def command(
     console = Console(quiet=supervised)
     with Stop(supervised=supervised) as stop:
         console.print(f"{options.app} in {settings.data}: starting Spark …", highlight=False)
-        # Only this command and the benchmark import Spark, which takes long.
-        from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
+        from penstock.runtime.spark.jvm import Jvm, new_scratch  # noqa: PLC0415
 
-        serve(SparkRuntime(options.app, settings), options.app, settings, stop, console)
+        with Jvm(settings, new_scratch(settings.data)) as jvm:
+            # Only this command and the benchmark import Spark, which takes long: Java starts meanwhile.
+            from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
+
+            runtime = SparkRuntime(options.app, settings, jvm)
+            make = jvm.archive.make_in_background if settings.class_archive else _nothing
+            serve(runtime, options.app, settings, stop, console, when_running=make)
 
 
-def serve(runtime: ServedRuntime, app: str, settings: Config, stop: Stop, console: Console) -> None:
+def serve(
+    runtime: ServedRuntime,
+    app: str,
+    settings: Config,
+    stop: Stop,
+    console: Console,
+    *,
+    when_running: Callable[[], None] = _nothing,
+) -> None:
     """Run a runtime until a stop is requested: announce it, and show its status.
+
+    Args:
+        runtime: The runtime.
+        app: The application, as the command line names it.
+        settings: The settings.
+        stop: The request to stop.
+        console: The place for messages.
+        when_running: Called once, when requests are processed.
 
     Raises:
         ConfigError: Another driver runs the application.
@@ -102,6 +127,7 @@ def serve(runtime: ServedRuntime, app: str, settings: Config, stop: Stop, consol
         facts = {"partitions": settings.partitions, "cores": settings.cores}
         with presence.present(data, ROLE, app, **facts), shown(console) as show:
             console.print("running; Ctrl-C stops", highlight=False)
+            when_running()
             while not stop.wanted.wait(LOOK_S):
                 runtime.check()
                 show(lambda: str(status_of(data, runtime.log, runtime.journal)))

@@ -49,6 +49,8 @@ class Config:
         stuck_s: A task that makes no progress for so long is named in a warning; after twice that
             its worker is killed. Must be well above `limits.time_ms`.
         driver_memory_mb: Heap of Spark's JVM.
+        class_archive: 1: Java reads its classes from an archive in the user's cache directory, which
+            a driver makes if it is missing; 0: no archive is read or made.
         log_format: `text` or `json`: the form of the lines that processes write to standard error.
         log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
         gateway: The settings of the gateways.
@@ -71,6 +73,7 @@ class Config:
     retention_s: int = 7 * 86_400
     stuck_s: int = 30
     driver_memory_mb: int = 1_024
+    class_archive: int = 1
     log_format: str = "text"
     log_level: str = "info"
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
@@ -303,6 +306,7 @@ _RANGES: Final = {
     "retention_s": (0, _HUGE),
     "stuck_s": (1, _HUGE),
     "driver_memory_mb": (256, _HUGE),
+    "class_archive": (0, 1),
     "limits.time_ms": (1, _HUGE),
     "limits.memory_bytes": (1 << 20, _HUGE),
     "limits.depth": (50, 100_000),

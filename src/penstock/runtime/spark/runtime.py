@@ -7,7 +7,6 @@ continues from the journal.
 
 import logging
 import os
-import secrets
 import shutil
 import threading
 import time
@@ -40,6 +39,7 @@ from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.jvm import Jvm, new_scratch
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.quarantine import deaths_noted
@@ -80,8 +80,14 @@ class SparkRuntime:
         failure: Why the runtime gave up, if it did.
     """
 
-    def __init__(self, spec: str, config: Config) -> None:
-        """Open log and journal; `spec` names the application, as for `load_app`.
+    def __init__(self, spec: str, config: Config, jvm: Jvm | None = None) -> None:
+        """Open log and journal.
+
+        Args:
+            spec: The application, as for `load_app`.
+            config: The settings.
+            jvm: The Java process that runs Spark, which the caller ends; None starts one that ends
+                with this process, or uses the one that an earlier runtime has started.
 
         Raises:
             UserError: There is no such application, or its definition or a setting is wrong.
@@ -101,7 +107,8 @@ class SparkRuntime:
         self._pump = Pump(self.log, self._give_up)
         self._lock: int | None = None
         # A directory of this run alone, because workers of a killed run may still write files.
-        self._scratch = config.data.absolute() / "scratch" / secrets.token_hex(8)
+        self._jvm = jvm
+        self._scratch = new_scratch(config.data) if jvm is None else jvm.scratch
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
         self._maintenance: MaintenanceScheduler | None = None
         self._batches: BatchListener | None = None
@@ -129,8 +136,8 @@ class SparkRuntime:
         """
         self._lock = DataDirectory(self._config.data).claim()
         self._check_log()
-        self._scratch.mkdir(parents=True)
-        self._session = start_session(self.app.name, self._config, self._scratch)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._session = start_session(self.app.name, self._config, self._scratch, self._jvm)
         self._session.dataSource.register(LogSource)
         self._batches = BatchListener(self._session)
         damaged = self._stores().examine()

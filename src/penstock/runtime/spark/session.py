@@ -3,16 +3,14 @@
 Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the measurement).
 """
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.process.config import Config
-from penstock.runtime.spark.java import java_home
-from penstock.runtime.spark.java_logs import java_log_option
-from penstock.runtime.spark.launcher import write_python
+from penstock.runtime.spark.jvm import Jvm, choose_python
 
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -61,19 +59,23 @@ public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
 """
 
 
-def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
-    """Start Spark in this process, bound to loopback, and return its session.
+def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkSession:
+    """Start Spark in a Java process, bound to loopback, and return its session.
 
-    `scratch` is a directory that only this session uses.
+    Args:
+        name: The name of the application.
+        config: The settings.
+        scratch: A directory that only this session uses.
+        jvm: The Java process; None stands for the one that this process already uses, or for a new one,
+            which ends with this process.
 
     Raises:
         ConfigError: Spark finds no Java that it can run on.
+        OperationalError: Java has ended.
     """
-    os.environ["JAVA_HOME"] = str(java_home(scratch))
-    python = str(write_python(scratch.absolute() / "python"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYTHONHASHSEED"] = "0"  # inherited by workers: sets iterate alike everywhere
+    choose_python(scratch)
+    if SparkContext._gateway is None:  # noqa: SLF001 -- there is no public way
+        (jvm or Jvm(config, scratch)).connect()
     builder = SparkSession.builder.appName(f"penstock-{name}").master(config.spark_master)
     for setting, value in _SETTINGS.items():
         builder = builder.config(setting, value)
@@ -85,19 +87,11 @@ def start_session(name: str, config: Config, scratch: Path) -> SparkSession:
         .config("spark.default.parallelism", str(config.partitions))
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config(
-            "spark.driver.extraJavaOptions",
-            f"{_java_options(scratch)} {java_log_option(scratch, config.log_format)}",
-        )
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     _quiet_checkpoints(session)
     return session
-
-
-def _java_options(scratch: Path) -> str:
-    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={scratch} -Xss4m"
 
 
 def _quiet_checkpoints(session: SparkSession) -> None:

@@ -1,0 +1,203 @@
+"""The Java process of Spark, which starts while Python still imports PySpark.
+
+PySpark itself starts Java through a shell script and a second Java process, and waits for both. Penstock
+starts Java directly. The process reads the class archive, if there is one, and ends when this process
+ends. Its output goes through `JavaOutput`.
+"""
+
+import os
+import secrets
+import struct
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Self
+
+from penstock.errors import ConfigError, OperationalError
+from penstock.process.config import Config
+from penstock.runtime.spark.class_archive import ClassArchive
+from penstock.runtime.spark.java import Java, find_java
+from penstock.runtime.spark.java_logs import java_log_option
+from penstock.runtime.spark.java_output import JavaOutput
+from penstock.runtime.spark.launcher import write_python
+
+_SERVER: Final = "org.apache.spark.api.python.PythonGatewayServer"
+_LOOK_S: Final = 0.005
+_END_S: Final = 60.0
+
+# The packages that Spark's own launcher opens (`JavaModuleOptions`). The launcher also adds the module
+# jdk.incubator.vector, which prints a warning, slows the start, and serves only Spark's machine learning.
+_OPENED: Final = (
+    *(f"java.base/java.{name}" for name in ("lang", "lang.invoke", "lang.reflect", "io", "net")),
+    *(f"java.base/java.{name}" for name in ("nio", "util", "util.concurrent")),
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    *(f"java.base/sun.{name}" for name in ("nio.ch", "nio.cs", "security.action")),
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+_OPTIONS: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xss4m",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "-Dderby.connection.requireAuthentication=false",
+)
+# Java 17 does not know these.
+_OPTIONS_SINCE: Final = {
+    22: "--enable-native-access=ALL-UNNAMED",
+    23: "--sun-misc-unsafe-memory-access=allow",
+}
+
+
+class Jvm:
+    """Spark's Java process; it is started by the constructor."""
+
+    def __init__(self, config: Config, scratch: Path, *, record: Path | None = None) -> None:
+        """Start Java; return without waiting for it.
+
+        Args:
+            config: The settings.
+            scratch: A directory that only this process uses; it is created if it is missing.
+            record: Where Java writes a class archive when it ends; None if it writes none.
+
+        Raises:
+            ConfigError: There is no Java or no PySpark that Spark can run on.
+        """
+        self.scratch = scratch.absolute()
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self._connection = self.scratch / "java-connection"
+        self._connection.unlink(missing_ok=True)
+        spark = spark_home()
+        java = find_java()
+        self.archive = ClassArchive.of(java, jars(spark))
+        self._process = subprocess.Popen(  # noqa: S603 -- the command is our own
+            self._command(config, java, jars(spark), record),
+            env=self._environment(java.home, spark),
+            stdin=subprocess.PIPE,  # Java ends when this pipe closes
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,  # Ctrl-C in a terminal does not reach it
+        )
+        self._output = JavaOutput(self._process, config.data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Wait until Java takes connections, and let PySpark use this process.
+
+        Raises:
+            OperationalError: Java has ended.
+        """
+        port, secret = self._await_connection()
+        from pyspark.core.context import SparkContext  # noqa: PLC0415 -- while Java starts
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+        chosen = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ.update(chosen)
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            for name in chosen:
+                del os.environ[name]
+        gateway.proc = self  # PySpark keeps the process here, too, for as long as it uses it
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 -- there is no public way
+
+    def close(self) -> None:
+        """End Java, and wait until it has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
+
+    def _command(
+        self, config: Config, java: Java, class_path: list[Path], record: Path | None
+    ) -> list[str]:
+        if record is not None:
+            sharing = [f"-XX:ArchiveClassesAtExit={record}", "-Xlog:disable"]
+        else:
+            sharing = self.archive.options() if config.class_archive else []
+        return [
+            str(java.home / "bin" / "java"),
+            *sharing,
+            f"-Xmx{config.driver_memory_mb}m",
+            *_OPTIONS,
+            *(option for since, option in _OPTIONS_SINCE.items() if java.version >= since),
+            f"-Dderby.system.home={self.scratch}",
+            java_log_option(self.scratch, config.log_format),
+            "-cp",
+            os.pathsep.join(map(str, class_path)),
+            _SERVER,
+        ]
+
+    def _environment(self, home: Path, spark: Path) -> dict[str, str]:
+        """Set the variables that PySpark reads, and return those of Java and of the workers."""
+        os.environ["JAVA_HOME"] = str(home)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYTHONHASHSEED"] = "0"  # inherited by workers: sets iterate alike everywhere
+        choose_python(self.scratch)
+        return {
+            **os.environ,
+            "SPARK_HOME": str(spark),
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection),
+        }
+
+    def _await_connection(self) -> tuple[int, str]:
+        """Return the port and the secret that Java has written."""
+        while not self._connection.exists():  # Java renames the complete file to this name
+            if (code := self._process.poll()) is not None:
+                raise OperationalError(
+                    f"Java has ended with exit code {code} before Spark started; "
+                    f"{self._output.path} has its messages"
+                )
+            time.sleep(_LOOK_S)
+        found = self._connection.read_bytes()
+        self._connection.unlink()
+        port, length = struct.unpack_from(">ii", found)
+        return port, found[8 : 8 + length].decode()
+
+
+def new_scratch(data: Path) -> Path:
+    """Return a path for temporary files of this run alone; nothing is created."""
+    return data.absolute() / "scratch" / secrets.token_hex(8)
+
+
+def choose_python(scratch: Path) -> None:
+    """Let PySpark start its workers through a launcher, which is written into `scratch`."""
+    python = str(write_python(scratch.absolute() / "python"))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed Spark, without importing PySpark.
+
+    Raises:
+        ConfigError: PySpark is not installed.
+    """
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ConfigError("PySpark is not installed; install it: pip install 'penstock[server]'")
+    return Path(found.origin).parent
+
+
+def jars(spark: Path) -> list[Path]:
+    """Return Spark's archives, in the same order in every process."""
+    return sorted((spark / "jars").glob("*.jar"))

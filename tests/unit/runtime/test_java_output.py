@@ -1,0 +1,84 @@
+"""The output of Java: a trace is one line that names a file, and the file has everything."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime.spark.java_output import JavaOutput, TraceFolder
+
+FILE = Path("data/run/java.log")
+NAMED = f"(all of it is in {FILE})"
+
+IDLE_WORKER = """\
+Traceback (most recent call last):
+  File "python_streaming_source_runner.py", line 293, in main
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "worker_util.py", line 255, in get_sock_file_to_executor
+    sock_file.close()
+BrokenPipeError: [Errno 32] a worker ended
+printed by a handler"""
+
+LISTENER = """\
+2026-01-01T00:00:00.000Z error org.apache.spark.Bus: a listener threw an exception
+py4j.Py4JException: Error while sending a command.
+\tat py4j.CallbackClient.sendCommand(CallbackClient.java:397)
+\tat jdk.proxy3/jdk.proxy3.$Proxy41.onQueryProgress(Unknown Source)
+\tat org.apache.spark.util.ListenerBus.postToAll$(ListenerBus.scala:102)
+Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.NioSocketImpl.implRead(NioSocketImpl.java:328)
+\t... 24 more
+printed by a handler"""
+
+
+def folded(text: str) -> list[str]:
+    folder = TraceFolder(FILE)
+    return [line for taken in text.splitlines() for line in folder.take(taken)] + folder.flush()
+
+
+def test_python_trace_is_its_last_error() -> None:
+    """A chain of Python exceptions is one line: the last error, and the name of the file."""
+    assert folded(IDLE_WORKER) == [
+        f"BrokenPipeError: [Errno 32] a worker ended {NAMED}",
+        "printed by a handler",
+    ]
+
+
+def test_java_trace_is_its_event() -> None:
+    """The exception below an event of Java is gone; the line of the event names the file."""
+    event = "2026-01-01T00:00:00.000Z error org.apache.spark.Bus: a listener threw an exception"
+    assert folded(LISTENER) == [f"{event} {NAMED}", "printed by a handler"]
+
+
+def test_two_traces_are_two_lines() -> None:
+    """The end of one trace is not taken for a part of the next trace."""
+    trace = "Traceback (most recent call last):\n  File 'a.py', line 1, in f\nValueError: "
+    assert folded(f"{trace}1\n{trace}2") == [f"ValueError: 1 {NAMED}", f"ValueError: 2 {NAMED}"]
+
+
+@pytest.mark.parametrize("text", ["a\n\n  b\nCaused by: a name in a text", "at home\n... 3 more"])
+def test_lines_that_only_resemble_a_trace_stay(text: str) -> None:
+    """Lines of handlers are unchanged, also empty and indented lines."""
+    assert folded(text) == text.splitlines()
+
+
+def test_output_goes_to_the_stream_and_completely_to_the_file(tmp_path: Path) -> None:
+    """The stream gets one line for a trace; the file gets every byte."""
+    program = f"import sys; sys.stdout.write({IDLE_WORKER!r})"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    stream = io.StringIO()
+    output = JavaOutput(process, tmp_path, stream)
+    process.wait()
+    output._thread.join()
+    assert output.path == tmp_path / "run" / "java.log"
+    assert output.path.read_text() == IDLE_WORKER
+    first, second = stream.getvalue().splitlines()
+    assert first == f"BrokenPipeError: [Errno 32] a worker ended (all of it is in {output.path})"
+    assert second == "printed by a handler"
