@@ -71,9 +71,8 @@ class ClassArchive:
         """The file that exists while an attempt to make the archive runs, and after it failed."""
         return self.path.with_suffix(".failed")
 
-    @property
     def is_wanted(self) -> bool:
-        """Whether a process should make the archive: it is missing, and no attempt failed recently."""
+        """Say whether a process should make the archive: it is missing, and no attempt failed recently."""
         try:
             failed_at = self.failure.stat().st_mtime
         except OSError:
@@ -89,7 +88,7 @@ class ClassArchive:
 
     def make_in_background(self) -> None:
         """Start a process that makes the archive, if it is wanted; the process outlives this one."""
-        if not self.is_wanted:
+        if not self.is_wanted():
             return
         with suppress(OSError):  # the next start tries again
             subprocess.Popen(  # noqa: S603

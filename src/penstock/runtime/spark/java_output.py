@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
-from penstock.process.presence import FOLDER
+from penstock.files.layout import RUN
 
 FILE_NAME: Final = "java.log"
 BYTES_MAX: Final = 8 << 20
@@ -100,7 +100,7 @@ class JavaOutput:
             stream: Where lines appear; standard error if None.
         """
         assert process.stdout is not None
-        self.path = data / FOLDER / FILE_NAME
+        self.path = data / RUN / FILE_NAME
         self._source = process.stdout
         self._stream = stream or sys.stderr
         self._folder = TraceFolder(self.path)
