@@ -17,7 +17,7 @@ from urllib.parse import quote
 from penstock.base.http import JSON, MSGPACK
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import meanings
-from penstock.gateway.openapi.examples import curl_of
+from penstock.gateway.openapi.examples import curl_of, parameter_schema
 from penstock.model.application import App
 
 _STYLE: Final = Path(__file__).with_name("docs_page.css").read_text()
@@ -94,20 +94,20 @@ def _groups(document: Json) -> list[tuple[Json, list[_OperationView]]]:
         for verb, operation in item.items()
         if not operation["operationId"].startswith(_SENT)
     ]
-    found = []
+    groups = []
     for tag in document["tags"]:
-        own = [one for one in everything if one.operation["tags"] == [tag["name"]]]
+        own = [view for view in everything if view.operation["tags"] == [tag["name"]]]
         if own:
-            found.append((tag, sorted(own, key=lambda one: one.name[:5] != "route")))
-    return found
+            groups.append((tag, sorted(own, key=lambda view: view.name[:5] != "route")))
+    return groups
 
 
 def _navigation(title: str, groups: list[tuple[Json, list[_OperationView]]]) -> Iterator[str]:
     yield f'<nav aria-label="Contents"><strong>{title}</strong><span class="muted">HTTP API</span>'
     for tag, operations in groups:
         yield f"<h2>{escape(tag['name'])}</h2><ul>"
-        for one in operations:
-            yield f'<li><a href="#{one.anchor}">{one.label}</a></li>'
+        for operation in operations:
+            yield f'<li><a href="#{operation.anchor}">{operation.label}</a></li>'
         yield "</ul>"
     yield '<h2>Reference</h2><ul><li><a href="#errors">Errors</a></li>'
     yield '<li><a href="#schemas">Schemas</a></li>'
@@ -125,8 +125,8 @@ def _introduction(document: Json) -> Iterator[str]:
 def _group(document: Json, tag: Json, operations: list[_OperationView]) -> Iterator[str]:
     yield f"<h2>{escape(tag['name'])}</h2>"
     yield _prose(tag.get("description", ""))
-    for one in operations:
-        yield from _operation(document, one)
+    for operation in operations:
+        yield from _operation(document, operation)
 
 
 def _operation(document: Json, shown: _OperationView) -> Iterator[str]:
@@ -153,12 +153,12 @@ def _operation(document: Json, shown: _OperationView) -> Iterator[str]:
 def _parameters(operation: Json) -> Iterator[str]:
     rows = [
         (
-            one["name"],
-            _type(one["schema"] if "schema" in one else one["content"][JSON]["schema"]),
-            f"{one['in']}{', required' if one.get('required') else ''}",
-            one.get("description", ""),
+            parameter["name"],
+            _type(parameter_schema(parameter)),
+            f"{parameter['in']}{', required' if parameter.get('required') else ''}",
+            parameter.get("description", ""),
         )
-        for one in operation.get("parameters", [])
+        for parameter in operation.get("parameters", [])
     ]
     if rows:
         yield "<h4>Parameters</h4>"
@@ -231,20 +231,20 @@ def _schemas(document: Json) -> Iterator[str]:
 def _properties(schema: Json) -> Iterator[str]:
     needed = schema.get("required", [])
     rows = []
-    for name, one in schema["properties"].items():
-        default = f"default `{_plain(one['default'])}`" if "default" in one else ""
+    for name, field in schema["properties"].items():
+        default = f"default `{_plain(field['default'])}`" if "default" in field else ""
         presence = "required" if name in needed else "optional"
-        rows.append((name, _type(one), presence, default or one.get("description", "")))
+        rows.append((name, _type(field), presence, default or field.get("description", "")))
     yield from _table(("Name", "Type", "", "Meaning"), rows)
 
 
 def _table(heads: Iterable[str], rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
     """Yield a table; the type in a row is HTML, everything else is text."""
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in heads)
     yield f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>'
-    for name, kind, place, meaning in rows:
+    for name, shown_type, place, meaning in rows:
         yield (
-            f'<tr><th><span class="path">{escape(name)}</span></th><td class="type">{kind}</td>'
+            f'<tr><th><span class="path">{escape(name)}</span></th><td class="type">{shown_type}</td>'
             f'<td class="muted">{escape(place)}</td><td>{_inline(meaning)}</td></tr>'
         )
     yield "</tbody></table></div>"
@@ -259,10 +259,10 @@ def _type(schema: Any) -> str:
         return f'<a href="#schema-{name}">{name}</a>'
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return " or ".join(f"<code>{escape(_plain(one))}</code>" for one in values)
+        return " or ".join(f"<code>{escape(_plain(value))}</code>" for value in values)
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            return " or ".join(_type(one) for one in schema[word])
+            return " or ".join(_type(value) for value in schema[word])
     return _shaped(schema)
 
 
@@ -270,19 +270,20 @@ def _shaped(schema: Json) -> str:
     if "title" in schema:
         return escape(schema["title"].lower() if schema["title"][:3] == "By " else schema["title"])
     if "prefixItems" in schema:
-        return f"[{', '.join(_type(one) for one in schema['prefixItems'])}]"
+        return f"[{', '.join(_type(item) for item in schema['prefixItems'])}]"
     if schema.get("items"):
         return f"list of {_type(schema['items'])}"
     if schema.get("type") == "object":
         return _mapped(schema)
-    kinds = schema.get("type", "anything")
-    words = [kinds] if isinstance(kinds, str) else kinds
+    types = schema.get("type", "anything")
+    words = [types] if isinstance(types, str) else types
     form = schema.get("format") or schema.get("contentEncoding", "")
     return escape(" or ".join(words) + (f" ({form})" if form else ""))
 
 
 def _mapped(schema: Json) -> str:
-    each = [f"{escape(name)}: {_type(one)}" for name, one in schema.get("properties", {}).items()]
+    fields = schema.get("properties", {})
+    each = [f"{escape(name)}: {_type(field)}" for name, field in fields.items()]
     if each:
         return f"{{{', '.join(each)}}}"
     values = schema.get("additionalProperties")

@@ -60,7 +60,7 @@ def _composed(document: Json, schema: Json, depth: int) -> Any:
             if name in schema["properties"]
         }
     if "prefixItems" in schema:
-        return [example_of(document, one, depth + 1) for one in schema["prefixItems"]]
+        return [example_of(document, item, depth + 1) for item in schema["prefixItems"]]
     if schema.get("items"):
         return [example_of(document, schema["items"], depth + 1)]
     return _scalar(schema)
@@ -74,12 +74,12 @@ def _scalar(schema: Json) -> Any:
     pattern: str = schema.get("pattern", "")
     if "P" in pattern:
         return "P1D"
-    kinds = schema.get("type", "null")
-    kind = kinds if isinstance(kinds, str) else kinds[0]
-    if kind == "string":
+    types = schema.get("type", "null")
+    type_name = types if isinstance(types, str) else types[0]
+    if type_name == "string":
         named = str(schema.get("title", "")).rpartition(" ")[2].lower()
         return "1" if pattern else f"{named}-1" if named else "text"
-    return _BY_TYPE[kind]
+    return _BY_TYPE[type_name]
 
 
 def curl_of(document: Json, path: str, verb: str) -> str:
@@ -92,10 +92,10 @@ def curl_of(document: Json, path: str, verb: str) -> str:
     """
     operation = document["paths"][path][verb]
     url = path
-    for one in operation.get("parameters", []):
-        if one["in"] == "path":
-            schema = one["schema"] if "schema" in one else one["content"][JSON]["schema"]
-            url = url.replace(f"{{{one['name']}}}", quote(_text_of(document, one, schema), safe=""))
+    for parameter in operation.get("parameters", []):
+        if parameter["in"] == "path":
+            text = quote(_text_of(document, parameter), safe="")
+            url = url.replace(f"{{{parameter['name']}}}", text)
     base = document["servers"][0]["url"].rstrip("/") or _BASE
     words = ["curl", *(["-X", verb.upper()] if verb != "get" else []), f"{base}{url}"]
     content = operation.get("requestBody", {}).get("content", {}).get(JSON)
@@ -106,8 +106,14 @@ def curl_of(document: Json, path: str, verb: str) -> str:
     return " ".join(word if word == "curl" else shlex.quote(word) for word in words)
 
 
-def _text_of(document: Json, parameter: Json, schema: Json) -> str:
-    value = example_of(document, schema)
+def parameter_schema(parameter: Json) -> Json:
+    """Return the schema of a parameter, which may be a JSON text."""
+    schema: Json = (parameter if "schema" in parameter else parameter["content"][JSON])["schema"]
+    return schema
+
+
+def _text_of(document: Json, parameter: Json) -> str:
+    value = example_of(document, parameter_schema(parameter))
     if value == "text":
         return parameter["name"] if parameter["name"] != "key" else "k1"
     return value if isinstance(value, str) else json.dumps(value)
