@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "an exception is asked for its class",
         "engine/failure.py",
-        "    kind = type(raised)  #",
-        "    kind = raised.__class__  #",
+        "    error_type = type(raised)  #",
+        "    error_type = raised.__class__  #",
         EXCEPTIONS,
     ),
     Mutant(
@@ -382,10 +382,10 @@ def main() -> int:
         health = pool.submit(judge_health, tree)  # first, because it takes the longest
         verdicts = [pool.submit(judge, mutant, tree) for mutant in wanted]
         for verdict in [*verdicts, health]:
-            one = verdict.result()
-            line = f"{one.name:{width}}  {one.seconds:5.1f} s  {one.text}"
+            result = verdict.result()
+            line = f"{result.name:{width}}  {result.seconds:5.1f} s  {result.text}"
             print(line, flush=True)  # noqa: T201 -- a program's table
-            fine = fine and one.fine
+            fine = fine and result.fine
     return 0 if fine else 1
 
 

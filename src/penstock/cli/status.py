@@ -122,7 +122,7 @@ def status_of(data: Path) -> Status:
         view_epoch=view_epoch(data),
         snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
         first_epoch=None if epoch is None else report.first,
-        held_by=[one.who for one in report.holders],
+        held_by=[holder.who for holder in report.holders],
         incidents=IncidentLog(data).newest(),
     )
 

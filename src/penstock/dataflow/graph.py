@@ -89,7 +89,7 @@ class Method:
     @property
     def text(self) -> str:
         """Its signature, as in source."""
-        shown = ", ".join(one.text for one in self.parameters)
+        shown = ", ".join(parameter.text for parameter in self.parameters)
         return f"{self.name}({shown}) -> {self.returns}"
 
 
@@ -207,18 +207,18 @@ class Plan:
 def _cycles(links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
     """Return the nodes with an edge to themselves, then cycles that cover all other nodes on cycles."""
     ahead: dict[str, dict[str, None]] = {}
-    found: list[tuple[str, ...]] = []
+    cycles: list[tuple[str, ...]] = []
     for source, target in links:
         if source != target:
             ahead.setdefault(source, {})[target] = None
-        elif (source, source) not in found:
-            found.append((source, source))
+        elif (source, source) not in cycles:
+            cycles.append((source, source))
     covered: set[str] = set()
     for node in ahead:
         if node not in covered and (cycle := _shortest_cycle(ahead, node)):
-            found.append(cycle)
+            cycles.append(cycle)
             covered.update(cycle)
-    return tuple(found)
+    return tuple(cycles)
 
 
 def _shortest_cycle(ahead: Mapping[str, Iterable[str]], start: str) -> tuple[str, ...]:

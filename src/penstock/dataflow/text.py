@@ -26,7 +26,7 @@ def plan_text(plan: Plan) -> str:
     calls = sum(link.action is Action.CALL for link in links)
     parts = [[f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"]]
     parts += [
-        _operator(operator, [one for one in links if one.source.operator == operator.name])
+        _operator(operator, [link for link in links if link.source.operator == operator.name])
         for operator in plan.operators
     ]
     parts.append(_circles(plan))
@@ -60,7 +60,7 @@ def _method(links: Sequence[Link]) -> list[str]:
     """Return the lines of a method's effects; those on its own attributes share a line."""
     lines = []
     for action in (Action.READ, Action.WRITE):
-        own = [one.target.member for one in links if one.is_own and one.action is action]
+        own = [link.target.member for link in links if link.is_own and link.action is action]
         if own:
             lines.append(f"    {_VERBS[action]:<9}{', '.join(own)}")
     rows = [

@@ -216,16 +216,16 @@ class Executor:
         if self.sampler is not None:
             self._begin_look(request, signature)
         if request.entity:
-            kind = self._app.entities[request.entity]
+            entity = self._app.entities[request.entity]
             if request.method in CREATIONS:
-                create = getattr(kind.cls, request.method)
-                result = self._create(kind, create, request.key, arguments, named)
+                create = getattr(entity.cls, request.method)
+                result = self._create(entity, create, request.key, arguments, named)
             elif request.key is None:
                 raise RequestError(f"{request.entity}.{request.method} needs a key")
             else:
-                root = kind.of_text(request.key)
+                root = entity.of_text(request.key)
                 if request.method != "exists":
-                    txn.load(kind, root)
+                    txn.load(entity, root)
                 result = signature.function(root, *arguments, **named)
         else:
             result = signature.function(*arguments, **named)
@@ -239,7 +239,7 @@ class Executor:
 
     @staticmethod
     def _create(
-        kind: EntityType,
+        entity: EntityType,
         create: Callable[..., Any],
         key_text: str | None,
         arguments: Sequence[Any],
@@ -248,17 +248,17 @@ class Executor:
         """Run a creation; the key comes from the request if it is not among the arguments."""
         if key_text is None:
             return create(*arguments, **named)
-        key = kind.key_at(key_text)
-        if kind.initializer is None:
+        key = entity.key_at(key_text)
+        if entity.initializer is None:
             return create(key, **named)
-        assert kind.creation is not None, "an application was built with the class"
-        if kind.key_name in kind.creation.parameters and kind.key_name not in named:
-            bound = dict(zip(kind.creation.parameters, arguments, strict=False))
-            if kind.key_name not in bound:
-                named = {**named, kind.key_name: key}
+        assert entity.creation is not None, "an application was built with the class"
+        if entity.key_name in entity.creation.parameters and entity.key_name not in named:
+            bound = dict(zip(entity.creation.parameters, arguments, strict=False))
+            if entity.key_name not in bound:
+                named = {**named, entity.key_name: key}
         made = create(*arguments, **named)
-        if getattr(made, kind.key_name) != key:
-            raise RequestError(f"the request names {kind.name} {key_text!r}, it created {made!r}")
+        if getattr(made, entity.key_name) != key:
+            raise RequestError(f"the request names {entity.name} {key_text!r}, it created {made!r}")
         return made
 
     def _encode(self, result: Any) -> bytes:

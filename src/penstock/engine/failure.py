@@ -48,15 +48,15 @@ def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
     Returns:
         The failure, with a valid code, name and text for every exception.
     """
-    kind = type(raised)  # not `isinstance`, which asks the object for its `__class__`
-    if issubclass(kind, Interrupted):
+    error_type = type(raised)  # not `isinstance`, which asks the object for its `__class__`
+    if issubclass(error_type, Interrupted):
         return exceeded(_text_of(raised))
-    if issubclass(kind, MemoryError):
+    if issubclass(error_type, MemoryError):
         return exceeded(f"allocated more than memory_bytes = {memory_bytes}")
-    if issubclass(kind, RecursionError):
+    if issubclass(error_type, RecursionError):
         return exceeded(f"recursed deeper than depth = {depth}")
     try:
-        code, name = _code_of(kind), _clean(_name_of(kind), _NAME_MAX)
+        code, name = _code_of(error_type), _clean(_name_of(error_type), _NAME_MAX)
     except BaseException:  # noqa: BLE001 -- a class whose very dictionary is hostile
         code, name = Aborted.code, BaseException.__name__
     return Failure(code, name, _text_of(raised))
@@ -73,19 +73,19 @@ def internal(incident: str) -> Failure:
     return Failure(Internal.code, Internal.__name__, why)
 
 
-def _code_of(kind: type[BaseException]) -> str:
+def _code_of(error_type: type[BaseException]) -> str:
     """Return the code of the nearest class that has a code which handlers may use.
 
     A handler may not use the codes of `OperationalError` and `IntegrityError`, because they report
     that the environment failed or that data are damaged.
     """
-    for base in _bases_of(kind):
+    for base in _bases_of(error_type):
         if any(base is own for own in BY_CODE.values()):
             own_word = issubclass(base, UserError) and base is not Internal
             return base.code if own_word else Aborted.code
         code = _namespace_of(base).get("code")
         if type(code) is str and _CODE.fullmatch(code) is not None and code not in BY_CODE:
-            return code if issubclass(kind, UserError) else Aborted.code
+            return code if issubclass(error_type, UserError) else Aborted.code
     return Aborted.code
 
 

@@ -236,10 +236,12 @@ def _watched() -> list[_Names]:
     """Return the namespaces to check: Python's built-in names first."""
     modules = [sys.modules[name] for name in _TRUSTED if name in sys.modules]
     classes = [
-        one
+        value
         for module in modules
-        for one in vars(module).values()
-        if isinstance(one, type) and one.__module__ == module.__name__ and one.__flags__ & _MUTABLE
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and value.__flags__ & _MUTABLE
     ]
     return [_Names(owner) for owner in (builtins, *modules, *classes)]
 
@@ -253,7 +255,7 @@ def _depth() -> int:
     try:
         sys.setrecursionlimit(1)
     except RecursionError as error:  # its text is the only place that tells
-        found = _DEPTH.search(str(error))
-        assert found is not None, "CPython has said so since 3.5"
-        return int(found[1])
+        depth = _DEPTH.search(str(error))
+        assert depth is not None, "CPython has said so since 3.5"
+        return int(depth[1])
     raise AssertionError("nothing runs at depth 0")

@@ -165,7 +165,9 @@ def first_difference(
         findings += compare(replayer.app, key, before, replayer.read(key))
     suspects = {position, *([] if wrong is None else [wrong])}
     for key in mine:
-        suspects.update(at for at, one in enumerate(outcomes) if one and key in one.writes)
+        suspects.update(
+            at for at, outcome in enumerate(outcomes) if outcome and key in outcome.writes
+        )
     return ReplayDifference(position, tuple(findings), tuple(sorted(suspects)))
 
 
@@ -193,10 +195,10 @@ def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[Ent
 
 def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:
     """Return the last request that wrote an entity, or else read it, or else the last request."""
-    for kind in ("writes", "reads"):
+    for effect in ("writes", "reads"):
         for position in range(len(outcomes) - 1, -1, -1):
             outcome = outcomes[position]
-            if outcome is not None and key in getattr(outcome, kind):
+            if outcome is not None and key in getattr(outcome, effect):
                 return position
     return len(outcomes) - 1
 
@@ -242,10 +244,10 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     if data is None:
         return None
     name, text = split_entity_key(key)
-    kind = app.entities.get(name)
-    if kind is None:
+    entity = app.entities.get(name)
+    if entity is None:
         raise Diverged(f"the application has no class of the stored entity {key}")
-    return kind.plain(text, data)
+    return entity.plain(text, data)
 
 
 def reply_of(error: str | None, data: bytes) -> Any:

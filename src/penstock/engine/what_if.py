@@ -83,8 +83,8 @@ def replay_plan(
             again = other_code or body is not row.body
             run.append(row._replace(body=body, error=None) if again else row)
             recorded.append(row)
-        for one in changes.inserted.get(row.request_id, ()):
-            run.append(row._replace(request_id=one.request_id, body=one.body, error=None))
+        for inserted in changes.inserted.get(row.request_id, ()):
+            run.append(row._replace(request_id=inserted.request_id, body=inserted.body, error=None))
             recorded.append(None)
     return ReplayPlan(run, recorded, left_out)
 
@@ -143,37 +143,37 @@ class ReplyDifferences:
         self.left_out: DifferenceList[ReplyDifference] = DifferenceList()
         self.inserted: DifferenceList[ReplyDifference] = DifferenceList()
 
-    def compare(self, epoch: Epoch, course: ReplayPlan, outcomes: Sequence[Outcome | None]) -> None:
+    def compare(self, epoch: Epoch, plan: ReplayPlan, outcomes: Sequence[Outcome | None]) -> None:
         """Compare the replies of an epoch.
 
         Args:
             epoch: The epoch.
-            course: The requests that ran.
+            plan: The requests that ran.
             outcomes: Their outcomes; None where the recorded outcome is used.
         """
-        for row, was, outcome in zip(course.rows, course.recorded, outcomes, strict=True):
+        for row, was, outcome in zip(plan.rows, plan.recorded, outcomes, strict=True):
             if outcome is None:
                 continue
             if was is None:
                 _note(self.inserted, epoch, row, None, outcome)
             elif outcome.reply != was.reply or outcome.error != was.error:
                 _note(self.differing, epoch, row, was, outcome)
-        for row in course.left_out:
+        for row in plan.left_out:
             _note(self.left_out, epoch, row, row, None)
 
 
 def _note(
-    found: DifferenceList[ReplyDifference],
+    differences: DifferenceList[ReplyDifference],
     epoch: Epoch,
     row: RequestRow,
     was: RequestRow | None,
     now: Outcome | None,
 ) -> None:
-    if found.next():
+    if differences.next():
         recorded = [] if was is None else [reply_of(was.error, was.reply)]
         replayed = [] if now is None else [reply_of(now.error, now.reply)]
         call = call_text(row.body)
-        found.shown.append(ReplyDifference(epoch, row.request_id, call, recorded, replayed))
+        differences.shown.append(ReplyDifference(epoch, row.request_id, call, recorded, replayed))
 
 
 class StateDiff:
@@ -201,19 +201,19 @@ class StateDiff:
             written: The replayed changes.
             changes: The recorded changes.
         """
-        drift = self.recorded
+        recorded = self.recorded
         if written == changes:
-            for key in changes if drift else ():
-                drift.pop(key, None)
+            for key in changes if recorded else ():
+                recorded.pop(key, None)
             return
         for key in {**written, **changes}:
             now = before.get(key)
-            was = drift.get(key, now)
+            was = recorded.get(key, now)
             now, was = written.get(key, now), changes.get(key, was)
             if now != was:
-                drift[key] = was
+                recorded[key] = was
             else:
-                drift.pop(key, None)
+                recorded.pop(key, None)
 
 
 @dataclass(slots=True)
@@ -231,22 +231,25 @@ class EntityDifferences:
 
 
 def entity_differences(
-    drift: StateDiff, state: Mapping[EntityKey, bytes], recorded_by: App, replayed_by: App
+    state_diff: StateDiff, state: Mapping[EntityKey, bytes], recorded_by: App, replayed_by: App
 ) -> EntityDifferences:
     """Return the entities that differ, in the order of keys, with their attributes.
 
     Args:
-        drift: The entities that differ, with their recorded states.
+        state_diff: The entities that differ, with their recorded states.
         state: The replayed state.
         recorded_by: The application of the recorded epochs.
         replayed_by: The application of the replay.
     """
-    found = EntityDifferences()
-    for key in sorted(drift.recorded):
-        was, now = drift.recorded[key], state.get(key)
-        kind = found.created if was is None else found.deleted if now is None else found.changed
-        if kind.next():
+    differences = EntityDifferences()
+    for key in sorted(state_diff.recorded):
+        was, now = state_diff.recorded[key], state.get(key)
+        if was is None:
+            group = differences.created
+        else:
+            group = differences.deleted if now is None else differences.changed
+        if group.next():
             before = attributes_of(recorded_by, key, was)
             after = attributes_of(replayed_by, key, now)
-            kind.shown.append(EntityDifference(key, compare_attributes(key, before, after)))
-    return found
+            group.shown.append(EntityDifference(key, compare_attributes(key, before, after)))
+    return differences

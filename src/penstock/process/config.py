@@ -264,13 +264,13 @@ def _value_of(config: Config, name: str) -> object:
 def _joined(complaints: list[str]) -> str:
     if len(complaints) == 1:
         return complaints[0]
-    lines = "\n".join(f"  {one}" for one in complaints)
+    lines = "\n".join(f"  {complaint}" for complaint in complaints)
     return f"{len(complaints)} settings cannot be used:\n{lines}"
 
 
-def _type_of(kind: object) -> type:
-    assert isinstance(kind, type), f"{kind} is a type, not the text of one"
-    return kind
+def _type_of(annotation: object) -> type:
+    assert isinstance(annotation, type), f"{annotation} is a type, not the text of one"
+    return annotation
 
 
 _CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}

@@ -85,12 +85,12 @@ class IncidentLog:
                 lines = file.read().splitlines()
         except FileNotFoundError:
             return []
-        found: list[Incident] = []
+        incidents: list[Incident] = []
         for line in reversed(lines):
-            if len(found) == count:
+            if len(incidents) == count:
                 break
             try:
-                found.append(msgspec.json.decode(line, type=Incident))
+                incidents.append(msgspec.json.decode(line, type=Incident))
             except msgspec.MsgspecError:
                 continue
-        return found
+        return incidents

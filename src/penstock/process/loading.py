@@ -97,8 +97,8 @@ def _locate_path(path: Path, name: str) -> Location:
 def _check_file(path: Path, file: Path) -> None:
     if file.is_dir():
         if not (file / "__init__.py").is_file():
-            found = ", ".join(sorted(one.name for one in file.glob("*.py"))) or "no .py file"
-            raise ConfigError(f"{path} is not a package: it has no __init__.py (it holds {found})")
+            names = ", ".join(sorted(module.name for module in file.glob("*.py"))) or "no .py file"
+            raise ConfigError(f"{path} is not a package: it has no __init__.py (it holds {names})")
     elif not file.is_file():
         raise ConfigError(f"file {path} does not exist{_neighbours(path)}")
     elif file.suffix != ".py":
@@ -108,8 +108,8 @@ def _check_file(path: Path, file: Path) -> None:
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
         return f", nor does folder {path.parent}"
-    found = sorted(one.name for one in path.parent.glob("*.py"))
-    return f"; {path.parent} holds {', '.join(found)}" if found else ""
+    names = sorted(module.name for module in path.parent.glob("*.py"))
+    return f"; {path.parent} holds {', '.join(names)}" if names else ""
 
 
 def load(location: Location) -> App:
@@ -125,12 +125,12 @@ def load(location: Location) -> App:
     importlib.invalidate_caches()
     module = _import(location)
     _check_origin(module, location)
-    found: object = module
+    value: object = module
     for part in location.name.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, App):
-        raise ConfigError(_no_app(module, location.name, found))
-    return found
+        value = getattr(value, part, None)
+    if not isinstance(value, App):
+        raise ConfigError(_no_app(module, location.name, value))
+    return value
 
 
 def _import(location: Location) -> ModuleType:
@@ -188,15 +188,15 @@ def _check_origin(module: ModuleType, location: Location) -> None:
         )
 
 
-def _no_app(module: ModuleType, name: str, found: object) -> str:
+def _no_app(module: ModuleType, name: str, value: object) -> str:
     """Describe the object that was found instead of an application."""
     where = getattr(module, "__file__", None) or module.__name__
-    others = sorted(key for key, value in vars(module).items() if isinstance(value, App))
-    if found is not None:
-        problem = f"{name} in {where} is not an App but {type(found).__name__}"
+    others = sorted(key for key, member in vars(module).items() if isinstance(member, App))
+    if value is not None:
+        problem = f"{name} in {where} is not an App but {type(value).__name__}"
     else:
         problem = f"{where} has no {name}"
     if not others:
         return f"{problem}, nor any App; write `{name} = App(…)`"
-    choices = " or ".join(f"{module.__name__}:{one}" for one in others)
+    choices = " or ".join(f"{module.__name__}:{other}" for other in others)
     return f"{problem}; it defines {choices}"

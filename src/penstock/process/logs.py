@@ -41,7 +41,7 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
         stream: The stream to write to; standard error if None.
     """
     root = logging.getLogger()
-    for handler in [one for one in root.handlers if isinstance(one.formatter, Lines)]:
+    for handler in [own for own in root.handlers if isinstance(own.formatter, Lines)]:
         root.removeHandler(handler)
     output = logging.StreamHandler(stream or sys.stderr)
     output.setFormatter(JsonLines(role) if form == "json" else TextLines())
@@ -65,7 +65,7 @@ class TextLines(Lines):
         event = _printable(record.getMessage())
         line = f"{_time(record)} {record.levelname.lower()} {record.name}: {event}{facts}"
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
-        return "\n".join([line, *(f"  {_printable(one)}" for one in traceback.splitlines())])
+        return "\n".join([line, *(f"  {_printable(row)}" for row in traceback.splitlines())])
 
 
 class JsonLines(Lines):
@@ -114,9 +114,9 @@ def _plain(value: object) -> Any:
         case float() if math.isfinite(value):
             return value
         case dict():
-            return {str(name): _plain(one) for name, one in value.items()}
+            return {str(name): _plain(item) for name, item in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
         case _:
             return str(value)
 
@@ -131,5 +131,5 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

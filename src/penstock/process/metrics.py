@@ -61,8 +61,8 @@ def write_metrics_into(data: Path) -> Path:
 def forget_dead(path: Path) -> None:
     """Drop the gauges of ended processes; their counters stay."""
     for file in path.glob("gauge_live*.db"):
-        found = _LIVE.fullmatch(file.name)
-        if found is not None and not psutil.pid_exists(int(found[1])):
+        match = _LIVE.fullmatch(file.name)
+        if match is not None and not psutil.pid_exists(int(match[1])):
             file.unlink(missing_ok=True)
 
 

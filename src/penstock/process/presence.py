@@ -57,9 +57,9 @@ class Presence(msgspec.Struct, frozen=True):
 
 def find(data: Path, role: str) -> list[Presence]:
     """Return the processes of a role that run on a data directory now, the oldest first."""
-    found = (_read(path) for path in (data / RUN).glob(f"{role}-*.json"))
-    alive = [one for one in found if one is not None and one.alive]
-    return sorted(alive, key=lambda one: (one.started_s, one.pid))
+    announced = (_read(path) for path in (data / RUN).glob(f"{role}-*.json"))
+    alive = [process for process in announced if process is not None and process.alive]
+    return sorted(alive, key=lambda process: (process.started_s, process.pid))
 
 
 def refuse_second(data: Path, role: str) -> None:
@@ -100,8 +100,8 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
 
 def _remove_dead(folder: Path) -> None:
     for path in folder.glob("*-*.json"):
-        found = _read(path)
-        if found is None or not found.alive:
+        announced = _read(path)
+        if announced is None or not announced.alive:
             path.unlink(missing_ok=True)
 
 

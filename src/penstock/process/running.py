@@ -57,14 +57,16 @@ def running_processes(data: Path) -> list[RunningProcess]:
 
     A process that ends meanwhile is left out.
     """
-    found = []
+    processes = []
     for role in presence.ROLES:
         for announced in presence.find(data, role):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(announced.pid)
                 below = [] if role == "supervisor" else process.children(recursive=True)
-                found.append(_described(process, role, announced.details, tuple(_children(below))))
-    return found
+                processes.append(
+                    _described(process, role, announced.details, tuple(_children(below)))
+                )
+    return processes
 
 
 def _children(processes: list[psutil.Process]) -> Iterator[RunningProcess]:

@@ -50,12 +50,15 @@ def active_leases(data: Path) -> list[RetentionLease]:
     Raises:
         Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
-    found = [RetentionLease(f"savepoint {one.name}", one.epoch) for one in savepoints.every(data)]
+    leases = [
+        RetentionLease(f"savepoint {savepoint.name}", savepoint.epoch)
+        for savepoint in savepoints.every(data)
+    ]
     for path in (data / RUN).glob(f"{_ROLE}-*.json"):
         lease = _read(path)
         if lease is not None and lease.alive:
-            found.append(RetentionLease(f"{lease.app} (process {lease.pid})", _epoch_of(lease)))
-    return sorted(found, key=lambda one: (one.epoch, one.who))
+            leases.append(RetentionLease(f"{lease.app} (process {lease.pid})", _epoch_of(lease)))
+    return sorted(leases, key=lambda lease: (lease.epoch, lease.who))
 
 
 @contextmanager

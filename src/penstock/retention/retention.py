@@ -66,12 +66,14 @@ def decide(
             "replies to request ids that are known", _known(config, journal, newest, now_us)
         ),
     ]
-    bound = min([wanted, *(one.epoch for one in needs)])
+    bound = min([wanted, *(lease.epoch for lease in needs)])
     base = snapshots.newest(Epoch(bound - 1))
     begins = Epoch(0 if base is None else base.epoch + 1)
     if begins < bound == wanted:
         needs.append(RetentionLease("the snapshot that history would begin with", begins))
-    holders = sorted((one for one in needs if one.epoch < wanted), key=lambda one: one.epoch)
+    holders = sorted(
+        (lease for lease in needs if lease.epoch < wanted), key=lambda lease: lease.epoch
+    )
     forgets = base is not None and begins > journal.first()
     return RetentionDecision(base.epoch if base and forgets else None, wanted, tuple(holders))
 

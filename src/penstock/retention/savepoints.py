@@ -65,7 +65,7 @@ def every(data: Path) -> list[Savepoint]:
     Raises:
         Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
-    return sorted(map(_read, paths(data)), key=lambda one: (one.epoch, one.name))
+    return sorted(map(_read, paths(data)), key=lambda savepoint: (savepoint.epoch, savepoint.name))
 
 
 def find(data: Path, name: str) -> Savepoint:
@@ -77,7 +77,7 @@ def find(data: Path, name: str) -> Savepoint:
     """
     path = _path(data, name)
     if not path.exists():
-        there = ", ".join(one.stem for one in paths(data))
+        there = ", ".join(path.stem for path in paths(data))
         raise ConfigError(f"{data} has no savepoint {name}; its savepoints: {there or 'none'}")
     return _read(path)
 
@@ -105,8 +105,8 @@ def is_name(text: str) -> bool:
 
 def paths(data: Path) -> list[Path]:
     """Return the files of all savepoints, by name."""
-    found = (data / SAVEPOINTS).glob(f"*{_SUFFIX}")
-    return sorted(path for path in found if is_name(path.stem))
+    files = (data / SAVEPOINTS).glob(f"*{_SUFFIX}")
+    return sorted(path for path in files if is_name(path.stem))
 
 
 def _path(data: Path, name: str) -> Path:
@@ -120,7 +120,7 @@ def _path(data: Path, name: str) -> Path:
 
 def _read(path: Path) -> Savepoint:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Savepoint)
+        savepoint = msgspec.json.decode(path.read_bytes(), type=Savepoint)
     except FileNotFoundError:
         raise ConfigError(f"the savepoint {path.stem} was removed just now") from None
     except OSError as error:
@@ -129,6 +129,8 @@ def _read(path: Path) -> Savepoint:
         raise Corrupt(
             f"savepoint {path} is damaged; put the file back from a backup, or remove it"
         ) from error
-    if found.name != path.stem or found.epoch < 0:
-        raise Corrupt(f"savepoint {path} says that it is {found.name} at epoch {found.epoch}")
-    return found
+    if savepoint.name != path.stem or savepoint.epoch < 0:
+        raise Corrupt(
+            f"savepoint {path} says that it is {savepoint.name} at epoch {savepoint.epoch}"
+        )
+    return savepoint

@@ -127,9 +127,9 @@ class Snapshots:
         """
         for epoch in reversed(self.epochs()):
             if upto is None or epoch <= upto:
-                found = self.sound(epoch)
-                if found is not None and found.journal == self._journal:
-                    yield found
+                manifest = self.sound(epoch)
+                if manifest is not None and manifest.journal == self._journal:
+                    yield manifest
 
     def sound(self, epoch: Epoch) -> Manifest | None:
         """Return the manifest of an epoch, of any journal; None if it is missing or damaged."""
@@ -151,10 +151,10 @@ class Snapshots:
         Raises:
             Corrupt: It is missing or damaged.
         """
-        found = self.sound(epoch)
-        if found is None:
+        manifest = self.sound(epoch)
+        if manifest is None:
             raise Corrupt(f"the snapshot of epoch {epoch} in {self.directory} cannot be read")
-        return found
+        return manifest
 
     def set_aside(self, epoch: Epoch) -> None:
         """Disable a damaged snapshot; its manifest is kept as `.damaged`."""
@@ -263,17 +263,17 @@ class SnapshotColumns:
         return pa.Table.from_arrays(arrays, names=self.attributes)
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
+def stored_type(data_type: pa.DataType) -> pa.DataType:
     """Return the stored type for a column's type: microseconds for times and durations."""
-    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+    if pa.types.is_time(data_type) or pa.types.is_duration(data_type):
         return pa.int64()
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, stored_type(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(stored_type(kind.value_type))
-    return kind
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(field.name, stored_type(field.type)) for field in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(stored_type(data_type.key_type), stored_type(data_type.item_type))
+    if pa.types.is_list(data_type):
+        return pa.list_(stored_type(data_type.value_type))
+    return data_type
 
 
 def _damaged(file: SnapshotFile, how: str) -> Corrupt:

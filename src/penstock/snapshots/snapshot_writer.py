@@ -160,12 +160,12 @@ def write_slices(
     Raises:
         PenstockError: As for `write_next_snapshot`.
     """
-    one = slices[0]
-    base = None if one.base == BEFORE_FIRST else snapshots.open(one.base)
-    changes = all_states(journal, one.base, one.epoch)
+    first_piece = slices[0]
+    base = None if first_piece.base == BEFORE_FIRST else snapshots.open(first_piece.base)
+    changes = all_states(journal, first_piece.base, first_piece.epoch)
     buckets = pa.array(buckets_of(entity_keys(changes)))
     changes = changes.append_column("bucket", buckets)
-    classes = columns_of(app, one.wide)
+    classes = columns_of(app, first_piece.wide)
     files: dict[str, list[SnapshotFile]] = {name: [] for name in classes}
     narrow: set[str] = set()
     for piece in slices:
@@ -211,26 +211,26 @@ def _publish(
     app: App,
     journal: Journal,
     snapshots: Snapshots,
-    one: Slice,
+    piece: Slice,
     files: dict[str, list[SnapshotFile]],
     reached: StepObserver,
 ) -> Manifest:
     """Publish a snapshot whose slices are written: its Delta tables, then its manifest."""
-    commit = next(iter(journal.commits(Epoch(one.epoch - 1), one.epoch)))
-    with durable.storage(f"publish the snapshot of epoch {one.epoch}"):
-        shape = columns_of(app, one.wide)
+    commit = next(iter(journal.commits(Epoch(piece.epoch - 1), piece.epoch)))
+    with durable.storage(f"publish the snapshot of epoch {piece.epoch}"):
+        shape = columns_of(app, piece.wide)
         for name, columns in shape.items():
             table = snapshots.directory / columns.table.name
-            lake.publish_version(table, app.name, columns.schema, one.epoch, files[name])
+            lake.publish_version(table, app.name, columns.schema, piece.epoch, files[name])
         reached("snapshot-published")
         classes = {
-            name: ClassFiles(name in one.wide, columns.own, files[name])
+            name: ClassFiles(name in piece.wide, columns.own, files[name])
             for name, columns in shape.items()
         }
-        manifest = Manifest(one.epoch, commit.time_us, journal.identity, one.slices, classes)
+        manifest = Manifest(piece.epoch, commit.time_us, journal.identity, piece.slices, classes)
         snapshots.manifests.mkdir(parents=True, exist_ok=True)
         durable.sync_directory(snapshots.directory)
-        durable.replace(snapshots.path_of(one.epoch), seal(MANIFEST, manifest))
+        durable.replace(snapshots.path_of(piece.epoch), seal(MANIFEST, manifest))
         reached("snapshot-listed")
         _clean(snapshots)
         reached("snapshot-cleaned")
@@ -245,14 +245,14 @@ def _former_rows(
     If its columns differ, because the class has become wide, the rows are built from `state`.
     """
     first, end = bounds
-    found = [columns.schema.empty_table()]
+    tables = [columns.schema.empty_table()]
     for file in [] if its is None else its.files:
         if its is not None and file.first < end and file.end > first:
             rows = snapshots.read(file)
             if not rows.schema.equals(columns.schema):
                 rows = columns.rows(snapshots.states(its, file))
-            found.append(_within(rows, columns.bucket, bounds))
-    return pa.concat_tables(found)
+            tables.append(_within(rows, columns.bucket, bounds))
+    return pa.concat_tables(tables)
 
 
 def _merged(
@@ -297,7 +297,9 @@ def _clean(snapshots: Snapshots) -> None:
     manifests = [snapshots.sound(epoch) for epoch in snapshots.epochs()]
     if None in manifests:
         return  # the files of a damaged manifest are not known
-    listed = {file.path for one in manifests if one is not None for file in one.files}
+    listed = {
+        file.path for manifest in manifests if manifest is not None for file in manifest.files
+    }
     for path in snapshots.directory.glob("*/*.parquet"):
         if str(path.relative_to(snapshots.directory)) not in listed:
             path.unlink(missing_ok=True)

@@ -63,21 +63,21 @@ def exact_json(value: Any) -> str:
 
 def _exact(value: Any, depth: int) -> Any:
     """Return an equal value that JSON shows exactly; values that need no change are returned fast."""
-    kind = type(value)
-    if kind is float:
+    value_type = type(value)
+    if value_type is float:
         return value if math.isfinite(value) else _FLOATS[repr(value)]
-    if kind not in _NESTED:
+    if value_type not in _NESTED:
         return value
     if depth == DEPTH_MAX:
         raise Unshowable(f"it is nested more than {DEPTH_MAX} levels deep")
-    if kind is not dict:
-        return [one if type(one) in _AS_IS else _exact(one, depth + 1) for one in value]
+    if value_type is not dict:
+        return [item if type(item) in _AS_IS else _exact(item, depth + 1) for item in value]
     if set(map(type, value)) <= _TEXT:
         return {
-            name: one if type(one) in _AS_IS else _exact(one, depth + 1)
-            for name, one in value.items()
+            name: item if type(item) in _AS_IS else _exact(item, depth + 1)
+            for name, item in value.items()
         }
-    return [[_exact(name, depth + 1), _exact(one, depth + 1)] for name, one in value.items()]
+    return [[_exact(name, depth + 1), _exact(item, depth + 1)] for name, item in value.items()]
 
 
 def decimal_text(value: Decimal) -> str:

@@ -63,15 +63,15 @@ class LmdbReader:
             record.split_long_state(state)
             for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
         )
-        found = 1 + len(longs)  # 1: the metadata
+        records = 1 + len(longs)  # 1: the metadata
         merged = heapq.merge(longs, self._plain_items()) if longs else self._plain_items()
         for item in merged:
-            found += 1
+            records += 1
             yield item
-        found -= len(longs)  # counted once more by the merge
+        records -= len(longs)  # counted once more by the merge
         entries = self._txn.stat()["entries"]
-        if found != entries:
-            raise _corrupt(self._path, f"{entries} records are counted, {found} found")
+        if records != entries:
+            raise _corrupt(self._path, f"{entries} records are counted, {records} were read")
 
     def _plain_items(self) -> Iterator[tuple[EntityKey, bytes]]:
         for raw, state in self._records(record.FIRST_PLAIN_KEY, None):
