@@ -1,4 +1,4 @@
-"""A log that was copied and cut goes on as if the later records had never been appended."""
+"""A copied prefix of a log goes on as if the later records had never been appended."""
 
 import sqlite3
 from contextlib import closing
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Corrupt, Diverged, RequestConflict
-from penstock.log import copy_prefix as cut
+from penstock.log import copy_prefix
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 
@@ -36,7 +36,7 @@ def grown(path: Path, sizes: list[int]) -> int:
     end=st.integers(0, 42),
 )
 def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int) -> None:
-    """Records before the cut are as they were, their ids are known; later ids are new."""
+    """Records of the prefix are as they were, their ids are known; later ids are new."""
     with TemporaryDirectory() as folder:
         source, target = Path(folder, "a"), Path(folder, "b")
         count = grown(source, sizes)
@@ -44,14 +44,14 @@ def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int
             log.truncate(Lsn(truncated))
             start = log.start()
             records, touches = log.read(start, Lsn(count)), log.touches(start, Lsn(count))
-        assert cut.copy_log(source, target) == (start, count)
+        assert copy_prefix.copy_log(source, target) == (start, count)
         if end > count:
             with pytest.raises(Diverged):
-                cut.keep_prefix(target, Lsn(end), 0)
+                copy_prefix.keep_prefix(target, Lsn(end), 0)
             return
-        behind = [one.lsn for one in cut.requests_after(target, Lsn(end), 0)]
+        behind = [one.lsn for one in copy_prefix.requests_after(target, Lsn(end), 0)]
         assert behind == list(range(max(start, end), count))
-        cut.keep_prefix(target, Lsn(end), 0)
+        copy_prefix.keep_prefix(target, Lsn(end), 0)
         assert [path.name for path in Path(folder).glob("b*")] == ["b"]
         with closing(SqliteLog(target)) as log:
             held = max(end - start, 0)
@@ -69,7 +69,7 @@ def test_copy_of_a_log_in_use_holds_what_was_acknowledged(tmp_path: Path) -> Non
     """Records that are only in the write-ahead log are in the copy, and the original goes on."""
     with closing(SqliteLog(tmp_path / "a")) as log:
         log.append([entry(0), entry(1)])
-        assert cut.copy_log(tmp_path / "a", tmp_path / "b") == (0, 2)
+        assert copy_prefix.copy_log(tmp_path / "a", tmp_path / "b") == (0, 2)
         assert log.append([entry(2)]) == [2]
     with closing(SqliteLog(tmp_path / "b")) as copied:
         assert copied.append([entry(2)]) == [2]
@@ -80,10 +80,10 @@ def test_what_was_scheduled_after_the_cut_waits_no_more(tmp_path: Path) -> None:
     with closing(SqliteLog(tmp_path / "a")) as log:
         log.schedule(entry(0, time_us=5), 1_000)
         log.schedule(entry(1, time_us=6), 2_000)
-    cut.copy_log(tmp_path / "a", tmp_path / "b")
-    (behind,) = cut.requests_after(tmp_path / "b", Lsn(0), 5)
+    copy_prefix.copy_log(tmp_path / "a", tmp_path / "b")
+    (behind,) = copy_prefix.requests_after(tmp_path / "b", Lsn(0), 5)
     assert (behind.request_id, behind.lsn, behind.due_us) == ("r1", None, 2_000)
-    cut.keep_prefix(tmp_path / "b", Lsn(0), 5)
+    copy_prefix.keep_prefix(tmp_path / "b", Lsn(0), 5)
     with closing(SqliteLog(tmp_path / "b")) as log:
         assert log.scheduled(RequestId("r0")) == 1_000
         with pytest.raises(RequestConflict):
@@ -101,4 +101,4 @@ def test_damaged_log_is_not_copied(tmp_path: Path, column: str) -> None:
             f" substr({column}, 22) AS BLOB) WHERE first = 3"
         )
     with pytest.raises(Corrupt, match=r"lsn 3|\[3, 6\)"):
-        cut.copy_log(tmp_path / "a", tmp_path / "b")
+        copy_prefix.copy_log(tmp_path / "a", tmp_path / "b")

@@ -1,4 +1,4 @@
-"""A journal that was cut holds the epochs of the original up to there, under another name."""
+"""A copied prefix of a journal has the epochs of the original, under another identity."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def inventoried(source: Path, target: Path, upto: Epoch) -> None:
     forgotten=st.integers(0, EPOCHS),
     upto=st.integers(0, EPOCHS - 1),
 )
-def test_cut_journal_is_the_original_up_to_there(
+def test_prefix_is_the_original_up_to_there(
     newest: int, epochs: int, grace_s: int, forgotten: int, upto: int
 ) -> None:
     """Commits and rows are the same however they lie in files, here and for Delta readers."""
@@ -80,19 +80,19 @@ def test_cut_journal_is_the_original_up_to_there(
                 keep_prefix(target, "shop", Epoch(upto))
             return
         identity = keep_prefix(target, "shop", Epoch(upto))
-        cut = DeltaJournal(target, "shop")
-        assert cut.identity == identity != journal.identity
-        assert shown(cut, Epoch(EPOCHS)) == shown(journal, Epoch(upto))
+        prefix = DeltaJournal(target, "shop")
+        assert prefix.identity == identity != journal.identity
+        assert shown(prefix, Epoch(EPOCHS)) == shown(journal, Epoch(upto))
         rows = DeltaTable(target).to_pyarrow_table(columns=["epoch", "key"])
-        held = [table for _, parts in shown(cut, Epoch(upto)) for table in parts]
+        held = [table for _, parts in shown(prefix, Epoch(upto)) for table in parts]
         assert sorted(rows.to_pylist(), key=str) == sorted(
             pa.concat_tables(held).select(["epoch", "key"]).to_pylist(), key=str
         )
         assert shown(DeltaJournal(source, "shop"), Epoch(EPOCHS)) == before
 
 
-def test_cut_journal_goes_on(tmp_path: Path) -> None:
-    """The epoch after the cut can be committed, and another one."""
+def test_prefix_goes_on(tmp_path: Path) -> None:
+    """The epoch after the prefix can be committed, and another one."""
     grown(tmp_path, CompactionPolicy(newest=2, epochs=3, grace_s=0))
     keep_prefix(tmp_path, "shop", Epoch(4))
     journal = DeltaJournal(tmp_path, "shop")
