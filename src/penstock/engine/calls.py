@@ -67,7 +67,7 @@ def members_of(app: App) -> dict[Site, Member]:
         for name, function in _methods_of(entity):
             site = _site_of(function.__code__)
             member = Member(f"{entity.name}.{name}", f"{entity.name}.{name}")
-            if name == "upsert":  # what it runs of the class is what `create` runs
+            if name == "upsert":  # it runs the same methods of the class as `create`
                 member = Member(f"{entity.name}.create", member.target)
             members[site] = member if site not in members else _NOBODY
     for name, signature in app.functions.items():
@@ -259,4 +259,4 @@ def _site_of(code: CodeType) -> Site:
 
 
 _WAKING: Final = _site_of(WAKING)
-"""It runs at the first touch after a savepoint, for any caller, so it is no helper."""
+"""The function runs at the first touch after a savepoint, for any caller, so it does not count as a helper."""

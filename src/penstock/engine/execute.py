@@ -128,7 +128,7 @@ class Executor:
             self.stopped = False
             raise KeyboardInterrupt
         self._withhold(txn)
-        if self.interrupted is not None:  # even where the handler swallowed it
+        if self.interrupted is not None:  # even if the handler swallowed it
             failure = exceeded(self.interrupted)
         if failure is not None:
             return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
@@ -145,7 +145,7 @@ class Executor:
             self.running = True
             try:
                 reply, writes = self._call(body, txn)
-            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did
+            except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
                 self.isolation.restore_names(everywhere=False)
                 failure = self._describe(raised)
             failure = self._end(txn, before) or failure

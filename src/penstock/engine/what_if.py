@@ -149,7 +149,7 @@ class ReplyDifferences:
         Args:
             epoch: The epoch.
             plan: The requests that ran.
-            outcomes: Their outcomes; None where the recorded outcome is used.
+            outcomes: Their outcomes; None if the recorded outcome is used.
         """
         for row, was, outcome in zip(plan.rows, plan.recorded, outcomes, strict=True):
             if outcome is None:

@@ -113,7 +113,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     Args:
         data: The copy. No other process uses it; after a crash it cannot be used.
         app: The application's name.
-        epoch: Where its history ends; None keeps the newest epoch and the waiting requests.
+        epoch: The last epoch of its history; None keeps the newest epoch and the waiting requests.
 
     Raises:
         ConfigError: The journal does not hold the epoch.

@@ -39,7 +39,7 @@ class Lookup(msgspec.Struct, frozen=True):
     Attributes:
         spec: The application, as on the command line.
         config: Its configuration; handlers run within its limits.
-        query: What is looked up.
+        query: The request or the entity to look up.
     """
 
     spec: str

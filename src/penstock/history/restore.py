@@ -56,7 +56,7 @@ def restore(
     Args:
         directory: The directory of backups.
         target: The new data directory.
-        point: Where the history of the new directory ends.
+        point: The end of the new directory's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives copied and total bytes.
 
@@ -92,7 +92,7 @@ def fork(
         data: The original's data directory.
         app: The application's name.
         target: The new data directory.
-        point: Where the history of the copy ends.
+        point: The end of the copy's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives the number of linked files, and of all files.
 

@@ -269,7 +269,7 @@ def _joined(complaints: list[str]) -> str:
 
 
 def _type_of(annotation: object) -> type:
-    assert isinstance(annotation, type), f"{annotation} is a type, not the text of one"
+    assert isinstance(annotation, type), f"{annotation} is a type and not its text"
     return annotation
 
 

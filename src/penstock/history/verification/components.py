@@ -138,7 +138,7 @@ def _files_seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
 
 
 def _checkpoint_damage(data: Path) -> str | None:
-    """Return what is wrong with the journal's Delta checkpoint, or None."""
+    """Return the damage of the journal's Delta checkpoint, or None."""
     path = data / DELTA
     try:
         hint = msgspec.json.decode(path.read_bytes(), type=_Hint)
@@ -240,7 +240,7 @@ def _digest(journal: Journal, epoch: Epoch, snapshots: Snapshots) -> str:
 
 
 def _damage(snapshots: Snapshots, manifest: Manifest) -> str | None:
-    """Return what is wrong with a snapshot's files, or None; a removed snapshot is not damaged."""
+    """Return the damage of a snapshot's files, or None; a removed snapshot is not damaged."""
     for file in manifest.files:
         try:
             entry = FileEntry(file.path, file.size, file.checksum)

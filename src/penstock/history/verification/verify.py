@@ -1,4 +1,4 @@
-"""Verification of a data directory: all checksums and invariants, and what to do about damage.
+"""Verification of a data directory: all checksums and invariants, and the remedy of each damage.
 
 The application may run: the check covers the epochs that exist when it begins, follows files that
 move, and reports what it could not check. It writes only a retention lease, so that no file is
@@ -72,7 +72,7 @@ def verify(
     Args:
         data: The data directory.
         app: Its application.
-        progress: Receives what is being checked.
+        progress: Receives the name of the running check.
         extra: Further checks.
 
     Raises:
