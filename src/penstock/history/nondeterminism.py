@@ -4,8 +4,8 @@ The request is executed several times in child processes that differ in one infl
 seed, the environment, the clock. An influence that changes the outcome is a cause. The suspicious
 lines are warnings of the analysis for code that the request can reach.
 
-A rare influence may not show in these runs, so the result proves nothing. Then the code is reported as
-changed, together with the suspicious lines.
+A rare influence may not show in these runs. In this case the code is reported as changed, together
+with the suspicious lines.
 """
 
 import os
