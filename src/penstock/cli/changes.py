@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.base.difference import attribute_differences
 from penstock.cli.options import AppOptions
 from penstock.cli.sql import (
     RESULT_FORMATS,
@@ -18,6 +19,7 @@ from penstock.cli.sql import (
     require_journal,
     table_of,
 )
+from penstock.cli.value_text import difference_text, value_text
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import encode_result, json_rows
 
@@ -81,12 +83,8 @@ def _print_table(result: QueryResult) -> None:
 
 
 def _difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    if not before or not after:
+    if before is None or after is None:
         return ", ".join(
-            f"{name} {cell_text(value)}" for name, value in (before or after or {}).items()
+            f"{name} {value_text(value)}" for name, value in (before or after or {}).items()
         )
-    return ", ".join(
-        f"{name} {cell_text(value)} → {cell_text(after.get(name))}"
-        for name, value in before.items()
-        if value != after.get(name)
-    )
+    return difference_text(attribute_differences(before, after))

@@ -12,10 +12,10 @@ from penstock.base.ids import entity_key
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.trace import show_outside_calls
+from penstock.cli.value_text import ABSENT, difference_rows, differences_of
 from penstock.errors import RequestError
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history
-from penstock.snapshots.text import json_text
 
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
 
@@ -56,15 +56,13 @@ def command(
 
 
 def _show(plain: dict[str, Any], console: Console) -> None:
-    table = Table("epoch", "committed", "request", "attribute", "before", "after")
+    table = Table("epoch", "committed", "request", "element", "before", "after")
     for change in plain["changes"]:
         request = f"{change['request_id']}: {change['call']}"
         head = [str(change["epoch"]), utc_text(change["time_us"], exact=True), request]
-        rows = change["attributes"] or [{"name": "", "before": None, "after": None}]
+        rows = difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]
         for number, row in enumerate(rows):
-            before = "-" if change["kind"] == "create" else json_text(row["before"])
-            after = "-" if change["kind"] == "delete" else json_text(row["after"])
-            table.add_row(*(["", "", ""] if number else head), row["name"], before, after)
+            table.add_row(*(["", "", ""] if number else head), *row)
         table.add_section()
     console.print(table)
     show_outside_calls(plain["outside"], console)

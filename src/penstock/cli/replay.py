@@ -14,12 +14,12 @@ from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import json_line, print_result
 from penstock.cli.progress import epoch_progress
+from penstock.cli.value_text import difference_rows, finding_differences
 from penstock.engine.replay import reply_of
 from penstock.history.debugger import debug_request
 from penstock.history.nondeterminism import MEANING
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Divergence, ReplayResult, replay
-from penstock.snapshots.text import json_text
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
@@ -97,9 +97,10 @@ def _show_divergence(divergence: Divergence, console: Console) -> None:
     console.print(f"  call     {divergence.call}")
     if divergence.handler:
         console.print(f"  handler  {divergence.handler}")
-    table = Table("where", "attribute", "recorded", "replayed")
-    for where, attribute, recorded, replayed in divergence.findings:
-        table.add_row(where, attribute, json_text(recorded), json_text(replayed))
+    table = Table("where", "element", "recorded", "replayed")
+    for finding in divergence.findings:
+        for row in difference_rows(finding_differences(finding)):
+            table.add_row(finding.place, *row)
     console.print(table)
     verdict = divergence.verdict
     if verdict.request_id != divergence.request_id:

@@ -12,9 +12,9 @@ from rich.tree import Tree
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
+from penstock.cli.value_text import Row, difference_rows, differences_of, value_text
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, trace
-from penstock.snapshots.text import json_text
 
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
@@ -102,7 +102,7 @@ def _rounds(trace_: dict[str, Any]) -> str:
 
 def _show_reply(reply: dict[str, Any], console: Console) -> None:
     if "value" in reply:
-        console.print(f"reply: {json_text(reply['value'])}", style="green")
+        console.print(f"reply: {value_text(reply['value'])}", style="green")
         return
     error = reply["error"]
     text = f"undone: {error['kind']}: {error['message']} ({error['code']})"
@@ -136,34 +136,22 @@ def _label(call: dict[str, Any]) -> Text:
 
 
 def _entities(entities: list[dict[str, Any]]) -> Table:
-    table = Table("entity", "", "attribute", "before", "after", "changed next by")
+    table = Table("entity", "", "element", "before", "after", "changed next by")
     for entity in entities:
         name = f"{entity['entity']}/{entity['key']}"
         access = "written" if entity["written"] else "undone" if entity["undone"] else "read"
-        rows = _attribute_rows(entity["before"], entity["after"]) or [("", "", "")]
-        for number, row in enumerate(rows):
+        for number, row in enumerate(_element_rows(entity)):
             first = number == 0
             head = (name, access) if first else ("", "")
             table.add_row(*head, *row, _next(entity["next"]) if first else "")
     return table
 
 
-def _attribute_rows(
-    before: dict[str, Any] | None, after: dict[str, Any] | None
-) -> list[tuple[str, str, str]]:
-    """Return the attributes that differ, or all if the entity was created or deleted."""
-    if before is None and after is None:
+def _element_rows(entity: dict[str, Any]) -> list[Row]:
+    """Return the elements that differ; all attributes if the entity was created or deleted."""
+    if entity["before"] is None and entity["after"] is None:
         return [("(does not exist)", "", "")]
-    old, new = before or {}, after or {}
-    return [
-        (
-            name,
-            json_text(old[name]) if before is not None else "-",
-            json_text(new[name]) if after is not None else "-",
-        )
-        for name in dict.fromkeys([*old, *new])
-        if before is None or after is None or old.get(name) != new.get(name)
-    ]
+    return difference_rows(differences_of(entity)) or [("", "", "")]
 
 
 def _next(request: dict[str, Any] | None) -> str:

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
 from penstock.cli.trace import show_outside_calls
+from penstock.cli.value_text import ABSENT, difference_rows, finding_differences, value_text
 from penstock.engine.what_if import (
     SHOWN_MAX,
     DifferenceList,
@@ -22,8 +25,6 @@ from penstock.history.what_if import WhatIf
 from penstock.snapshots.text import json_text
 from penstock.sql.result_diff import ResultDiff, Row, pair_rows
 
-_NOTHING: Final = "-"
-_TEXT_MAX: Final = 400
 _T = TypeVar("_T")
 
 
@@ -111,21 +112,18 @@ def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: C
     if found.count:
         table = Table("epoch", "request", "call", "recorded", "what-if", title=title)
         for row in found.shown:
-            replies = [_text(*reply) if reply else _NOTHING for reply in row[3:]]
+            replies = [value_text(*reply) if reply else ABSENT for reply in row[3:]]
             table.add_row(str(row.epoch), row.request_id, row.call, *replies)
         _print(table, found.count, console)
 
 
 def _show_entities(title: str, found: DifferenceList[EntityDifference], console: Console) -> None:
     if found.count:
-        table = Table("entity", "attribute", "recorded", "what-if", title=title)
+        table = Table("entity", "element", "recorded", "what-if", title=title)
         for entity in found.shown:
-            for _, attribute, *values in entity.findings:
-                texts = [
-                    _NOTHING if value is None and not attribute else _text(value)
-                    for value in values
-                ]
-                table.add_row(entity.key, attribute, *texts)
+            for finding in entity.findings:
+                for row in difference_rows(finding_differences(finding)):
+                    table.add_row(entity.key, *row)
         _print(table, found.count, console)
 
 
@@ -147,13 +145,10 @@ def _show_query(query: QueryDifference, console: Console) -> None:
 
 def _row_text(columns: Sequence[str], row: Row | None) -> str:
     if row is None:
-        return _NOTHING
-    return ", ".join(f"{name} = {_text(value)}" for name, value in zip(columns, row, strict=True))
-
-
-def _text(value: Any) -> str:
-    text = json_text(value)
-    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+        return ABSENT
+    return ", ".join(
+        f"{name} = {value_text(value)}" for name, value in zip(columns, row, strict=True)
+    )
 
 
 def _print(table: Table, count: int, console: Console) -> None:
@@ -203,11 +198,27 @@ def _plain_reply(reply: ReplyDifference) -> dict[str, Any]:
 
 
 def _plain_entity(entity: EntityDifference) -> dict[str, Any]:
-    findings = [
-        {"attribute": attribute, "recorded": _value(recorded), "what_if": _value(replayed)}
-        for _, attribute, recorded, replayed in entity.findings
-    ]
+    findings = []
+    for finding in entity.findings:
+        _, attribute, recorded, replayed = finding
+        elements = finding_differences(finding)
+        findings.append(
+            {
+                "attribute": attribute,
+                "recorded": _value(recorded),
+                "what_if": _value(replayed),
+                "differences": list(map(_plain_element, elements.found)),
+                "differences_left_out": elements.left_out,
+            }
+        )
     return {"entity": entity.key, "findings": findings}
+
+
+def _plain_element(element: ElementDifference) -> dict[str, Any]:
+    plain: dict[str, Any] = {"path": element.path, "kind": element.kind}
+    plain |= {} if element.before is UNSET else {"recorded": _value(element.before)}
+    plain |= {} if element.after is UNSET else {"what_if": _value(element.after)}
+    return plain
 
 
 def _value(value: Any) -> msgspec.Raw:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from penstock.base.difference import attribute_differences
 from penstock.base.http import ErrorBody
 from penstock.base.ids import EntityKey, Epoch, epochs_text, split_entity_key
 from penstock.base.instants import instant_of
@@ -190,7 +191,10 @@ def _entities_of(
         new = writes[key] if written else traced.undone[key] if undone else old
         undone = undone and new != old
         values = attributes_of(app, key, old), attributes_of(app, key, new)
-        entities[key] = TracedEntity(*split_entity_key(key), written, undone, *values, None)
+        parts = attribute_differences(*values)
+        entities[key] = TracedEntity(
+            *split_entity_key(key), written, undone, *values, None, parts.found, parts.left_out
+        )
     return entities
 
 
@@ -285,6 +289,7 @@ def _change_of(
         kind = "create"
     elif after is None:
         kind = "delete"
+    parts = attribute_differences(before, after)
     before, after = before or {}, after or {}
     attributes = [
         AttributeChange(name, before.get(name), after.get(name))
@@ -292,4 +297,6 @@ def _change_of(
         if before.get(name) != after.get(name)
     ]
     call, times = call_text(row.body), (epoch.time_us, instant_of(epoch.time_us))
-    return EntityChange(epoch.epoch, *times, row.request_id, call, kind, attributes)
+    return EntityChange(
+        epoch.epoch, *times, row.request_id, call, kind, attributes, parts.found, parts.left_out
+    )

@@ -8,10 +8,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.base.difference import ElementDifference
 from penstock.base.http import EPOCH_SCHEMA, ErrorBody
 from penstock.base.ids import Epoch
 
 EpochNumber = Annotated[Epoch, EPOCH_SCHEMA]
+Differences = Annotated[
+    list[ElementDifference],
+    Meta(description="The elements of attributes that the change has changed, the first 100."),
+]
+LeftOut = Annotated[int, Meta(description="The number of differences that are not listed.")]
 
 
 class RecordedReply(Struct, frozen=True):
@@ -62,6 +68,8 @@ class TracedEntity(Struct, frozen=True):
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     next: NextChange | None
+    differences: Differences = []
+    differences_left_out: LeftOut = 0
 
 
 class TraceDocument(Struct, frozen=True):
@@ -111,6 +119,8 @@ class EntityChange(Struct, frozen=True):
     call: str
     kind: Literal["create", "update", "delete"]
     attributes: list[AttributeChange]
+    differences: Differences
+    differences_left_out: LeftOut
 
 
 class HistoryDocument(Struct, frozen=True):

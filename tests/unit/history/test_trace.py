@@ -71,6 +71,7 @@ def test_calls_are_a_tree_with_what_they_returned(
     assert found["root"]["took_us"] >= found["root"]["calls"][0]["took_us"]
     a = entity(found, "a")
     assert (a["before"], a["after"], a["written"]) == ({"balance": 10}, {"balance": 6}, True)
+    assert a["differences"] == [{"path": "balance", "kind": "changed", "before": 10, "after": 6}]
 
 
 def test_aborted_request_shows_what_it_undid(
@@ -156,6 +157,13 @@ def test_history_names_the_request_behind_each_change(
         ("r2", "update", [{"name": "balance", "before": 0, "after": 4}]),
         ("r5", "update", [{"name": "balance", "before": 4, "after": 5}]),
         ("r7", "delete", [{"name": "balance", "before": 5, "after": None}]),
+    ]
+    parts = [(one["differences"], one["differences_left_out"]) for one in found["changes"]]
+    assert parts == [
+        ([{"path": "balance", "kind": "added", "after": 0}], 0),
+        ([{"path": "balance", "kind": "changed", "before": 0, "after": 4}], 0),
+        ([{"path": "balance", "kind": "changed", "before": 4, "after": 5}], 0),
+        ([{"path": "balance", "kind": "removed", "before": 5}], 0),
     ]
     assert not found["more"]
     newest = told(data, "history", "Account", "b", "--last", "1", capsys=capsys)

@@ -1,0 +1,98 @@
+"""Values and their differences as text for people: numbers, decimals and times without quotes."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from penstock.base.difference import (
+    ElementDifference,
+    ElementDifferences,
+    attribute_differences,
+    element_differences,
+)
+from penstock.engine.replay import ValueDifference
+from penstock.snapshots.text import json_text
+
+ABSENT: Final = "-"
+"""The text of a value that does not exist."""
+
+_TEXT_MAX: Final = 400
+_LARGE: Final = "…"
+_MEANINGS: Final = frozenset({ABSENT, _LARGE, "null", "true", "false"})
+
+Row = tuple[str, str, str]
+"""The path of a difference, the former value and the latter value."""
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text of bounded length: text without quotes if it is clear, others as JSON."""
+    if isinstance(value, str) and _is_clear(value):
+        return _bounded(value)
+    return _bounded(json_text(value))
+
+
+def difference_rows(differences: ElementDifferences) -> list[Row]:
+    """Return a row for each difference, and a last row that counts the others."""
+    rows = [_row(one) for one in differences.found]
+    if differences.left_out:
+        rows.append((f"{differences.left_out:,} more", "", ""))
+    return rows
+
+
+def differences_of(document: dict[str, Any]) -> ElementDifferences:
+    """Return the differences in a JSON object of a trace or a history."""
+    found = [ElementDifference(**one) for one in document["differences"]]
+    return ElementDifferences(found, document["differences_left_out"])
+
+
+def finding_differences(finding: ValueDifference) -> ElementDifferences:
+    """Return the elements in which two runs differ; all attributes if one run lacks the entity."""
+    _, attribute, recorded, replayed = finding
+    if not attribute and (recorded is None or replayed is None):
+        before, after = recorded or {}, replayed or {}
+        if isinstance(before, dict) and isinstance(after, dict):
+            return attribute_differences(before, after)
+    return element_differences(attribute, recorded, replayed)
+
+
+def difference_text(differences: ElementDifferences) -> str:
+    """Return differences in one line: `stock 5 → 7, tags[0] added red`."""
+    texts = []
+    for path, before, after in difference_rows(differences):
+        match before, after:
+            case "", "":
+                texts.append(path)
+            case "-", _:
+                texts.append(f"{path} added {after}")
+            case _, "-":
+                texts.append(f"{path} removed {before}")
+            case _:
+                texts.append(f"{path} {before} → {after}")
+    return ", ".join(texts)
+
+
+def _row(one: ElementDifference) -> Row:
+    sides = (one.before, one.kind == "added"), (one.after, one.kind == "removed")
+    before, after = (_side(value, is_absent, value_text) for value, is_absent in sides)
+    if before == after:  # a number and its text
+        before, after = (_side(value, is_absent, _json) for value, is_absent in sides)
+    return one.path, before, after
+
+
+def _side(value: Any, is_absent: bool, text: Callable[[Any], str]) -> str:  # noqa: FBT001 -- a fact of the value
+    if value is UNSET:
+        return ABSENT if is_absent else _LARGE
+    return text(value)
+
+
+def _json(value: Any) -> str:
+    return _bounded(json_text(value))
+
+
+def _is_clear(text: str) -> bool:
+    return text.isprintable() and bool(text) and text == text.strip() and text not in _MEANINGS
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
