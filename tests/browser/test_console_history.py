@@ -25,3 +25,7 @@ def test_request_and_entity_tell_their_past(page: Page, shop: RunningConsole) ->
     assert page.rows("#history")[0][-2:] == ["9", "6"]
     page.press("past-checkout")
     page.until("h1", "past-checkout")
+    page.open("/entities/Order/past")
+    page.press("History")
+    changes = page.until("#history", "items[0]")
+    assert "past-checkout" in changes

@@ -1,12 +1,14 @@
-// What became of attributes: before and after beside each other, with what differs marked.
+// Changes of entities, element by element: `items[2].quantity` before and after.
 
 import { encode } from "./api.js";
 import { el } from "./dom.js";
+import { plural } from "./format.js";
 import { inline, parseType } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
+const STEPS = /^[^.[]+|\.[^.[]+|\[(?:"(?:[^"\\]|\\.)*"|[^\]]*)\]/g;
 
-/** Return what shows the values of attributes: `values(entity, attribute, value)` is a node. */
+/** Return a function `values(entity, path, value)`, which returns the node of a value. */
 export function valuesOf(plan) {
   const classes = plan.operators.filter((one) => one.key);
   const names = new Set(classes.map((one) => one.name));
@@ -15,28 +17,48 @@ export function valuesOf(plan) {
       one.attributes.map(({ name, type }) => [`${one.name}.${name}`, parseType(type)]),
     ),
   );
-  return (entity, name, value) => inline(value, types.get(`${entity}.${name}`) ?? ANY, names);
+  return (entity, path, value) => {
+    const [name, ...steps] = path.match(STEPS) ?? [path];
+    return inline(value, steps.reduce(inside, types.get(`${entity}.${name}`) ?? ANY), names);
+  };
 }
 
-/** Return a row for each attribute of an entity that was read or changed. */
-export function cells({ entity, before, after }, values) {
-  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
-  return names.map((name) => {
-    const side = (held) => (held === null ? absent() : values(entity, name, held[name]));
-    const same =
-      before !== null && after !== null && encode(before[name]) === encode(after[name]);
-    return { name, same, before: side(before), after: side(after) };
-  });
+/** Return the type of an element of a list, set, tuple or dictionary; a step is `[2]` or `.name`. */
+function inside({ name, parts }, step) {
+  if (name === "dict") return parts[1] ?? ANY;
+  if (name === "|") return ANY;
+  const each = name !== "tuple" || parts[1]?.name === "...";
+  return parts[each ? 0 : Number(step.slice(1, -1))] ?? ANY;
 }
 
-/** Return a row for each attribute that a change changed. */
-export const changed = (entity, { kind, attributes }, values) =>
-  attributes.map(({ name, before, after }) => ({
-    name,
+/** Return a row for each attribute of an entity that was read, and for each element that differs. */
+export function cells(entity, values) {
+  const { entity: cls, before, after } = entity;
+  const same = Object.keys(before && after ? after : {}).filter(
+    (name) => encode(before[name]) === encode(after[name]),
+  );
+  const shown = (name) => values(cls, name, after[name]);
+  return [
+    ...changed(cls, entity, values),
+    ...same.map((name) => ({ name, same: true, before: shown(name), after: shown(name) })),
+  ];
+}
+
+/** Return a row for each element that a change changed, and a row that counts further ones. */
+export function changed(entity, { differences, differences_left_out: more }, values) {
+  const side = (held, there, path) => {
+    if (!there) return absent();
+    return held === undefined ? "too large to be shown here" : values(entity, path, held);
+  };
+  const rows = differences.map(({ path, kind, before, after }) => ({
+    name: path,
     same: false,
-    before: kind === "create" ? absent() : values(entity, name, before),
-    after: kind === "delete" ? absent() : values(entity, name, after),
+    before: side(before, kind !== "added", path),
+    after: side(after, kind !== "removed", path),
   }));
+  if (more) rows.push({ name: plural(more, "further difference"), same: true, before: "", after: "" });
+  return rows;
+}
 
 const absent = () => el("span", { class: "null absent", title: "not there" }, "–");
 const isAbsent = (node) => node instanceof Element && node.classList.contains("absent");

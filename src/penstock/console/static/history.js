@@ -45,7 +45,7 @@ function changes({ entity, changes: found, more, outside }, values, older) {
       rows: changed(entity, change, values),
     }))
     .reverse();
-  const titles = ["Epoch", "Committed", "Request", "Attribute", "Before", "After"];
+  const titles = ["Epoch", "Committed", "Request", "Element", "Before", "After"];
   return [
     refused(outside),
     marked("Changes, newest first", titles, groups),

@@ -164,7 +164,7 @@ function bar({ took_us: took }, whole) {
 
 function entities({ entities: touched }, values) {
   if (!touched.length) return null;
-  const heads = ["Entity", "Attribute", "Before", "After"];
+  const heads = ["Entity", "Element", "Before", "After"];
   return el(
     "section",
     { "aria-labelledby": "entities-title" },
