@@ -7,10 +7,10 @@ and a `time` with a time zone is refused. So a stored value is read back unchang
 values differently. `schema` decides the meaning of annotations; decoding checks that a value fits.
 """
 
-import dataclasses
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -18,7 +18,15 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.schema import ENCODER, is_record, name_of, reference_type, refuse
+from penstock.base.record import (
+    RecordKind,
+    fields_of,
+    is_record,
+    kind_of,
+    members_of,
+    tag_of_record,
+)
+from penstock.base.schema import ENCODER, name_of, reference_type, refuse, shown
 from penstock.errors import Unencodable
 
 Lower = Callable[[Any], Any]
@@ -88,11 +96,15 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
             return dict(sorted(pairs, key=_first_packed))
         case set() | frozenset():
             return sorted(map(lower, value), key=_pack)
-        case list() | tuple():
+        case list() | tuple() | deque():
             return [lower(item) for item in value]
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
-            return {field.name: lower(getattr(value, field.name)) for field in fields}
+        case _ if type(value) not in _PLAIN and is_record(type(value)):
+            cls = type(value)
+            tag = tag_of_record(cls)
+            lowered: dict[str, Any] = {} if tag is None else dict([tag])
+            for one in members_of(cls):
+                lowered[one.wire] = lower(getattr(value, one.name))
+            return lowered
         case _:
             return _lower_alone(value, lower)
 
@@ -103,7 +115,7 @@ def _lower_alone(value: Any, lower: Lower) -> Any:
         return value
     if isinstance(value, msgspec.Raw):  # unchecked bytes, perhaps not MessagePack
         return refuse(value)
-    if isinstance(value, msgspec.Struct) or hasattr(type(value), "__attrs_attrs__"):
+    if hasattr(type(value), "__attrs_attrs__"):
         return lower(msgspec.to_builtins(value, builtin_types=_NATIVE, **_IN_ORDER))
     return _lower_time(lower_instant(value))
 
@@ -116,6 +128,20 @@ def _lower_list(inner: Lower | None) -> Lower | None:
     if inner is None:
         return None
     return lambda value: [inner(item) for item in value] if isinstance(value, list) else value
+
+
+def _lower_deque(inner: Lower | None) -> Lower:
+    def lower(value: Any) -> Any:
+        if type(value) is not deque:
+            raise Unencodable(f"expected a deque, got {type(value).__qualname__}")
+        if value.maxlen is not None:
+            raise Unencodable(
+                f"a deque is stored without its maxlen, which is {value.maxlen}; store deque(value), and "
+                "remove old items in the method that adds an item"
+            )
+        return list(map(inner, value)) if inner else list(value)
+
+    return lower
 
 
 def _lower_set(inner: Lower | None) -> Lower:
@@ -168,7 +194,7 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
 def _lower_union(arguments: tuple[Any, ...]) -> Lower | None:
     """Lower by the type of the value; msgspec allows at most one member of each shape."""
     members = [member for member in arguments if member is not type(None)]
-    lowers = [(typing.get_origin(member) or member, lower_of(member)) for member in members]
+    lowers = [(_class_of(member), lower_of(member)) for member in members]
     if not any(inner for _, inner in lowers):
         return None
 
@@ -183,31 +209,71 @@ def _lower_union(arguments: tuple[Any, ...]) -> Lower | None:
     return lower
 
 
-def _lower_dataclass(annotation: Any) -> Lower:
-    """Lower a dataclass to its fields; refuse an instance of a subclass, which would change its class."""
-    each: dict[str, Lower | None] = {}
+def _class_of(annotation: Any) -> Any:
+    """Return the class of a type's values."""
+    if kind_of(annotation) is RecordKind.TYPED_DICT:
+        return dict
+    return typing.get_origin(annotation) or annotation
+
+
+def _lower_record(annotation: Any) -> Lower:
+    """Lower a record to its fields; refuse an instance of a subclass, which would change its class."""
+    kind, cls = kind_of(annotation), typing.get_origin(annotation) or annotation
+    if kind is RecordKind.TYPED_DICT:
+        return _lower_typed_dict(annotation)
+    tag = tag_of_record(annotation)
+    head = [] if tag is None else [tag]
+    fields: list[tuple[str, str, Lower | None]] = []
 
     def lower(value: Any) -> Any:
-        if type(value) is not annotation:
+        if type(value) is not cls:
             raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
-        if not each:  # only now, because a dataclass may have fields of its own class
-            each.update((name, lower_of(hint)) for name, hint in _fields_of(annotation))
-        return {
-            name: inner(getattr(value, name)) if inner else getattr(value, name)
-            for name, inner in each.items()
-        }
+        if not fields:  # only now, because a record may have fields of its own class
+            fields.extend(_lowered_fields(annotation))
+        if kind is RecordKind.NAMED_TUPLE:
+            return [
+                inner(item) if inner else item
+                for item, (_, _, inner) in zip(value, fields, strict=True)
+            ]
+        lowered = dict(head)
+        for name, wire, inner in fields:
+            item = getattr(value, name)
+            lowered[wire] = inner(item) if inner else item
+        return lowered
 
     return lower
 
 
-def _fields_of(annotation: Any) -> Iterator[tuple[str, Any]]:
-    hints = typing.get_type_hints(annotation)
-    for field in dataclasses.fields(annotation):
-        yield field.name, hints[field.name]
+def _lower_typed_dict(annotation: Any) -> Lower:
+    """Lower a dictionary with declared keys, in the order of their declaration."""
+    fields: list[tuple[str, str, Lower | None]] = []
+
+    def lower(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
+        if not fields:
+            fields.extend(_lowered_fields(annotation))
+        lowered = {
+            name: inner(value[name]) if inner else value[name]
+            for name, _, inner in fields
+            if name in value
+        }
+        if len(lowered) < len(value):
+            extra = next(name for name in value if name not in lowered)
+            raise Unencodable(f"{name_of(annotation)} declares no key {shown(extra)}")
+        return lowered
+
+    return lower
+
+
+def _lowered_fields(annotation: Any) -> list[tuple[str, str, Lower | None]]:
+    """Return name, stored name and lowering of each field of a record."""
+    return [(one.name, one.wire, lower_of(hint)) for one, hint in fields_of(annotation)]
 
 
 _BY_ORIGIN: Final[dict[Any, Callable[[tuple[Any, ...]], Lower | None]]] = {
     list: lambda arguments: _lower_list(lower_of(arguments[0])),
+    deque: lambda arguments: _lower_deque(lower_of(arguments[0]) if arguments else lower_any),
     set: lambda arguments: _lower_set(lower_of(arguments[0]) if arguments else lower_any),
     frozenset: lambda arguments: _lower_set(lower_of(arguments[0]) if arguments else lower_any),
     dict: lambda arguments: _lower_dict(*map(lower_of, arguments or (Any, Any))),
@@ -228,7 +294,7 @@ def lower_of(annotation: Any) -> Lower | None:
     if annotation is Any or annotation in (list, tuple):
         return lower_any
     if is_record(annotation):
-        return _lower_dataclass(annotation)
+        return _lower_record(annotation)
     lower = _BY_ORIGIN.get(typing.get_origin(annotation) or annotation)
     return lower(typing.get_args(annotation)) if lower else None
 
@@ -239,17 +305,17 @@ def alike(value: Any, stored: Any) -> bool:
         case float():
             both_nan = value != value and stored != stored
             same = isinstance(value, float | int) and (value == stored or both_nan)
-        case list() | tuple():
+        case list() | tuple() | deque():
             same = isinstance(value, type(stored)) and len(value) == len(stored)
             same = same and all(map(alike, value, stored))
         case dict():
             same = isinstance(value, dict) and _alike_pairs(value, stored)
         case _ if reference_type(type(stored)) is not None:  # loaded or not
             same = value == stored
-        case _ if dataclasses.is_dataclass(stored):
+        case _ if type(stored) not in _PLAIN and is_record(type(stored)):
             same = type(value) is type(stored) and all(
-                alike(getattr(value, field.name), getattr(stored, field.name))
-                for field in dataclasses.fields(stored)
+                alike(getattr(value, one.name), getattr(stored, one.name))
+                for one in members_of(type(stored))
             )
         case set() | frozenset() | bytes():  # equal to their mutable or frozen variants
             same = value == stored or _alike_members(value, stored)

@@ -2,14 +2,15 @@
 
 This module decides which annotations are allowed, and how keys are written as text. Decoding checks types
 strictly. A reference is encoded as the text of its key, and only if the annotation names its class.
-`lowering` encodes values. A class is a reference type if it has the attribute `__reference__`.
+`record` knows the fields of dataclasses and the like; `lowering` encodes values. A class is a reference
+type if it has the attribute `__reference__`.
 """
 
-import dataclasses
 import enum
 import re
 import types
 import typing
+from collections import deque
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -17,6 +18,8 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of
+from penstock.base.unstorable import alternative_to
 from penstock.errors import Unencodable
 
 SCALARS: Final = frozenset(
@@ -24,7 +27,11 @@ SCALARS: Final = frozenset(
 )
 """The types of immutable values without parts."""
 
+COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque)
+_UNIONS: Final = (typing.Union, types.UnionType)
+_RECORDS_MAX: Final = 1_000
 _PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
+_AS_LIST: Final = (set, frozenset, deque)
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
 KEY_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 UNENCODABLE: Final = (
@@ -55,7 +62,11 @@ def reference_type(annotation: object) -> ReferenceType | None:
 
 
 def decode_reference(annotation: Any, value: object) -> object:
-    """Return the reference with the text of a key; msgspec calls this for types that it does not know."""
+    """Return a reference or a deque; msgspec calls this for types that it does not know.
+
+    Raises:
+        ValueError: The value does not fit; the message names the place inside of the value.
+    """
     if type(value) is str:
         try:
             reference: ReferenceType = annotation.__reference__
@@ -63,42 +74,62 @@ def decode_reference(annotation: Any, value: object) -> object:
             pass
         else:
             return reference.of_text(value)
+    if annotation is deque or typing.get_origin(annotation) is deque:
+        return deque(convert_inside(value, list[typing.get_args(annotation) or (Any,)]))  # type: ignore[misc]
     raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got `{value!r}`")
 
 
+def convert_inside(value: object, annotation: Any) -> Any:
+    """Convert a decoded value for `decode_reference`.
+
+    Raises:
+        ValueError: The value does not fit. Its message has the place, without the marks by which msgspec
+            finds the place in its own messages.
+    """
+    try:
+        return msgspec.convert(value, annotation, dec_hook=decode_reference, str_keys=True)
+    except msgspec.ValidationError as error:
+        mistake, _, path = str(error).partition(" - at ")
+        raise ValueError(f"{mistake} in {path}" if path else mistake) from error
+
+
 def wire_type(annotation: Any) -> Any:
-    """Return the annotation of lowered values: references are `str`, sets are lists."""
+    """Return the annotation of lowered values: references are `str`, sets and deques are lists."""
     if reference_type(annotation) is not None:
         return str
-    if annotation in (set, frozenset):
+    if annotation in _AS_LIST:
         return list
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
+    if origin in _UNIONS:
         members = tuple(map(wire_type, arguments))
         return typing.Union[members]  # noqa: UP007 -- the members are known only now
-    if origin in (list, dict, tuple, set, frozenset):
+    if origin in COLLECTIONS:
         inner = tuple(part if part is Ellipsis else wire_type(part) for part in arguments)
-        return types.GenericAlias(list if origin in (set, frozenset) else origin, inner)
+        return types.GenericAlias(list if origin in _AS_LIST else origin, inner)
     return annotation
 
 
-def entities_in(annotation: Any, seen: tuple[type, ...] = ()) -> list[type]:
-    """Return the entity classes that an annotation names, at any depth; `seen` are dataclasses."""
+def entities_in(annotation: Any, seen: set[Any] | None = None) -> list[type]:
+    """Return the entity classes that an annotation names, at any depth; `seen` are records."""
+    seen = set() if seen is None else seen
     if reference_type(annotation) is not None:
         return [annotation]
-    inner = list(typing.get_args(annotation))
-    if is_record(annotation) and annotation not in seen:
-        inner = list(typing.get_type_hints(annotation).values())
-        seen = (*seen, annotation)
     if typing.get_origin(annotation) is typing.Literal:
         return []
+    if is_record(annotation):
+        inner = [] if annotation in seen else [one.annotation for one in fields_of(annotation)]
+        seen.add(annotation)
+    else:
+        inner = list(typing.get_args(annotation))
     return [cls for part in inner for cls in entities_in(part, seen)]
 
 
 def is_exact(annotation: Any) -> bool:
     """Say whether decoding returns every value unchanged, without widening such as int to float."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (list, dict, tuple, set, frozenset, typing.Union, types.UnionType):
+    if is_record(annotation):
+        return False
+    if origin in (list, dict, tuple, set, frozenset, *_UNIONS):
         return all(part is Ellipsis or is_exact(part) for part in arguments)
     return annotation in _EXACT or reference_type(annotation) is not None
 
@@ -124,34 +155,50 @@ def shown(value: object) -> str:
     return repr(value) if cls in SCALARS else f"a value of type {cls.__qualname__}"
 
 
-def complaints_of(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
+def complaints_of(annotation: Any) -> list[str]:
     """Return the reasons why values of an annotation cannot be stored; empty if they can."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    return _complaints(annotation, set())
+
+
+def _complaints(annotation: Any, seen: set[Any]) -> list[str]:
+    """Return the complaints about an annotation; `seen` are the records that were checked before."""
     if annotation is Any or annotation in SCALARS or reference_type(annotation) is not None:
         return []
-    if annotation in (list, dict, tuple, set, frozenset) or annotation in seen:
+    if annotation in COLLECTIONS or annotation in seen:
         return []
-    if origin in (list, dict, tuple, set, frozenset, typing.Union, types.UnionType):
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_record(annotation):
+        complaints = _record_complaints(annotation, seen)
+    elif origin in COLLECTIONS or origin in _UNIONS:
         parts = [part for part in arguments if part is not Ellipsis]
-        complaints = [complaint for part in parts for complaint in complaints_of(part, seen)]
+        complaints = [complaint for part in parts for complaint in _complaints(part, seen)]
         if origin in (dict, set, frozenset) and not complaints:
             complaints = _misfit(annotation, origin, arguments[0])
-    elif is_record(annotation):
-        try:
-            fields = typing.get_type_hints(annotation)
-        except NameError as error:
-            return [f"{name_of(annotation)} has a field of the unknown type {error.name!r}"]
-        seen = (*seen, annotation)
-        complaints = [
-            f"{name_of(annotation)}.{name}: {complaint}"
-            for name, field in fields.items()
-            for complaint in complaints_of(field, seen)
-        ]
     elif origin is typing.Literal or is_enum(annotation):
         complaints = []
     else:
-        return [f"{name_of(annotation)} is not a type that can be stored"]
+        return [
+            f"{name_of(annotation)} is not a type that can be stored{alternative_to(annotation)}"
+        ]
     return complaints or _msgspec_complaints(annotation)
+
+
+def _record_complaints(annotation: Any, seen: set[Any]) -> list[str]:
+    name = name_of(annotation)
+    seen.add(annotation)
+    if kind_of(annotation) is RecordKind.STRUCT and annotation.__struct_config__.array_like:
+        return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
+    if len(seen) > _RECORDS_MAX:
+        return [f"{name} contains itself with other arguments each time; use a list of records"]
+    try:
+        fields = fields_of(annotation)
+    except NameError as error:
+        return [f"{name} has a field of the unknown type {error.name!r}"]
+    return [
+        f"{name}.{member.name}: {complaint}"
+        for member, field in fields
+        for complaint in _complaints(field, seen)
+    ]
 
 
 def _misfit(annotation: Any, origin: type, inside: Any) -> list[str]:
@@ -165,7 +212,11 @@ def _misfit(annotation: Any, origin: type, inside: Any) -> list[str]:
 def _unhashable(annotation: Any, of: type) -> list[str]:
     """Return the parts of an annotation that cannot be keys of a dictionary, or members of a set."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (tuple, typing.Union, types.UnionType):
+    kind = kind_of(annotation)
+    if kind is RecordKind.NAMED_TUPLE:
+        inside = [one.annotation for one in fields_of(annotation)]
+        return [complaint for part in inside for complaint in _unhashable(part, of)]
+    if origin in (tuple, *_UNIONS):
         return [
             complaint
             for part in arguments
@@ -174,11 +225,11 @@ def _unhashable(annotation: Any, of: type) -> list[str]:
         ]
     cls = origin or annotation
     if of is dict:
-        refused = cls in (list, dict, set, frozenset) or is_record(cls)
+        refused = cls in (list, dict, set, frozenset, deque) or kind is not None
         hint = "; use a scalar, a reference, or a tuple of them"
     else:
-        refused = cls in (list, dict, set) or (is_record(cls) and cls.__hash__ is None)
-        hint = "; a dataclass can, when it is frozen" if is_record(cls) else ""
+        refused = cls in (list, dict, set, deque) or (kind is not None and cls.__hash__ is None)
+        hint = "; a frozen dataclass can" if kind else ""
     what = "the key of a dictionary" if of is dict else "the member of a set"
     return [f"{name_of(annotation)} cannot be {what}{hint}"] if refused else []
 
@@ -191,7 +242,7 @@ def _unordered(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is type(None) or (origin is typing.Literal and None in arguments):
         return ["None in a set lets it iterate differently in each process; use a list or a dict"]
-    if origin in (tuple, typing.Union, types.UnionType):
+    if origin in (tuple, *_UNIONS):
         return [
             complaint
             for part in arguments
@@ -200,11 +251,21 @@ def _unordered(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
         ]
     if not is_record(annotation) or annotation in seen:
         return []
-    if annotation.__hash__ is object.__hash__:
-        return [f"{name_of(annotation)} compares by address, so no set of them has an order"]
-    members = typing.get_type_hints(annotation).values()
-    seen = (*seen, annotation)
-    return [complaint for member in members for complaint in _unordered(member, seen)]
+    complaints = _hash_complaints(annotation)
+    for _, field in [] if complaints else fields_of(annotation):
+        complaints += _unordered(field, (*seen, annotation))
+    return complaints
+
+
+def _hash_complaints(record: Any) -> list[str]:
+    """Return the reasons why the hashes of a record's instances differ in each process."""
+    reason = ""
+    if (typing.get_origin(record) or record).__hash__ is object.__hash__:
+        reason = "compares by address"
+    elif kind_of(record) is RecordKind.STRUCT:
+        reason = "is a Struct, which has another hash in each process"
+    hint = "so no set of them has an order; use a frozen dataclass"
+    return [f"{name_of(record)} {reason}, {hint}"] if reason else []
 
 
 def _msgspec_complaints(annotation: Any) -> list[str]:
@@ -212,13 +273,22 @@ def _msgspec_complaints(annotation: Any) -> list[str]:
         msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference)
         msgspec.msgpack.Decoder(wire_type(annotation), dec_hook=decode_reference)
     except (TypeError, NotImplementedError) as error:
-        return [f"{name_of(annotation)}: {str(error).splitlines()[0]}"]
+        reason = str(error).splitlines()[0]
+        return [f"{name_of(annotation)}: {reason}{_way_out(annotation, reason)}"]
     return []
 
 
-def is_record(annotation: Any) -> bool:
-    """Say whether an annotation is a dataclass."""
-    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+def _way_out(annotation: Any, reason: str) -> str:
+    """Return the part of a complaint that names an alternative to a type that msgspec refuses."""
+    if "typing.Self" in reason:  # in a record, where msgspec reads the source of the type
+        return "; write the name of the class in place of Self"
+    if (
+        "dict-like" in reason
+        or "more than one dataclass" in reason
+        or "more than one Struct" in reason
+    ):
+        return "; use msgspec Structs that are declared with tag=True"
+    return ""
 
 
 def is_enum(annotation: Any) -> bool:
@@ -228,8 +298,13 @@ def is_enum(annotation: Any) -> bool:
 
 def name_of(annotation: Any) -> str:
     """Return an annotation as a person writes it."""
-    plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
-    return annotation.__qualname__ if plain else str(annotation)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if isinstance(annotation, type) and origin is None:
+        return "None" if annotation is type(None) else annotation.__qualname__
+    if not isinstance(origin, type) and origin is not typing.Union:
+        return "..." if annotation is Ellipsis else str(annotation)
+    inner = [name_of(one) for one in arguments]
+    return " | ".join(inner) if origin in _UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
 
 
 def place_of(complaint: str) -> tuple[int | None, str]:

@@ -12,12 +12,13 @@ import dis
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey
+from penstock.base.record import is_record, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.errors import PenstockError
@@ -258,7 +259,7 @@ def shown(value: Any, depth: int = 0) -> str:
 
 
 def _nested(value: Any, depth: int) -> str | None:
-    """Return a collection or dataclass as text; None for other values."""
+    """Return a collection or record as text; None for other values."""
     if type(value) in _BRACKETS:
         texts = [shown(one, depth) for one in value]
         texts = sorted(texts) if isinstance(value, set | frozenset) else texts
@@ -266,8 +267,8 @@ def _nested(value: Any, depth: int) -> str | None:
     if type(value) is dict:
         pairs = (f"{shown(name, depth)}: {shown(one, depth)}" for name, one in value.items())
         return f"{{{', '.join(pairs)}}}"
-    if is_dataclass(value) and not isinstance(value, type):
-        named = ((one.name, getattr(value, one.name)) for one in fields(value))
+    if is_record(type(value)):
+        named = ((one.name, getattr(value, one.name)) for one in members_of(type(value)))
         inside = ", ".join(f"{name}={shown(one, depth)}" for name, one in named)
         return f"{type(value).__name__}({inside})"
     return None

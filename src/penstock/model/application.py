@@ -16,7 +16,13 @@ from typing import Any, Final
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
+from penstock.model.declaration import (
+    CREATIONS,
+    RESERVED,
+    Declaration,
+    DefaultFactory,
+    where_of,
+)
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
@@ -63,7 +69,7 @@ class App:
         for cls in classes.values():
             self._add_entity(cls, resolver, complaints)
         for label, function in functions.items():
-            self.functions[label] = resolver.signature(label, function, method=False)
+            self.functions[label] = resolver.signature(label, function)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, complaints)
@@ -97,7 +103,7 @@ class App:
             key_annotation = resolver.key(*key_source, entity_type.where, what)
         attributes = {
             name: resolver.resolve(
-                annotation, owner, entity_type.where, f"{entity_type.name}.{name}"
+                annotation, owner, entity_type.where, f"{entity_type.name}.{name}", cls
             )
             for name, (annotation, owner) in annotations.items()
         }
@@ -117,13 +123,7 @@ class App:
                 f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
             )
         entity_type.creation = _creation(entity_type, declaration, resolver)
-        for name, default in entity_type.defaults.items():
-            complaint = default_complaint(default, attributes.get(name, Any))
-            complaints += (
-                [f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"]
-                if complaint
-                else []
-            )
+        complaints += _default_complaints(entity_type)
 
     def request(
         self,
@@ -265,8 +265,26 @@ def _methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signat
         if name.startswith("_"):
             resolver.check_sync(label, function)
         else:
-            signatures[name] = resolver.signature(label, function, method=True)
+            signatures[name] = resolver.signature(label, function, entity_type.cls)
     return signatures
+
+
+def _default_complaints(entity_type: EntityType) -> list[str]:
+    """Return a complaint for each default that does not fit; factories are called only by `create`."""
+    fixed = {
+        name: default
+        for name, default in entity_type.defaults.items()
+        if not isinstance(default, DefaultFactory)
+    }
+    found = {
+        name: default_complaint(default, entity_type.attributes.get(name, Any))
+        for name, default in fixed.items()
+    }
+    return [
+        f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"
+        for name, complaint in found.items()
+        if complaint
+    ]
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
@@ -280,7 +298,7 @@ def _creation(entity_type: EntityType, declaration: Declaration, resolver: Resol
     """Return the signature of `create`: that of `__init__`, or the key and the named attributes."""
     name = f"{entity_type.name}.create"
     if declaration.initializer is not None:
-        return resolver.signature(name, declaration.initializer, method=True)
+        return resolver.signature(name, declaration.initializer, entity_type.cls)
     parameters = [
         Parameter(
             entity_type.key_name or "key",

@@ -12,7 +12,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, ClassVar, Final
 
 RESERVED: Final = ("create", "delete", "exists", "upsert")
@@ -42,6 +42,13 @@ class KeyMarker:
     """The value of `key()`, which marks the attribute that identifies an entity."""
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultFactory:
+    """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
+
+    make: Callable[[], Any]
+
+
 @dataclass(slots=True)
 class Declaration:
     """The declaration of a class, read when it is defined; its annotations are not resolved yet."""
@@ -49,6 +56,7 @@ class Declaration:
     key_name: str = ""
     sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
     defaults: dict[str, Any] = field(default_factory=dict)
+    plain_fields: list[str] = field(default_factory=list)  # written as `field()`, without a default
     initializer: Callable[..., None] | None = None
     complaints: list[str] = field(default_factory=list)
 
@@ -130,8 +138,25 @@ def _declare_default(declaration: Declaration, name: str, default: Any, owner: t
         declaration.complaints.append(
             f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
         )
+    elif isinstance(default, Field):
+        _declare_field(declaration, name, default, owner)
     else:
         declaration.defaults[name] = deepcopy(default)
+
+
+def _declare_field(declaration: Declaration, name: str, default: "Field[Any]", owner: type) -> None:
+    """Declare the default of an attribute that is written as `field(…)` of dataclasses."""
+    if default.default_factory is not MISSING:
+        declaration.defaults[name] = DefaultFactory(default.default_factory)
+    elif default.default is not MISSING:
+        declaration.defaults[name] = deepcopy(default.default)
+    else:
+        declaration.plain_fields.append(name)
+    if not default.init:
+        declaration.complaints.append(
+            f"{where_of(owner)}: {owner.__name__}.{name}: field(init=False) has no meaning in an entity; "
+            "give the attribute a default"
+        )
 
 
 def _declare_attribute(declaration: Declaration, name: str, annotation: Any, owner: type) -> None:

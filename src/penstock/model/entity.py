@@ -16,7 +16,13 @@ from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
 from penstock.model.context import active, current
 from penstock.model.copies import fresh
-from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
+from penstock.model.declaration import (
+    Declaration,
+    DefaultFactory,
+    KeyMarker,
+    declare,
+    where_of,
+)
 from penstock.model.entity_type import SHORT_KEY, EntityType
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
@@ -77,7 +83,7 @@ def entity(cls: T) -> T:
     for name, value in behaviour.items():
         if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
             setattr(cls, name, value)
-    for name in [declaration.key_name, *declaration.defaults]:
+    for name in [declaration.key_name, *declaration.defaults, *declaration.plain_fields]:
         if name in vars(cls):
             delattr(cls, name)  # an instance that lost its attribute must not find the default
     entity_type.unloaded = _hidden(cls, _load_to_get, _load_to_set, _load_to_delete)
@@ -353,13 +359,18 @@ def _values(
         del values[entity_type.key_name]  # derived from the request
     for name, default in entity_type.defaults.items():
         if name not in values:
-            values[name] = default if type(default) in _SHARED else fresh(default)
+            values[name] = default if type(default) in _SHARED else _new_default(default)
     names = values.keys() - {entity_type.key_name}
     if names != entity_type.attributes.keys():
         missing = ", ".join(sorted(entity_type.attributes.keys() - names)) or "nothing else"
         extra = ", ".join(sorted(names - entity_type.attributes.keys())) or "nothing else"
         raise TypeError(f"{entity_type.name}.create lacks {missing} and does not know {extra}")
     return values
+
+
+def _new_default(default: Any) -> Any:
+    """Return the value of a default for one new entity."""
+    return default.make() if type(default) is DefaultFactory else fresh(default)
 
 
 def _derived_key(entity_type: EntityType) -> Any:

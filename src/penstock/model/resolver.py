@@ -4,15 +4,16 @@ Names are resolved then, because all entity classes are known then. Like `declar
 collects complaints with file and line instead of raising errors.
 """
 
-import dataclasses
 import inspect
 import typing
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from penstock.base.lowering import alike, lower_of
+from penstock.base.record import RecordKind, is_frozen, kind_of, members_of, simplified
 from penstock.base.schema import (
     KEY_SCALARS,
     complaints_of,
@@ -25,7 +26,7 @@ from penstock.errors import Unencodable
 from penstock.model.declaration import where_of
 from penstock.model.signature import Signature
 
-_MUTABLE: Final = (list, dict, set, bytearray)
+_MUTABLE: Final = (list, dict, set, bytearray, deque)
 
 
 class Resolver:
@@ -36,7 +37,9 @@ class Resolver:
         self._entities = entities
         self.complaints: list[str] = []
 
-    def resolve(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
+    def resolve(
+        self, annotation: Any, owner: Any, where: str, what: str, entity: type | None = None
+    ) -> Any:
         """Return the type that an annotation names; `Any` after a complaint.
 
         Args:
@@ -44,21 +47,27 @@ class Resolver:
             owner: The class or function that has the annotation.
             where: `file:line`, for a complaint.
             what: The name of the attribute or parameter, for a complaint.
+            entity: The class that `Self` stands for.
         """
         if annotation is None:
             return type(None)
         names = self._names_at(owner)
         try:
             carrier = type("Carrier", (), {"__annotations__": {"it": annotation}})
-            resolved = typing.get_type_hints(carrier, names, {})["it"]
+            hint = typing.get_type_hints(carrier, names, {})["it"]
+            resolved = simplified(hint, entity)
+        except RecursionError:
+            self.complaints.append(
+                f"{where}: {what}: a type alias contains itself; use a dataclass"
+            )
+            return Any
         except NameError as error:
             self.complaints.append(f"{where}: {what}: unknown type {error.name!r}")
             return Any
         except (SyntaxError, TypeError, AttributeError) as error:
             self.complaints.append(f"{where}: {what}: {annotation!r} is not a type ({error})")
             return Any
-        complaints = complaints_of(resolved)
-        complaints += [
+        complaints = complaints_of(resolved) or [
             f"the entity {cls.__name__} is not part of the application {self._app}; name it there"
             for cls in dict.fromkeys(entities_in(resolved))
             if self._entities.get(cls.__name__) is not cls
@@ -85,7 +94,7 @@ class Resolver:
     def key(self, annotation: Any, owner: type, where: str, what: str) -> Any:
         """Return the type of a key; `str` after a complaint."""
         before = len(self.complaints)
-        resolved = self.resolve(annotation, owner, where, what)
+        resolved = self.resolve(annotation, owner, where, what, owner)
         if len(self.complaints) > before:
             return str
         if resolved not in KEY_SCALARS:
@@ -96,22 +105,24 @@ class Resolver:
             return str
         return resolved
 
-    def signature(self, name: str, function: Callable[..., Any], *, method: bool) -> Signature:
-        """Describe a method (its first parameter is the entity) or a function."""
+    def signature(
+        self, name: str, function: Callable[..., Any], entity: type | None = None
+    ) -> Signature:
+        """Describe a function, or a method of an entity class: its first parameter is the entity."""
         plain = inspect.unwrap(function)
         where = where_of(plain)
         self.check_sync(name, plain)
         shape = inspect.signature(plain)
         parameters = list(shape.parameters.values())
-        if method and not parameters:
+        if entity is not None and not parameters:
             self.complaints.append(f"{where}: {name} takes no parameter; the first one is `self`")
         resolved = []
-        for parameter in parameters[1 if method else 0 :]:
+        for parameter in parameters[0 if entity is None else 1 :]:
             what = f"{name}({parameter.name})"
-            annotation = self._annotation(parameter.annotation, plain, where, what)
+            annotation = self._annotation(parameter.annotation, plain, where, what, entity)
             self._check_default(parameter.default, annotation, where, what)
             resolved.append(parameter.replace(annotation=annotation))
-        returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->")
+        returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
         return Signature(name, function, resolved, returns, where)
 
     def check_sync(self, name: str, function: Callable[..., Any]) -> None:
@@ -123,10 +134,12 @@ class Resolver:
                 "handlers are ordinary functions, and nothing waits"
             )
 
-    def _annotation(self, annotation: Any, owner: Any, where: str, what: str) -> Any:
+    def _annotation(
+        self, annotation: Any, owner: Any, where: str, what: str, entity: type | None
+    ) -> Any:
         if annotation is inspect.Parameter.empty:
             return Any
-        return self.resolve(annotation, owner, where, what)
+        return self.resolve(annotation, owner, where, what, entity)
 
     def _check_default(self, default: Any, annotation: Any, where: str, what: str) -> None:
         """Complain if a parameter's default does not fit, or if calls would share it."""
@@ -146,10 +159,10 @@ def is_changeable(value: Any) -> bool:
     """Say whether a handler could change a value, which all calls share."""
     if isinstance(value, tuple | frozenset):
         return any(map(is_changeable, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        frozen: bool = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
-        inside = (getattr(value, field.name) for field in dataclasses.fields(value))
-        return not frozen or any(map(is_changeable, inside))
+    kind = kind_of(type(value))
+    if kind in (RecordKind.DATACLASS, RecordKind.STRUCT, RecordKind.PYDANTIC):
+        inside = (getattr(value, one.name) for one in members_of(type(value)))
+        return not is_frozen(type(value)) or any(map(is_changeable, inside))
     return isinstance(value, _MUTABLE)
 
 

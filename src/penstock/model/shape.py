@@ -1,23 +1,23 @@
 """Shapes: text that describes how the entities of a class are stored.
 
 A shape has a line with name and type for the key and for each attribute, in order. Lines for the
-fields of dataclasses and the members of enumerations follow, at any depth. Defaults, methods and modules
+fields of records (dataclasses and the like) and the members of enumerations follow, at any depth. Defaults, methods and modules
 do not matter. Equal shapes store equal values as equal bytes. A row begins with the tag of its shape, so
 a reader notices a row of another shape.
 """
 
-import dataclasses
 import difflib
-import enum
 import types
 import typing
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import xxhash
 
-from penstock.base.schema import is_enum, is_record, name_of, reference_type
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of, tag_of_record
+from penstock.base.schema import is_enum, name_of, reference_type
 
 _TAG_BITS: Final = 0x7FFFFFFF
 _TAG_LOWEST: Final = 0x80000000
@@ -27,6 +27,7 @@ _PLAIN: Final[dict[Any, str]] = {
     list: "list[Any]",
     set: "set[Any]",
     frozenset: "frozenset[Any]",
+    deque: "list[Any]",
     dict: "dict[Any, Any]",
     tuple: "tuple[Any, ...]",
 }
@@ -92,11 +93,11 @@ def _names(shape: Shape) -> str:
 
 
 class _Describing:
-    """Writes types as text, and collects the dataclasses and enumerations in them."""
+    """Writes types as text, and collects the records and enumerations in them."""
 
     def __init__(self) -> None:
-        self._labels: dict[type, str] = {}
-        self._waiting: list[type] = []
+        self._labels: dict[Any, str] = {}
+        self._waiting: list[Any] = []
 
     def text(self, annotation: Any) -> str:
         """Return a type as text; the types that it consists of follow in `rest`."""
@@ -116,27 +117,41 @@ class _Describing:
         if origin is typing.Literal:
             return f"Literal[{', '.join(sorted(map(repr, arguments)))}]"
         inner = ["..." if part is Ellipsis else self.text(part) for part in arguments]
-        return f"{origin.__name__}[{', '.join(inner)}]"
+        name = "list" if origin is deque else origin.__name__  # they have the same bytes
+        return f"{name}[{', '.join(inner)}]"
 
     def rest(self) -> list[str]:
         """Return a line for each field and member of the collected types, at any depth."""
         lines: list[str] = []
         for cls in self._waiting:  # which grows while fields are described
             label = self._labels[cls]
-            if issubclass(cls, enum.Enum):
+            if is_enum(cls):
                 members = sorted(cls.__members__.items())
                 lines += [f"{label}.{name} = {member.value!r}" for name, member in members]
-                continue
-            hints = typing.get_type_hints(cls)
-            fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-            lines += [f"{label}.{field}: {self.text(hints[field])}" for field in fields]
+            else:
+                lines += self._fields(cls, label)
         return lines
 
-    def _label(self, cls: type) -> str:
+    def _fields(self, annotation: Any, label: str) -> list[str]:
+        """Return a line for each field of a record; records with the same bytes have the same lines."""
+        tag = tag_of_record(annotation)
+        lines = [] if tag is None else [f"{label}.{tag[0]} = {tag[1]!r}, the tag"]
+        in_a_row = kind_of(annotation) is RecordKind.NAMED_TUPLE
+        for index, (member, hint) in enumerate(fields_of(annotation)):
+            place = f"{label}[{index}]" if in_a_row else label
+            optional = ", optional" if member.is_optional else ""
+            lines.append(f"{place}.{member.wire}: {self.text(hint)}{optional}")
+        return lines
+
+    def _label(self, cls: Any) -> str:
         """Return the name of a class; a second class with the same name gets a number."""
         if cls not in self._labels:
-            name = cls.__name__
-            same = sum(labelled.__name__ == name for labelled in self._labels)
+            name = _class_of(cls).__name__
+            same = sum(_class_of(labelled).__name__ == name for labelled in self._labels)
             self._labels[cls] = f"{name}#{same + 1}" if same else name
             self._waiting.append(cls)
         return self._labels[cls]
+
+
+def _class_of(annotation: Any) -> Any:
+    return typing.get_origin(annotation) or annotation

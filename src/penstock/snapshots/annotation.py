@@ -10,12 +10,12 @@
 | UUID | UUID | |
 | Enum, Literal | BIGINT or VARCHAR | the value; JSON text where values are of several types |
 | a reference | the type of the other's key | |
-| list, tuple[T, ...] | T[] | |
+| list, deque, tuple[T, ...] | T[] | |
 | set, frozenset | T[] | sorted where the attribute itself is the set |
 | tuple[A, B] | STRUCT(_1 A, _2 B) | |
 | dict[K, V] | MAP(K, V) | K is a scalar or a reference |
 | any other dict[K, V] | STRUCT(key K, value V)[] | K may be None, or has parts |
-| a dataclass | STRUCT | JSON text where it holds itself, or has thousands of parts |
+| a dataclass, NamedTuple, TypedDict, Struct or pydantic model | STRUCT | JSON text where it holds itself, or has thousands of parts |
 | T or None | T | nullable, as all columns are |
 | anything else, or deeper than 10 levels | VARCHAR | JSON text |
 
@@ -23,10 +23,10 @@ After the first value that does not fit, a class is *wide*: all its columns have
 value that does not fit those either is NULL, and the row gives the reason (`snapshots.table`).
 """
 
-import dataclasses
 import enum
 import types
 import typing
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -36,7 +36,8 @@ from uuid import UUID
 import pyarrow as pa
 
 from penstock.base.decimals import DECIMAL_PLACES
-from penstock.base.schema import is_record, reference_type
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of
+from penstock.base.schema import reference_type
 from penstock.snapshots.column import (
     Column,
     Interval,
@@ -52,10 +53,10 @@ from penstock.snapshots.column import (
 from penstock.snapshots.text import decimal_text, duration_text
 
 LONGEST: Final = 10_000
-"""Characters of a dataclass's type; dataclasses that contain each other make it grow fast."""
+"""Characters of a record's type; records that contain each other make it grow fast."""
 
 DEEPEST: Final = 10
-"""Levels of lists, dictionaries, tuples and dataclasses that have types; Arrow ends at 64."""
+"""Levels of lists, dictionaries, tuples and records that have types; Arrow ends at 64."""
 
 
 def column_of(annotation: Any, *, wide: bool, inside: tuple[Any, ...] = ()) -> Column:
@@ -64,16 +65,16 @@ def column_of(annotation: Any, *, wide: bool, inside: tuple[Any, ...] = ()) -> C
     if reference is not None:
         key_annotation = reference.key_annotation  # type: ignore[attr-defined]
         return Reference(column_of(key_annotation, wide=wide), key_annotation)
+    if is_record(annotation):
+        return _record(annotation, wide, inside)
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
-        return _plain(annotation, wide, inside)
+        return _plain(annotation, wide)
     return _nested(annotation, wide, inside)
 
 
-def _plain(annotation: type, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+def _plain(annotation: type, wide: bool) -> Column:  # noqa: FBT001 -- passed on
     if annotation in _SCALARS:
         return _SCALARS[annotation](wide)
-    if is_record(annotation):
-        return _dataclass(annotation, wide, inside)
     if issubclass(annotation, enum.Enum):
         return _choice([one.value for one in annotation], wide)
     return Json()
@@ -94,7 +95,7 @@ def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # 
             members = [one for one in arguments if one is not type(None)]
             alone = len(members) == 1
             found = column_of(members[0], wide=wide, inside=inside) if alone else Json()
-        case _ if origin in (list, set, frozenset) or arguments[1:] == (Ellipsis,):
+        case _ if origin in (list, deque, set, frozenset) or arguments[1:] == (Ellipsis,):
             found = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
         case _ if origin is tuple and arguments:
             named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
@@ -108,16 +109,19 @@ def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # 
     return found
 
 
-def _dataclass(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
-    fields = dataclasses.fields(annotation)
-    names = [one.name for one in fields]
-    if annotation in inside or not fields or distinct(names) != names or len(inside) >= DEEPEST:
+def _record(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+    fields = fields_of(annotation) if annotation not in inside else []
+    names = [one.member.wire for one in fields]
+    if not fields or distinct(names) != names or len(inside) >= DEEPEST:
         return Json()
-    hints = typing.get_type_hints(annotation)
+    if any(one.member.is_optional and _may_be_none(one.annotation) for one in fields):
+        return Json()  # a column would show a missing key like None
     inner = (*inside, annotation)
-    found = Structs(
-        [(name, column_of(hints[name], wide=wide, inside=inner)) for name in names], named=True
-    )
+    columns = [
+        (one.member.wire, column_of(one.annotation, wide=wide, inside=inner)) for one in fields
+    ]
+    in_a_row = kind_of(annotation) is RecordKind.NAMED_TUPLE
+    found = Structs(columns, named=not in_a_row)
     return found if len(found.sql) <= LONGEST else Json()
 
 

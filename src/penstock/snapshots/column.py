@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import chain
-from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -187,7 +186,7 @@ class Pairs(Lists):
 
 
 class Structs(Column):
-    """Tuples of fixed length, and dataclasses."""
+    """Tuples of fixed length, and records; `named` fields are stored as a map, others as an array."""
 
     def __init__(self, fields: Sequence[tuple[str, Column]], *, named: bool) -> None:
         inside = ", ".join(f"{quoted(name)} {column.sql}" for name, column in fields)
@@ -206,7 +205,7 @@ class Structs(Column):
         absent = [one is None for one in values]
         rows = [self._nothing if one is None else one for one in values]
         if self._named:
-            parts = [list(map(itemgetter(name), rows)) for name, _ in self._columns]
+            parts = [[row.get(name) for row in rows] for name, _ in self._columns]  # type: ignore[union-attr]
         else:
             parts = [list(one) for one in zip(*rows, strict=True)] or [[] for _ in self._columns]
         arrays = [
@@ -245,7 +244,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 def _record(fields: Sequence[tuple[str, Column]]) -> Any:
     wires = [(name, column.wire) for name, column in fields]
-    return typing.TypedDict("Record", dict(wires)) | None  # type: ignore[operator]
+    return typing.TypedDict("Record", dict(wires), total=False) | None  # type: ignore[operator]
 
 
 def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:

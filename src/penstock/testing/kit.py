@@ -18,11 +18,15 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 ```
 """
 
-import dataclasses
+from collections import deque
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from penstock.base.ids import EntityKey, split_entity_key
+from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
 from penstock.errors import RequestError
@@ -110,14 +114,22 @@ def _plain(value: Any) -> Any:
     match value:
         case dict():
             return {_plain(name): _plain(item) for name, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return type(value)(_plain(item) for item in value)
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes = {
-                field.name: _plain(getattr(value, field.name))
-                for field in dataclasses.fields(value)
-                if field.init
-            }
-            return dataclasses.replace(value, **changes)
+        case list() | tuple() | set() | frozenset() | deque():
+            make = getattr(value, "_make", type(value))  # a `NamedTuple` has it
+            return make(map(_plain, value))
+        case _ if is_record(type(value)):
+            return _plain_record(value)
         case _:
             return value
+
+
+def _plain_record(value: Any) -> Any:
+    """Return a copy of a dataclass or a `Struct` with keys in place of references."""
+    shown = copy(value)
+    for one in members_of(type(value)):
+        plain = _plain(getattr(value, one.name))
+        if isinstance(shown, msgspec.Struct):
+            msgspec.structs.force_setattr(shown, one.name, plain)
+        else:
+            object.__setattr__(shown, one.name, plain)
+    return shown

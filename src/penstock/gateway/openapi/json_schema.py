@@ -5,12 +5,12 @@ every JSON value that fits the schema of a parameter, as far as a schema can exp
 application gives the same schemas in the same order. `base.schema` defines the allowed annotations.
 """
 
-import dataclasses
 import enum
 import inspect
 import re
 import types
 import typing
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,7 +20,15 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.schema import KEY_BYTES_MAX, is_record, reference_type
+from penstock.base.record import (
+    RecordKind,
+    fields_of,
+    is_record,
+    kind_of,
+    members_of,
+    tag_of_record,
+)
+from penstock.base.schema import KEY_BYTES_MAX, reference_type
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
@@ -49,6 +57,7 @@ _SIMPLE: Final[Mapping[Any, Schema]] = {
     UUID: {"type": "string", "format": "uuid"},
     Any: {},
     list: {"type": "array"},
+    deque: {"type": "array"},
     tuple: {"type": "array"},
     set: {"type": "array"},
     frozenset: {"type": "array"},
@@ -182,11 +191,22 @@ class SchemaRegistry:
         name += _ANSWERED if written and _differs(annotation) else ""
         if name not in self.components:
             self.components[name] = {}  # a record may hold itself
-            hints = typing.get_type_hints(annotation)
-            fields = dataclasses.fields(annotation)
-            properties = {one.name: self._of(hints[one.name], written=written) for one in fields}
-            needed = [one.name for one in fields if written or not _has_default(one)]
-            self.components[name] = _object(properties, needed) | _described(annotation)
+            fields = fields_of(annotation)
+            properties = {one.wire: self._of(field, written=written) for one, field in fields}
+            if kind_of(annotation) is RecordKind.NAMED_TUPLE:
+                least = sum(written or not one.has_default for one, _ in fields)
+                described = _titled_row(properties, least)
+            else:
+                needed = [
+                    one.wire
+                    for one, _ in fields
+                    if not one.has_default or (written and not one.is_optional)
+                ]
+                described = _object(properties, needed)
+            tag = tag_of_record(annotation)
+            if tag is not None:
+                described = _tagged(described, *tag)
+            self.components[name] = described | _described(_class_of(annotation))
         return _component(name)
 
     def _entity(self, kind: EntityType) -> Schema:
@@ -196,12 +216,16 @@ class SchemaRegistry:
         attributes = {kind.key_name: kind.key_annotation, **kind.attributes}
         return {name: self.written(annotation) for name, annotation in attributes.items()}
 
-    def _name_of(self, cls: type) -> str:
+    def _name_of(self, annotation: Any) -> str:
         """Return a class's name, or its full one where another class has the short one."""
+        cls = _class_of(annotation)
         full = _UNSAFE.sub("_", f"{cls.__module__}.{cls.__qualname__}")
-        choices = [_UNSAFE.sub("_", cls.__name__), full, *(f"{full}_{n}" for n in range(2, 100))]
+        short = cls.__name__
+        for argument in typing.get_args(annotation):
+            short += f"_{getattr(argument, '__name__', None) or argument}"
+        choices = [_UNSAFE.sub("_", short), full, *(f"{full}_{n}" for n in range(2, 100))]
         for name in choices:
-            if self._owners.setdefault(name, cls) is cls:
+            if self._owners.setdefault(name, annotation) in (annotation,):
                 return name
         raise AssertionError("a hundred classes have one full name")
 
@@ -306,6 +330,29 @@ def _object(properties: dict[str, Schema], required: list[str] | None = None) ->
     return described | {"required": needed} if needed else described
 
 
+def _class_of(annotation: Any) -> Any:
+    return typing.get_origin(annotation) or annotation
+
+
+def _titled_row(properties: dict[str, Schema], least: int) -> Schema:
+    """Return the schema of a `NamedTuple`: an array whose items have the names of the fields."""
+    each = [
+        described if "$ref" in described else {**described, "title": name}
+        for name, described in properties.items()
+    ]
+    return _row(each, least)
+
+
+def _tagged(described: Schema, name: str, tag: str | int) -> Schema:
+    """Add the tag of a `Struct` to its schema."""
+    properties = {name: {"enum": [tag]}, **described["properties"]}
+    return {
+        **described,
+        "properties": properties,
+        "required": [name, *described.get("required", ())],
+    }
+
+
 def _row(each: list[Schema], least: int) -> Schema:
     """Return the schema of an array with a schema for each position."""
     described: Schema = {"type": "array", "minItems": least, "maxItems": len(each)}
@@ -326,11 +373,6 @@ def _fits_name(parameters: list[Parameter]) -> bool:
     )
 
 
-def _has_default(field: "dataclasses.Field[Any]") -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
-
-
 def _differs(annotation: Any, seen: tuple[Any, ...] = ()) -> bool:
     """Say whether an annotation has different schemas in requests and responses."""
     if annotation in (float, Decimal):
@@ -339,8 +381,8 @@ def _differs(annotation: Any, seen: tuple[Any, ...] = ()) -> bool:
         return False
     if is_record(annotation):
         seen = (*seen, annotation)
-        inside: tuple[Any, ...] = tuple(typing.get_type_hints(annotation).values())
-        if any(_has_default(one) for one in dataclasses.fields(annotation)):
+        inside = tuple(one.annotation for one in fields_of(annotation))
+        if any(one.has_default for one in members_of(annotation)):
             return True
     else:
         inside = typing.get_args(annotation)

@@ -1,0 +1,231 @@
+"""Records: classes with named fields that an application may store and send.
+
+A record is a dataclass, a `NamedTuple`, a `TypedDict`, a msgspec `Struct` or a pydantic model. Each is
+stored as a map from field names to values; a `NamedTuple` is stored as an array of its values. This module
+tells other modules the fields, so that they need not know the kinds. `lowering` encodes records.
+`pydantic_model` decodes pydantic models; msgspec decodes the others.
+"""
+
+import dataclasses
+import functools
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+_WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired)
+
+
+class RecordKind(Enum):
+    """The kinds of records."""
+
+    DATACLASS = "dataclass"
+    NAMED_TUPLE = "NamedTuple"
+    TYPED_DICT = "TypedDict"
+    STRUCT = "msgspec Struct"
+    PYDANTIC = "pydantic model"
+
+
+class Member(NamedTuple):
+    """A field of a record, without its type.
+
+    Attributes:
+        name: The name in Python.
+        wire: The name in stored maps, in JSON and in SQL; a `Struct` can rename its fields.
+        has_default: Whether a value may be left out when a record is decoded.
+        is_optional: Whether a stored record may lack the field: a key of a `TypedDict` that is not required.
+    """
+
+    name: str
+    wire: str
+    has_default: bool
+    is_optional: bool = False
+
+
+class Field(NamedTuple):
+    """A field of a record, with its type."""
+
+    member: Member
+    annotation: Any
+
+
+def kind_of(annotation: Any) -> RecordKind | None:
+    """Return the kind of a record's class, also of a generic class with arguments; None for other types."""
+    cls: Any = typing.get_origin(annotation) or annotation
+    return _kind(cls) if isinstance(cls, type) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(cls: Any) -> RecordKind | None:
+    if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):  # also typing_extensions' own
+        return RecordKind.TYPED_DICT
+    if dataclasses.is_dataclass(cls):
+        return RecordKind.DATACLASS
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return RecordKind.NAMED_TUPLE
+    if issubclass(cls, msgspec.Struct):
+        return RecordKind.STRUCT
+    return RecordKind.PYDANTIC if is_pydantic(cls) else None
+
+
+def is_pydantic(cls: type) -> bool:
+    """Say whether a class is a pydantic model. pydantic is optional: it is never imported here."""
+    pydantic: Any = sys.modules.get("pydantic.main")
+    model = getattr(pydantic, "BaseModel", None)
+    return model is not None and issubclass(cls, model)
+
+
+def is_record(annotation: Any) -> bool:
+    """Say whether an annotation is a record."""
+    return kind_of(annotation) is not None
+
+
+def members_of(annotation: Any) -> tuple[Member, ...]:
+    """Return the fields of a record in the order in which they are stored."""
+    cls: Any = typing.get_origin(annotation) or annotation
+    return _members(cls)
+
+
+@functools.lru_cache(maxsize=4096)
+def _members(cls: Any) -> tuple[Member, ...]:
+    match kind_of(cls):
+        case RecordKind.DATACLASS:
+            missing = dataclasses.MISSING
+            return tuple(
+                Member(
+                    one.name,
+                    one.name,
+                    one.default is not missing or one.default_factory is not missing,
+                )
+                for one in dataclasses.fields(cls)
+            )
+        case RecordKind.NAMED_TUPLE:
+            return tuple(Member(name, name, name in cls._field_defaults) for name in cls._fields)
+        case RecordKind.TYPED_DICT:
+            needed = cls.__required_keys__
+            return tuple(
+                Member(name, name, name not in needed, name not in needed)
+                for name in cls.__annotations__
+            )
+        case RecordKind.STRUCT:
+            found = msgspec.structs.fields(cls)
+            return tuple(Member(one.name, one.encode_name, not one.required) for one in found)
+        case RecordKind.PYDANTIC:
+            fields = cls.model_fields.items()
+            return tuple(Member(name, name, not one.is_required()) for name, one in fields)
+        case _:
+            raise TypeError(f"{cls!r} is not a record")
+
+
+def is_frozen(cls: Any) -> bool:
+    """Say whether the fields of a record's class cannot be assigned."""
+    match kind_of(cls):
+        case RecordKind.DATACLASS:
+            return bool(cls.__dataclass_params__.frozen)
+        case RecordKind.STRUCT:
+            return bool(cls.__struct_config__.frozen)
+        case RecordKind.PYDANTIC:
+            return bool(cls.model_config.get("frozen"))
+        case kind:
+            return kind is RecordKind.NAMED_TUPLE
+
+
+def tag_of_record(cls: Any) -> tuple[str, str | int] | None:
+    """Return the name and value of the tag that a `Struct` adds to its stored form; None without a tag."""
+    cls = typing.get_origin(cls) or cls
+    if kind_of(cls) is not RecordKind.STRUCT or cls.__struct_config__.tag is None:
+        return None
+    return cls.__struct_config__.tag_field, cls.__struct_config__.tag
+
+
+def fields_of(annotation: Any) -> list[Field]:
+    """Return the fields of a record with their types.
+
+    The types are `simplified`, and a generic class has its arguments in place of its variables.
+
+    Raises:
+        NameError: A field has an unknown type.
+    """
+    hints = _hints_of(annotation)
+    return [Field(one, simplified(hints[one.name], annotation)) for one in members_of(annotation)]
+
+
+def _hints_of(annotation: Any) -> dict[str, Any]:
+    """Return the types of the fields; variables of a generic class are replaced by its arguments."""
+    cls = typing.get_origin(annotation) or annotation
+    if kind_of(cls) is RecordKind.PYDANTIC:
+        return {name: one.annotation for name, one in cls.model_fields.items()}
+    bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation), strict=False))
+    hints: dict[str, Any] = {}
+    for base in reversed(vars(cls).get("__orig_bases__", cls.__bases__)):
+        base_class = typing.get_origin(base) or base
+        if isinstance(base_class, type) and base_class is not object:
+            hints |= _hints_of(base)
+    own = vars(cls).get("__annotations__", {})
+    if own:
+        resolved = typing.get_type_hints(cls)
+        hints |= {name: resolved[name] for name in own}
+    return {name: _bound(hint, bound) for name, hint in hints.items()}
+
+
+def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
+    """Return a type with its variables replaced; a variable without a type is `Any`."""
+    if isinstance(hint, typing.TypeVar):
+        return bound.get(hint, hint)
+    variables = getattr(hint, "__parameters__", ())
+    if not variables or isinstance(hint, type) or not bound:
+        return hint
+    return hint[tuple(bound.get(one, one) for one in variables)]
+
+
+def simplified(annotation: Any, owner: Any = None) -> Any:
+    """Return an equal type without the names that only type checkers need.
+
+    A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, and
+    `Self` becomes `owner`.
+
+    Raises:
+        RecursionError: A type alias contains itself.
+    """
+    meant = _meant(annotation, owner)
+    if meant is not annotation:
+        return simplified(meant, owner)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if not arguments or origin is typing.Literal:
+        return annotation
+    inner = tuple(part if part is Ellipsis else simplified(part, owner) for part in arguments)
+    return annotation if inner == arguments else _composed(annotation, inner)
+
+
+def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for each name
+    """Return the type that a name stands for; any other type as it is."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    match annotation:
+        case typing.NewType():
+            return annotation.__supertype__
+        case typing.TypeVar():
+            return annotation.__bound__ or Any
+        case _ if annotation is typing.Self and owner is not None:
+            return owner
+        case _ if origin in _WRAPPERS:
+            return arguments[0]
+        case _ if type(origin or annotation).__name__ == "TypeAliasType":
+            value = (origin or annotation).__value__
+            return value[arguments] if arguments else value
+        case _:
+            return annotation
+
+
+def _composed(annotation: Any, inner: tuple[Any, ...]) -> Any:
+    """Return a type with other arguments."""
+    origin = typing.get_origin(annotation)
+    if origin in _UNIONS:
+        return typing.Union[inner]  # noqa: UP007 -- the members are known only now
+    if isinstance(annotation, types.GenericAlias) and isinstance(origin, type):
+        return types.GenericAlias(origin, inner)
+    return annotation.copy_with(inner) if hasattr(annotation, "copy_with") else annotation
