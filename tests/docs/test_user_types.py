@@ -21,7 +21,13 @@ from tests.docs.test_pages import snippets
 
 EXPECTED = """
 import asyncio
-from typing import Any, assert_type
+from collections import deque
+from dataclasses import dataclass, field
+from typing import (
+    Any, Generic, Literal, NamedTuple, NewType, NotRequired, Self, TypedDict, TypeVar, assert_type
+)
+
+import msgspec
 
 from penstock import App, AsyncClient, Client, Entity, PenstockError, key, readonly, transactional
 from penstock.testing import Kit
@@ -77,7 +83,47 @@ def order(number: int, item: Item) -> Order:
     return Order.create(number, item)
 
 
-app = App("typed", Item, User, Order, order)
+class Size(NamedTuple):
+    width: int
+    height: int = 0
+
+
+class Label(TypedDict):
+    text: str
+    size: NotRequired[Size]
+
+
+T = TypeVar("T")
+ParcelId = NewType("ParcelId", str)
+
+
+@dataclass
+class Wrapped(Generic[T]):
+    inside: T
+
+
+class Stamp(msgspec.Struct):
+    cents: int = 0
+
+
+class Parcel(Entity):
+    parcel_id: ParcelId = key()
+    size: Size = Size(1)
+    label: Label | None = None
+    wrapped: Wrapped[Item] | None = None
+    stamps: deque[Stamp] = field(default_factory=deque[Stamp])
+    before: Self | None = None
+    way: Literal["air", "sea"] = "sea"
+
+    def stamp(self, stamp: Stamp, label: Label) -> Size:
+        self.stamps.append(stamp)
+        self.label = label
+        assert_type(self.wrapped.inside if self.wrapped else None, Item | None)
+        assert_type(self.before, Self | None)
+        return self.size
+
+
+app = App("typed", Item, User, Order, Parcel, order)
 kit = Kit(app)
 assert_type(kit.call(Item.create, "i1", price=3), Item)
 assert_type(kit.call(Item.upsert, "i1", price=3), Item)
@@ -86,6 +132,8 @@ assert_type(kit.call(Item.left, Item("i1")), int)
 assert_type(kit.call(User.buy, User("ada"), Item("i1"), amount=2), int)
 assert_type(kit.call(order, 1, Item("i1")), Order)
 assert_type(kit.call(Order.create, 2, Item("i1")), Order)
+assert_type(kit.call(Parcel.create, ParcelId("p1"), size=Size(2)), Parcel)
+assert_type(kit.call(Parcel.stamp, Parcel("p1"), Stamp(5), {"text": "to you"}), Size)
 kit.call(Item.delete, Item("i1"))
 
 
@@ -112,6 +160,9 @@ async def awaited(client: AsyncClient) -> None:
 """
 
 MISTAKEN = """
+from dataclasses import field
+from typing import NamedTuple, TypedDict
+
 from penstock import AsyncClient, Client, Entity, key
 
 
@@ -143,6 +194,24 @@ class Order(Entity):
         return self.number
 
 
+class Size(NamedTuple):
+    width: int
+
+
+class Label(TypedDict):
+    text: str
+
+
+class Parcel(Entity):
+    name: str = key()
+    size: Size = (1,)  # wrong
+    counts: list[int] = field(default_factory=dict[str, int])  # wrong
+
+    def label(self, label: Label) -> int:
+        self.size = 3  # wrong
+        return label["txt"]  # wrong
+
+
 Item(3.5)  # wrong
 Item("tea", 3)  # wrong
 Item.create(["tea"], price=3)  # wrong
@@ -155,6 +224,7 @@ Order.create(1, "tea")  # wrong
 def sync(client: Client) -> None:
     client.call(Item.restock, Item("tea"), "2")  # wrong
     client.call(Item.restock, "tea", 2)  # wrong
+    client.call(Parcel.label, Parcel("p1"), {"txt": "tea"})  # wrong
     client.call(Item.restock, Item("tea"))  # wrong
     text: str = client.call(Item.restock, Item("tea"), 2)  # wrong
     text = client.send(client.prepare(Item.restock, Item("tea"), 2)).result()  # wrong
@@ -195,7 +265,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "kiosk.py").write_text(application)
     (folder / "kiosk_on_spark.py").write_text(on_spark)
     (folder / "test_kiosk.py").write_text(test)
-    (folder / "guide.py").write_text("\n".join(snippets("docs/GUIDE.md")[:3]))
+    (folder / "guide.py").write_text("\n".join(snippets("docs/GUIDE.md")[:4]))
     (folder / "clients.py").write_text("\n".join(snippets("docs/CLIENTS.md")))
     write(folder / "shelf")
     (folder / "expected.py").write_text(EXPECTED)

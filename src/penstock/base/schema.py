@@ -29,7 +29,9 @@ SCALARS: Final = frozenset(
 
 COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque)
 _UNIONS: Final = (typing.Union, types.UnionType)
-_RECORDS_MAX: Final = 1_000
+_FORMS_MAX: Final = 50
+"""The most different arguments of one generic class in one annotation."""
+
 _PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
 _AS_LIST: Final = (set, frozenset, deque)
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
@@ -184,11 +186,11 @@ def _complaints(annotation: Any, seen: set[Any]) -> list[str]:
 
 
 def _record_complaints(annotation: Any, seen: set[Any]) -> list[str]:
-    name = name_of(annotation)
+    name, cls = name_of(annotation), typing.get_origin(annotation) or annotation
     seen.add(annotation)
-    if kind_of(annotation) is RecordKind.STRUCT and annotation.__struct_config__.array_like:
+    if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
-    if len(seen) > _RECORDS_MAX:
+    if sum(typing.get_origin(one) is cls for one in seen) > _FORMS_MAX:
         return [f"{name} contains itself with other arguments each time; use a list of records"]
     try:
         fields = fields_of(annotation)
