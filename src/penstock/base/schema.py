@@ -1,8 +1,7 @@
 """Annotations: the types that can be stored and sent, and the decoding of their values.
 
-This module decides which annotations are allowed, and how keys are written as text. Decoding checks types
-strictly. A reference is encoded as the text of its key, and only if the annotation names its class.
-`record` knows the fields of dataclasses and the like; `lowering` encodes values. A class is a reference
+This module decides which annotations are allowed. Decoding checks types strictly. A reference is encoded as the text of its key, and only if the annotation names its class.
+`record` knows the fields of dataclasses and the like, `key_text` writes keys, and `lowering` encodes values. A class is a reference
 type if it has the attribute `__reference__`.
 """
 
@@ -11,7 +10,7 @@ import re
 import types
 import typing
 from collections import deque
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -35,7 +34,6 @@ _FORMS_MAX: Final = 50
 _PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
 _AS_LIST: Final = (set, frozenset, deque)
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
-KEY_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 UNENCODABLE: Final = (
     Unencodable,
     TypeError,
@@ -319,53 +317,5 @@ def place_of(complaint: str) -> tuple[int | None, str]:
     return int(place[1]), f"{inside}: {mistake}"
 
 
-def encode_key(value: object, annotation: Any) -> str:
-    """Return the text of a key: a `str` as it is, other keys as JSON without quotes.
-
-    Raises:
-        Unencodable: The value does not fit the annotation, or exceeds `KEY_BYTES_MAX`.
-    """
-    try:
-        checked = msgspec.convert(value, annotation)
-        if isinstance(checked, datetime):
-            if checked.utcoffset() is None:
-                raise Unencodable(
-                    f"{value!r} has no time zone, so it cannot be a key of type datetime; "
-                    "add a time zone, as in datetime(…, tzinfo=UTC)"
-                )
-            checked = checked.astimezone(UTC)  # equal instants are equal keys
-        if annotation is int and not -(1 << 63) <= checked < 1 << 64:
-            raise OverflowError
-        if annotation is str:
-            text = str.__str__(checked)  # the plain text, also of a subclass
-        else:
-            text = msgspec.json.encode(checked).decode().strip('"')
-        size = len(text.encode())
-    except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
-        limit = " of 64 bits" if annotation is int else ""
-        raise Unencodable(
-            f"{shown(value)} cannot be a key of type {name_of(annotation)}{limit}"
-        ) from error
-    if not 0 < size <= KEY_BYTES_MAX:
-        raise Unencodable(f"a key takes 1 to {KEY_BYTES_MAX} bytes as text, not {size}")
-    return text
-
-
-def decode_key(text: str, annotation: Any) -> Any:
-    """Return the key with this text.
-
-    Raises:
-        Unencodable: The text is not a key of this type, or `encode_key` writes this key differently.
-    """
-    try:
-        value = text if annotation is str else msgspec.convert(text, annotation, strict=False)
-    except msgspec.ValidationError as error:
-        raise Unencodable(f"{text!r} is not a key of type {name_of(annotation)}") from error
-    if encode_key(value, annotation) != text:
-        raise Unencodable(f"{text!r} is not how a key of type {name_of(annotation)} is written")
-    return value
-
-
-KEY_BYTES_MAX: Final = 400
 ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 """Encodes lowered values; refuses objects that cannot be stored."""

@@ -22,8 +22,9 @@ from penstock.base.http import (
     decode_error,
     media_type_of,
 )
+from penstock.base.key_text import encode_key
 from penstock.base.lowering import lower_reply
-from penstock.base.schema import decode_reference, encode_key, refuse
+from penstock.base.schema import decode_reference, refuse
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App

@@ -8,6 +8,7 @@ on it is a plain Python object without a wrapper: attributes and methods have th
 import functools
 from collections.abc import Callable
 from datetime import date
+from enum import Enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 from uuid import UUID
@@ -36,7 +37,7 @@ E = TypeVar("E")
 P = ParamSpec("P")
 T = TypeVar("T", bound=type)
 
-Key: TypeAlias = str | int | UUID | date
+Key: TypeAlias = str | int | UUID | date | Enum | tuple[Any, ...]
 """The types that a key can have; a `datetime` is a `date`."""
 
 
@@ -45,7 +46,8 @@ def key() -> Any:
 
     Written as the attribute's default: `item_id: str = key()`.
 
-    A key is a `str`, `int`, `UUID`, `date` or `datetime`; it takes at most 400 bytes as text.
+    A key is a `str`, `int`, `UUID`, `date`, `datetime`, an `Enum` whose values are all `str` or all `int`, or
+    a tuple of these. It takes at most 400 bytes as text.
     """
     return KeyMarker()
 

@@ -13,14 +13,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from penstock.base.ids import EntityKey
+from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, lower_of
 from penstock.base.schema import (
     ENCODER,
-    KEY_BYTES_MAX,
     UNENCODABLE,
-    decode_key,
     decode_reference,
-    encode_key,
     is_exact,
     name_of,
     place_of,

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.key_text import is_key_type
 from penstock.base.lowering import alike, lower_of
 from penstock.base.record import RecordKind, is_frozen, kind_of, members_of, simplified
 from penstock.base.schema import (
-    KEY_SCALARS,
     complaints_of,
     decode_reference,
     entities_in,
@@ -97,10 +97,10 @@ class Resolver:
         resolved = self.resolve(annotation, owner, where, what, owner)
         if len(self.complaints) > before:
             return str
-        if resolved not in KEY_SCALARS:
+        if not is_key_type(resolved):
             self.complaints.append(
                 f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
-                "str, int, UUID, date or datetime"
+                "str, int, UUID, date, datetime, an Enum of str or int, or a tuple of these"
             )
             return str
         return resolved

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.base.key_text import key_parts, wire_key_type
 from penstock.snapshots.text import exact_json
 
 _INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
@@ -126,11 +127,11 @@ class Reference(Column):
         self.sql, self.arrow, self.cast = key.sql, key.arrow, key.cast
         self.wire = str | None
         self._key = key
-        self._annotation = None if annotation is str else list[annotation | None]
+        self._read_keys = key_reader(annotation)
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return self._key.build(keys_of(values, self._annotation))
+        return self._key.build(self._read_keys(values))
 
 
 class Lists(Column):
@@ -215,12 +216,16 @@ class Structs(Column):
         return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
 
-def keys_of(texts: Sequence[Any], annotation: Any) -> Sequence[Any]:
-    """Return the keys with some texts; without an annotation the texts are the keys."""
-    if annotation is None:
-        return texts
-    keys: Sequence[Any] = msgspec.convert(texts, annotation, strict=False)
-    return keys
+def key_reader(annotation: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return the function that turns texts of keys into keys as SQL has them; None stays None."""
+    if annotation is str:
+        return lambda texts: texts
+    wire = wire_key_type(annotation)
+    if key_parts(annotation) is None:
+        column = list[wire | None]
+        return lambda texts: msgspec.convert(texts, column, strict=False)
+    decode = msgspec.json.Decoder(wire).decode
+    return lambda texts: [None if text is None else decode(text) for text in texts]
 
 
 def quoted(name: str) -> str:

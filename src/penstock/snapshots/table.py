@@ -22,7 +22,7 @@ from penstock.errors import Diverged
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.snapshots.annotation import column_of
-from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, keys_of, quoted
+from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, key_reader, quoted
 
 UNSHOWN: Final = "_unshown"
 _UNFIT: Final = (
@@ -62,7 +62,7 @@ class EntityTable:
         self.columns = list(zip(distinct(names), columns, strict=True))
         self.key = self.columns[0][0]
         self._attributes = self.columns[1 : len(kind.attributes) + 1]
-        self._keys = None if kind.key_is_text else list[kind.key_annotation]  # type: ignore[name-defined]
+        self._read_keys = key_reader(kind.key_annotation)
         wires = tuple(column.wire for _, column in self._attributes)
         row: Any = types.GenericAlias(tuple, (Literal[kind.shape.tag], *wires))
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
@@ -170,7 +170,7 @@ class EntityTable:
 
     def _built_keys(self, texts: Sequence[str]) -> pa.Array:
         try:
-            return self.columns[0][1].build(keys_of(texts, self._keys))
+            return self.columns[0][1].build(self._read_keys(texts))
         except (TooNarrow, msgspec.MsgspecError) as error:
             if isinstance(error, TooNarrow) and not self.wide:
                 raise

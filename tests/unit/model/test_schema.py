@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import alike, lower_any, lower_reply
 from penstock.base.schema import (
-    KEY_BYTES_MAX,
     complaints_of,
-    decode_key,
-    encode_key,
     entities_in,
     is_exact,
 )

@@ -20,6 +20,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.key_text import KEY_BYTES_MAX, key_parts
 from penstock.base.record import (
     RecordKind,
     fields_of,
@@ -28,7 +29,7 @@ from penstock.base.record import (
     members_of,
     tag_of_record,
 )
-from penstock.base.schema import KEY_BYTES_MAX, reference_type
+from penstock.base.schema import reference_type
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
@@ -84,6 +85,13 @@ _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     float: {"type": "string"},
     bytes: _SIMPLE[bytes],
     Decimal: _DECIMAL,
+}
+_ROW_TEXT: Final[Schema] = {
+    "type": "string",
+    "contentMediaType": "application/json",
+    "pattern": r"^\[.*\]$",
+    "description": "A JSON array of the parts of the key, without spaces.",
+    "maxLength": KEY_BYTES_MAX,
 }
 _UNIONS: Final = (typing.Union, types.UnionType)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -280,7 +288,12 @@ def key_schema(kind: EntityType) -> Schema:
     """Return the schema of the text of a key; a reference is this text in JSON."""
     if kind.key_is_text:
         return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
-    return dict(_KEY_TEXT.get(kind.key_annotation) or _SIMPLE[kind.key_annotation])
+    annotation = kind.key_annotation
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return {"type": "string", "enum": [str(one.value) for one in annotation]}
+    if key_parts(annotation) is not None:
+        return dict(_ROW_TEXT)
+    return dict(_KEY_TEXT.get(annotation) or _SIMPLE[annotation])
 
 
 def media_of(annotation: Any) -> frozenset[str]:

@@ -1,0 +1,119 @@
+"""Keys: the types that identify entities, and the text of each key.
+
+The text of a key is in paths, in references and in the journal; equal keys have equal texts. A `str` is its own
+text, an `Enum` has the text of its value, a tuple is a JSON array, and other keys are JSON without quotes.
+"""
+
+import enum
+import typing
+from datetime import UTC, date, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from penstock.base.record import RecordKind, fields_of, kind_of
+from penstock.base.schema import is_enum, name_of, shown
+from penstock.errors import Unencodable
+
+KEY_BYTES_MAX: Final = 400
+_SCALARS: Final = frozenset({int, str, date, datetime, UUID})
+
+
+def is_key_type(annotation: Any) -> bool:
+    """Say whether values of a type can be keys."""
+    parts = key_parts(annotation)
+    if parts is not None:
+        return bool(parts) and all(is_key_type(one) and key_parts(one) is None for one in parts)
+    if is_enum(annotation):
+        kinds = {type(one.value) for one in annotation}
+        return kinds in ({int}, {str}) and not issubclass(annotation, enum.Flag)
+    return annotation in _SCALARS
+
+
+def key_parts(annotation: Any) -> list[Any] | None:
+    """Return the types of the parts of a tuple or a `NamedTuple`; None for a key without parts."""
+    if kind_of(annotation) is RecordKind.NAMED_TUPLE:
+        return [one.annotation for one in fields_of(annotation)]
+    return list(typing.get_args(annotation)) if typing.get_origin(annotation) is tuple else None
+
+
+def wire_key_type(annotation: Any) -> Any:
+    """Return the type of a key as it is in SQL: the value of an `Enum`, and a plain tuple of such parts."""
+    parts = key_parts(annotation)
+    if parts is not None:
+        return tuple[tuple(map(wire_key_type, parts))]  # type: ignore[misc]
+    return type(next(iter(annotation)).value) if is_enum(annotation) else annotation
+
+
+def encode_key(value: object, annotation: Any) -> str:
+    """Return the text of a key.
+
+    Raises:
+        Unencodable: The value does not fit the annotation, or exceeds `KEY_BYTES_MAX`.
+    """
+    parts = key_parts(annotation)
+    if annotation is tuple and isinstance(
+        value, tuple
+    ):  # a client that does not know the application
+        parts = [type(one) for one in value]
+    try:
+        if parts is None:
+            plain = _plain(value, annotation)
+            text = (
+                plain if isinstance(plain, str) else msgspec.json.encode(plain).decode().strip('"')
+            )
+        else:
+            if not isinstance(value, tuple) or len(value) != len(parts):
+                raise TypeError
+            row = [_plain(one, part) for one, part in zip(value, parts, strict=True)]
+            text = msgspec.json.encode(row).decode()
+        size = len(text.encode())
+    except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
+        limit = " of 64 bits" if annotation is int else ""
+        raise Unencodable(
+            f"{shown(value)} cannot be a key of type {name_of(annotation)}{limit}"
+        ) from error
+    if not 0 < size <= KEY_BYTES_MAX:
+        raise Unencodable(f"a key takes 1 to {KEY_BYTES_MAX} bytes as text, not {size}")
+    return text
+
+
+def _plain(value: object, annotation: Any) -> Any:
+    """Return a checked key, or a part of a key, as a scalar: equal keys give equal scalars."""
+    checked = msgspec.convert(value, annotation)
+    if isinstance(checked, enum.Enum):
+        return checked.value
+    if isinstance(checked, datetime):
+        if checked.utcoffset() is None:
+            raise Unencodable(
+                f"{value!r} has no time zone, so it cannot be a key of type datetime; "
+                "add a time zone, as in datetime(…, tzinfo=UTC)"
+            )
+        return checked.astimezone(UTC)
+    if annotation is int and not -(1 << 63) <= checked < 1 << 64:
+        raise OverflowError
+    return str.__str__(checked) if annotation is str else checked  # plain, also of a subclass
+
+
+def decode_key(text: str, annotation: Any) -> Any:
+    """Return the key with this text.
+
+    Raises:
+        Unencodable: The text is not a key of this type, or `encode_key` writes this key differently.
+    """
+    try:
+        if annotation is str:
+            value: Any = text
+        elif key_parts(annotation) is not None:
+            value = msgspec.json.decode(text, type=annotation)
+        else:
+            value = msgspec.convert(text, annotation, strict=False)
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise Unencodable(f"{text!r} is not a key of type {name_of(annotation)}") from error
+    written = encode_key(value, annotation)
+    if written != text:
+        raise Unencodable(
+            f"{text!r} is not how a key of type {name_of(annotation)} is written; write {written!r}"
+        )
+    return value

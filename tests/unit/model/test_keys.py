@@ -1,0 +1,168 @@
+"""Keys of every type: a key has one text, and the text gives back the key, in every place that has keys."""
+
+from datetime import UTC, date, datetime
+from enum import Enum, Flag, IntEnum
+from typing import Any, NamedTuple, NewType
+from uuid import UUID
+
+import pytest
+
+from penstock import App, DefinitionError, Entity, entity, key, readonly
+from penstock.base.key_text import decode_key, encode_key, is_key_type
+from penstock.errors import RequestError, Unencodable, UserError
+from penstock.gateway.openapi.json_schema import key_schema
+from penstock.snapshots.annotation import column_of
+from penstock.testing import Kit
+
+
+class Hall(Enum):
+    BIG = "big hall"
+    SMALL = "small"
+
+
+class Floor(IntEnum):
+    CELLAR = -1
+    GROUND = 0
+
+
+class Place(NamedTuple):
+    hall: Hall
+    row: str
+    number: int = 1
+
+
+Code = NewType("Code", str)
+
+
+class Seat(Entity):
+    place: Place = key()
+    taken: bool = False
+
+    def take(self) -> Place:
+        self.taken = True
+        return self.place
+
+
+class Room(Entity):
+    hall: Hall = key()
+    seats: "list[Seat]" = []
+    by_seat: "dict[Seat, int]" = {}
+
+    def seat(self, row: str) -> Seat:
+        found = Seat((self.hall, row, 1))
+        seat = found if Seat.exists(found) else Seat.create(Place(self.hall, row))
+        self.seats.append(seat)
+        self.by_seat[seat] = len(self.seats)
+        return seat
+
+    @readonly
+    def free(self) -> list[Place]:
+        return [seat.place for seat in self.seats if not seat.taken]
+
+
+class Visit(Entity):
+    at: tuple[date, Code] = key()
+    count: int = 0
+
+
+app = App("hall", Seat, Room, Visit)
+MOMENT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "text"),
+    [
+        (Hall, Hall.BIG, "big hall"),
+        (Floor, Floor.CELLAR, "-1"),
+        (tuple[str, int], ('a"/', -3), '["a\\"/",-3]'),
+        (tuple[str], ("",), '[""]'),
+        (Place, Place(Hall.SMALL, "é", 2), '["small","é",2]'),
+        (tuple[Floor, UUID], (Floor.GROUND, UUID(int=1)), f'[0,"{UUID(int=1)}"]'),
+        (
+            tuple[datetime, date],
+            (MOMENT, date(2026, 1, 2)),
+            '["2026-01-01T12:00:00Z","2026-01-02"]',
+        ),
+    ],
+)
+def test_key_has_one_text(annotation: Any, value: Any, text: str) -> None:
+    """The text of a key gives back the key, with its class."""
+    assert is_key_type(annotation)
+    assert encode_key(value, annotation) == text
+    back = decode_key(text, annotation)
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "message"),
+    [
+        (Hall, "BIG", "is not a key of type Hall"),
+        (Floor, "01", "write '1'|is not a key"),
+        (tuple[str, int], '["a", 1]', r"""write '\["a",1\]'"""),
+        (tuple[str, int], '["a"]', r"is not a key of type tuple\[str, int\]"),
+        (tuple[str, int], '["a",9999999999999999999999]', "key of type"),
+        (tuple[str, int], "a,1", "is not a key"),
+        (tuple[datetime], '["2026-01-01T12:00:00"]', "no time zone"),
+        (Place, '["small","a"]', r"""write '\["small","a",1\]'"""),
+        (Place, "[" * 2_000, "is not a key"),
+    ],
+)
+def test_other_text_is_refused(annotation: Any, text: str, message: str) -> None:
+    """A text that is not written like a key is refused, with the way in which it is written."""
+    with pytest.raises(Unencodable, match=message):
+        decode_key(text, annotation)
+
+
+def test_entities_are_found_by_such_keys() -> None:
+    """Enums and tuples identify entities in calls, references, dictionaries and queries of the state."""
+    kit = Kit(app)
+    kit.call.Room.create(Hall.BIG)
+    seat = kit.call(Room.seat, Room(Hall.BIG), "A")
+    assert seat.place == Place(Hall.BIG, "A")
+    kit.call(Room.seat, Room(Hall.BIG), "B")
+    assert kit.call(Seat.take, Seat((Hall.BIG, "A", 1))) == Place(Hall.BIG, "A")
+    assert kit.call(Room.free, Room(Hall.BIG)) == [Place(Hall.BIG, "B")]
+    assert kit.call(Seat.exists, Seat(Place(Hall.BIG, "B"))) is True
+    stored: Any = kit.entity("Room", Hall.BIG)
+    assert stored["by_seat"] == {Place(Hall.BIG, "A"): 1, Place(Hall.BIG, "B"): 2}
+    kit.call.Visit.create((date(2026, 1, 1), Code("x")), count=3)
+    assert list(kit.entities("Visit")) == [(date(2026, 1, 1), "x")]
+    with pytest.raises(RequestError, match="cannot be a key of type Place"):
+        kit.call.Seat(("nowhere", "A", 1)).take()
+    with pytest.raises(RequestError, match=r"cannot be a key of type tuple\[date, str\]"):
+        kit.call.Visit.create((date(2026, 1, 1), 5))
+    with pytest.raises(UserError, match="Visit needs a key"):
+        kit.call.Visit.create()
+
+
+def test_keys_in_sql_and_openapi() -> None:
+    """SQL has the parts of a key as columns of a STRUCT, and OpenAPI describes the text."""
+    column = column_of(Seat, wide=False)
+    assert column.sql == 'STRUCT("hall" VARCHAR, "row" VARCHAR, "number" BIGINT)'
+    assert column.build(['["small","A",1]', None]).to_pylist() == [
+        {"hall": "small", "row": "A", "number": 1},
+        None,
+    ]
+    assert column_of(Room, wide=False).build(["small"]).to_pylist() == ["small"]
+    assert column_of(Floor, wide=True).sql == "HUGEINT"
+    assert key_schema(app.entities["Room"])["enum"] == ["big hall", "small"]
+    assert key_schema(app.entities["Seat"])["contentMediaType"] == "application/json"
+
+
+class Level(Flag):
+    LOW = 1
+
+
+@pytest.mark.parametrize(
+    "annotation", [float, tuple[str, ...], tuple[float], Level, tuple[()], bool, tuple]
+)
+def test_refused_key_names_the_types_of_keys(annotation: Any) -> None:
+    """A type that is no key is refused when the application is built."""
+    wrong = type(
+        "Wrong",
+        (),
+        {"__annotations__": {"name": annotation}, "name": key(), "__module__": __name__},
+    )
+    with pytest.raises(DefinitionError, match="an Enum of str or int, or a tuple of these"):
+        App("wrong", entity(wrong))
