@@ -10,7 +10,7 @@ import pytest
 from penstock import App, DefinitionError, Entity, entity, key, readonly
 from penstock.base.key_text import decode_key, encode_key, is_key_type
 from penstock.errors import RequestError, Unencodable, UserError
-from penstock.gateway.openapi.json_schema import key_schema
+from penstock.gateway.openapi.key_schema import key_schema
 from penstock.snapshots.annotation import column_of
 from penstock.testing import Kit
 
@@ -147,7 +147,8 @@ def test_keys_in_sql_and_openapi() -> None:
     assert column_of(Room, wide=False).build(["small"]).to_pylist() == ["small"]
     assert column_of(Floor, wide=True).sql == "HUGEINT"
     assert key_schema(app.entities["Room"])["enum"] == ["big hall", "small"]
-    assert key_schema(app.entities["Seat"])["contentMediaType"] == "application/json"
+    assert key_schema(app.entities["Seat"])["examples"] == ['["big hall","a",1]']
+    assert key_schema(app.entities["Visit"])["examples"] == ['["2026-01-01","a"]']
 
 
 class Level(Flag):

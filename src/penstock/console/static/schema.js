@@ -150,9 +150,9 @@ function hintOf(kind, schema, whole, nullable) {
 function sketch(schema) {
   if (schema.type === "array")
     return schema.prefixItems
-      ? `[${schema.prefixItems.map(sketch).join(", ")}]`
+      ? `[${schema.prefixItems.map((one) => one.title ?? sketch(one)).join(", ")}]`
       : `[${sketch(schema.items ?? {})}, …]`;
-  if (schema.type === "object") return "{…}";
+  if (schema.type === "object") return `{${Object.keys(schema.properties ?? {}).join(", ") || "…"}}`;
   return schema.$ref
     ? schema.$ref.split("/").at(-1)
     : Array.isArray(schema.type)

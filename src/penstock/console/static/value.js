@@ -40,6 +40,10 @@ const DEPTH_MAX = 6;
 const COLUMNS_MAX = 12;
 const ROWS_MAX = 200;
 
+/** Return the text of a key; SQL has a key that is a tuple as a struct of its parts. */
+export const keyText = (key) =>
+  key !== null && typeof key === "object" ? JSON.stringify(Object.values(key)) : String(key);
+
 /** Return the address of an entity's page. */
 export const entityLink = (entity, key) =>
   `#/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}`;
@@ -47,8 +51,10 @@ export const entityLink = (entity, key) =>
 /** Return a node for a value in one line; `entities` are the names of the entity classes. */
 export function inline(value, type, entities) {
   if (value === null || value === undefined) return el("span", { class: "null" }, "null");
-  if (entities.has(type.name) && typeof value !== "object")
-    return el("a", { href: entityLink(type.name, value), class: "reference" }, String(value));
+  if (entities.has(type.name)) {
+    const key = keyText(value);
+    return el("a", { href: entityLink(type.name, key), class: "reference" }, key);
+  }
   if (typeof value === "object") {
     const items = listOf(value, type);
     if (items)

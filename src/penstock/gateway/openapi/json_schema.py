@@ -20,7 +20,6 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.key_text import KEY_BYTES_MAX, key_parts
 from penstock.base.record import (
     RecordKind,
     fields_of,
@@ -30,6 +29,7 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import reference_type
+from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
@@ -81,17 +81,10 @@ _WRITTEN: Final[Mapping[Any, Schema]] = {
     Decimal: _DECIMAL,
 }
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
-    int: {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"},
+    int: INTEGER_TEXT,
     float: {"type": "string"},
     bytes: _SIMPLE[bytes],
     Decimal: _DECIMAL,
-}
-_ROW_TEXT: Final[Schema] = {
-    "type": "string",
-    "contentMediaType": "application/json",
-    "pattern": r"^\[.*\]$",
-    "description": "A JSON array of the parts of the key, without spaces.",
-    "maxLength": KEY_BYTES_MAX,
 }
 _UNIONS: Final = (typing.Union, types.UnionType)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -282,18 +275,6 @@ class SchemaRegistry:
 
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-
-
-def key_schema(kind: EntityType) -> Schema:
-    """Return the schema of the text of a key; a reference is this text in JSON."""
-    if kind.key_is_text:
-        return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
-    annotation = kind.key_annotation
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return {"type": "string", "enum": [str(one.value) for one in annotation]}
-    if key_parts(annotation) is not None:
-        return dict(_ROW_TEXT)
-    return dict(_KEY_TEXT.get(annotation) or _SIMPLE[annotation])
 
 
 def media_of(annotation: Any) -> frozenset[str]:

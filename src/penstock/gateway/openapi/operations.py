@@ -28,9 +28,9 @@ from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
     docstring_of,
-    key_schema,
     media_of,
 )
+from penstock.gateway.openapi.key_schema import key_schema
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType

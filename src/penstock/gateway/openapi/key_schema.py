@@ -1,0 +1,58 @@
+"""Schemas of keys: a reference, a path and a dictionary's key have the text of a key."""
+
+import enum
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from penstock.base.key_text import KEY_BYTES_MAX, encode_key, key_parts
+from penstock.model.entity_type import EntityType
+
+INTEGER_TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"}
+
+_SCALARS: Final[Mapping[Any, dict[str, Any]]] = {
+    int: INTEGER_TEXT,
+    date: {"type": "string", "format": "date"},
+    datetime: {"type": "string", "format": "date-time"},
+    UUID: {"type": "string", "format": "uuid"},
+}
+_EXAMPLES: Final[Mapping[Any, object]] = {
+    str: "a",
+    int: 1,
+    date: date(2026, 1, 1),
+    datetime: datetime(2026, 1, 1, tzinfo=UTC),
+    UUID: UUID(int=1),
+}
+
+
+def key_schema(kind: EntityType) -> dict[str, Any]:
+    """Return the schema of the text of a key; a reference is this text in JSON."""
+    annotation = kind.key_annotation
+    if kind.key_is_text:
+        return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
+    if isinstance(annotation, enum.EnumMeta):
+        return {"type": "string", "enum": [str(one.value) for one in _members(annotation)]}
+    if key_parts(annotation) is not None:
+        return {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": "A JSON array of the parts of the key, without spaces.",
+            "pattern": r"^\[.*\]$",
+            "maxLength": KEY_BYTES_MAX,
+            "examples": [_example(annotation)],
+        }
+    return dict(_SCALARS[annotation])
+
+
+def _members(annotation: enum.EnumMeta) -> list[Any]:
+    return list(annotation)
+
+
+def _example(annotation: Any) -> str:
+    """Return the text of a key that is a tuple."""
+    parts = [
+        _members(one)[0] if isinstance(one, enum.EnumMeta) else _EXAMPLES[one]
+        for one in key_parts(annotation) or ()
+    ]
+    return encode_key(tuple(parts), annotation)
