@@ -9,6 +9,7 @@ from penstock.errors import (
     ClassChanged,
     ConfigError,
     Corrupt,
+    DanglingReference,
     DefinitionError,
     Diverged,
     EpochFailed,
@@ -43,7 +44,7 @@ from penstock.errors import (
 )
 from penstock.model.application import App
 from penstock.model.context import now, random, request_id, uuid
-from penstock.model.entity import Entity, entity, key
+from penstock.model.entity import Entity, entity, key, reference
 from penstock.model.handler import readonly, transactional
 from penstock.model.limit import limit
 from penstock.model.route import route
@@ -67,6 +68,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Corrupt",
+    "DanglingReference",
     "DefinitionError",
     "Diverged",
     "Entity",
@@ -108,6 +110,7 @@ __all__ = [
     "random",
     "read_table",
     "readonly",
+    "reference",
     "request_id",
     "route",
     "savepoint",

@@ -112,6 +112,12 @@ class AlreadyExists(Aborted):
     code: ClassVar[str] = "already-exists"
 
 
+class DanglingReference(Aborted):
+    """An attribute with `reference(exists=True)` refers to an entity that does not exist."""
+
+    code: ClassVar[str] = "dangling-reference"
+
+
 class Unencodable(Aborted):
     """A value does not fit its annotation, or cannot be encoded."""
 

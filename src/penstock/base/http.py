@@ -43,6 +43,7 @@ STATUS: Final = {
     "aborted": 400,
     "no-such-entity": 404,
     "already-exists": 409,
+    "dangling-reference": 409,
     "unencodable": 400,
     "limit-exceeded": 400,
     "internal": 500,

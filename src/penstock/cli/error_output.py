@@ -31,6 +31,7 @@ ADVICE: Final = {
     "aborted": "Nothing of the request remains; the application refused it.",
     "no-such-entity": "Create it first: penstock call APP ENTITY KEY create name=value …",
     "already-exists": "Choose another key, or leave the key out (-) to have one derived.",
+    "dangling-reference": "Create the entity that it refers to first, or refer to another one.",
     "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",
     "limit-exceeded": "Make the handler do less, or raise the limit that the message names.",
     "internal": "Nothing of the request remains; penstock status shows the incident and its cause.",

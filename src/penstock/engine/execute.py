@@ -22,6 +22,7 @@ from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.references import require_references
 from penstock.model.request import Failure, Request, decode_request, encode_failure
 from penstock.model.signature import Signature
 
@@ -96,6 +97,7 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
+        self._has_strict_references = any(kind.must_exist for kind in app.entities.values())
         self.secret = b""
         self.isolation = Isolation(app.context, limits.depth)
         self.interrupted: str | None = None
@@ -231,6 +233,8 @@ class Executor:
             result = signature.function(*arguments, **named)
         reply = self._encode(result)
         writes = txn.conclude()
+        if writes and self._has_strict_references:
+            require_references(txn, writes)
         if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
             changed = next(iter(writes))
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")

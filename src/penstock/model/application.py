@@ -14,7 +14,7 @@ from inspect import Parameter
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, fingerprint_of
-from penstock.base.schema import reference_type
+from penstock.base.schema import entities_in, reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
 from penstock.model.declaration import (
     CREATIONS,
@@ -124,6 +124,12 @@ class App:
             )
         entity_type.creation = _creation(entity_type, declaration, resolver)
         complaints += _default_complaints(entity_type)
+        complaints += [
+            f"{entity_type.where}: {entity_type.name}.{name}: reference(exists=True) needs a type that names "
+            "an entity class"
+            for name in entity_type.must_exist
+            if not entities_in(attributes.get(name, Any))
+        ]
 
     def request(
         self,

@@ -43,6 +43,14 @@ class KeyMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceMarker:
+    """The value of `reference(…)`, which says more about an attribute with references."""
+
+    exists: bool
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
 class DefaultFactory:
     """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
 
@@ -56,7 +64,8 @@ class Declaration:
     key_name: str = ""
     sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
     defaults: dict[str, Any] = field(default_factory=dict)
-    plain_fields: list[str] = field(default_factory=list)  # written as `field()`, without a default
+    must_exist: list[str] = field(default_factory=list)
+    plain_fields: list[str] = field(default_factory=list)  # written as `field()` and the like
     initializer: Callable[..., None] | None = None
     complaints: list[str] = field(default_factory=list)
 
@@ -138,6 +147,13 @@ def _declare_default(declaration: Declaration, name: str, default: Any, owner: t
         declaration.complaints.append(
             f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
         )
+    elif isinstance(default, ReferenceMarker):
+        if default.exists:
+            declaration.must_exist.append(name)
+        if default.default is MISSING:
+            declaration.plain_fields.append(name)
+        else:
+            declaration.defaults[name] = deepcopy(default.default)
     elif isinstance(default, Field):
         _declare_field(declaration, name, default, owner)
     else:

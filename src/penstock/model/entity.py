@@ -7,6 +7,7 @@ on it is a plain Python object without a wrapper: attributes and methods have th
 
 import functools
 from collections.abc import Callable
+from dataclasses import MISSING
 from datetime import date
 from enum import Enum
 from types import FunctionType
@@ -21,6 +22,7 @@ from penstock.model.declaration import (
     Declaration,
     DefaultFactory,
     KeyMarker,
+    ReferenceMarker,
     declare,
     where_of,
 )
@@ -52,6 +54,20 @@ def key() -> Any:
     return KeyMarker()
 
 
+def reference(*, exists: bool, default: Any = MISSING) -> Any:
+    """Declare that the references in an attribute must exist when a transaction ends.
+
+    Written as the attribute's default: `owner: User = reference(exists=True)`. A transaction that leaves a
+    reference to an entity that does not exist is undone with the code `dangling-reference`. The check covers each
+    entity that the transaction changed and, after a deletion, each entity that it touched.
+
+    Args:
+        exists: Whether each entity that the attribute refers to, at any depth, must exist.
+        default: The default of the attribute, such as None or an empty list; without it, `create` needs a value.
+    """
+    return ReferenceMarker(exists, default)
+
+
 def entity(cls: T) -> T:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
@@ -65,6 +81,7 @@ def entity(cls: T) -> T:
     entity_type = EntityType(cls, declaration.key_name, where_of(cls))
     entity_type.initializer = declaration.initializer
     entity_type.defaults = declaration.defaults
+    entity_type.must_exist = tuple(dict.fromkeys(declaration.must_exist))
     entity_type.of_text = functools.partial(_refer_text, entity_type)
     behaviour: dict[str, Any] = {
         "__reference__": entity_type,

@@ -51,6 +51,7 @@ class EntityType:
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
         defaults: The default values by attribute; each creation copies them.
+        must_exist: The attributes whose references must exist when a transaction ends.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
     """
@@ -65,6 +66,7 @@ class EntityType:
         self.prefix = f"{cls.__name__}/"
         self.initializer: Callable[..., None] | None = None
         self.defaults: dict[str, Any] = {}
+        self.must_exist: tuple[str, ...] = ()
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
         self.shape = Shape(0, ())
