@@ -222,7 +222,7 @@ def key_reader(annotation: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
         return lambda texts: texts
     wire = wire_key_type(annotation)
     if key_parts(annotation) is None:
-        column = list[wire | None]
+        column = list[wire | None]  # type: ignore[valid-type]
         return lambda texts: msgspec.convert(texts, column, strict=False)
     decode = msgspec.json.Decoder(wire).decode
     return lambda texts: [None if text is None else decode(text) for text in texts]
