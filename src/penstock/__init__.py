@@ -43,8 +43,9 @@ from penstock.errors import (
     ViewUnavailable,
 )
 from penstock.model.application import App
+from penstock.model.attribute import reference
 from penstock.model.context import now, random, request_id, uuid
-from penstock.model.entity import Entity, entity, key, reference
+from penstock.model.entity import Entity, entity, key
 from penstock.model.handler import readonly, transactional
 from penstock.model.limit import limit
 from penstock.model.route import route

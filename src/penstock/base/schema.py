@@ -109,16 +109,16 @@ def wire_type(annotation: Any) -> Any:
     return annotation
 
 
-def entities_in(annotation: Any, seen: set[Any] | None = None) -> list[type]:
+def entities_in(annotation: Any, seen: list[Any] | None = None) -> list[type]:
     """Return the entity classes that an annotation names, at any depth; `seen` are records."""
-    seen = set() if seen is None else seen
+    seen = [] if seen is None else seen
     if reference_type(annotation) is not None:
         return [annotation]
     if typing.get_origin(annotation) is typing.Literal:
         return []
     if is_record(annotation):
         inner = [] if annotation in seen else [one.annotation for one in fields_of(annotation)]
-        seen.add(annotation)
+        seen.append(annotation)
     else:
         inner = list(typing.get_args(annotation))
     return [cls for part in inner for cls in entities_in(part, seen)]
@@ -157,10 +157,10 @@ def shown(value: object) -> str:
 
 def complaints_of(annotation: Any) -> list[str]:
     """Return the reasons why values of an annotation cannot be stored; empty if they can."""
-    return _complaints(annotation, set())
+    return _complaints(annotation, [])
 
 
-def _complaints(annotation: Any, seen: set[Any]) -> list[str]:
+def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
     """Return the complaints about an annotation; `seen` are the records that were checked before."""
     if annotation is Any or annotation in SCALARS or reference_type(annotation) is not None:
         return []
@@ -183,9 +183,9 @@ def _complaints(annotation: Any, seen: set[Any]) -> list[str]:
     return complaints or _msgspec_complaints(annotation)
 
 
-def _record_complaints(annotation: Any, seen: set[Any]) -> list[str]:
+def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
     name, cls = name_of(annotation), typing.get_origin(annotation) or annotation
-    seen.add(annotation)
+    seen.append(annotation)
     if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
     if sum(typing.get_origin(one) is cls for one in seen) > _FORMS_MAX:

@@ -16,11 +16,11 @@ from typing import Any, Final
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import entities_in, reference_type
 from penstock.errors import DefinitionError, RequestError, Unencodable
+from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import (
     CREATIONS,
     RESERVED,
     Declaration,
-    DefaultFactory,
     where_of,
 )
 from penstock.model.entity import declaration_of, is_intact

@@ -15,6 +15,8 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, ClassVar, Final
 
+from penstock.model.attribute import DefaultFactory, ReferenceMarker
+
 RESERVED: Final = ("create", "delete", "exists", "upsert")
 CREATIONS: Final = ("create", "upsert")
 """The methods that make an entity: `upsert` replaces an existing entity, `create` refuses to."""
@@ -40,21 +42,6 @@ _CLASS_VARIABLE: Final = re.compile(r"(\w+\.)*ClassVar\b")
 
 class KeyMarker:
     """The value of `key()`, which marks the attribute that identifies an entity."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceMarker:
-    """The value of `reference(…)`, which says more about an attribute with references."""
-
-    exists: bool
-    default: Any
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultFactory:
-    """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
-
-    make: Callable[[], Any]
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ on it is a plain Python object without a wrapper: attributes and methods have th
 
 import functools
 from collections.abc import Callable
-from dataclasses import MISSING
 from datetime import date
 from enum import Enum
 from types import FunctionType
@@ -16,16 +15,9 @@ from uuid import UUID
 
 from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
+from penstock.model.attribute import new_value
 from penstock.model.context import active, current
-from penstock.model.copies import fresh
-from penstock.model.declaration import (
-    Declaration,
-    DefaultFactory,
-    KeyMarker,
-    ReferenceMarker,
-    declare,
-    where_of,
-)
+from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
@@ -52,20 +44,6 @@ def key() -> Any:
     a tuple of these. It takes at most 400 bytes as text.
     """
     return KeyMarker()
-
-
-def reference(*, exists: bool, default: Any = MISSING) -> Any:
-    """Declare that the references in an attribute must exist when a transaction ends.
-
-    Written as the attribute's default: `owner: User = reference(exists=True)`. A transaction that leaves a
-    reference to an entity that does not exist is undone with the code `dangling-reference`. The check covers each
-    entity that the transaction changed and, after a deletion, each entity that it touched.
-
-    Args:
-        exists: Whether each entity that the attribute refers to, at any depth, must exist.
-        default: The default of the attribute, such as None or an empty list; without it, `create` needs a value.
-    """
-    return ReferenceMarker(exists, default)
 
 
 def entity(cls: T) -> T:
@@ -378,18 +356,13 @@ def _values(
         del values[entity_type.key_name]  # derived from the request
     for name, default in entity_type.defaults.items():
         if name not in values:
-            values[name] = default if type(default) in _SHARED else _new_default(default)
+            values[name] = default if type(default) in _SHARED else new_value(default)
     names = values.keys() - {entity_type.key_name}
     if names != entity_type.attributes.keys():
         missing = ", ".join(sorted(entity_type.attributes.keys() - names)) or "nothing else"
         extra = ", ".join(sorted(names - entity_type.attributes.keys())) or "nothing else"
         raise TypeError(f"{entity_type.name}.create lacks {missing} and does not know {extra}")
     return values
-
-
-def _new_default(default: Any) -> Any:
-    """Return the value of a default for one new entity."""
-    return default.make() if type(default) is DefaultFactory else fresh(default)
 
 
 def _derived_key(entity_type: EntityType) -> Any:

@@ -1,0 +1,41 @@
+"""Attributes: what a class says about an attribute in the place of its default."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from penstock.model.copies import fresh
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMarker:
+    """The value of `reference(…)`, which says more about an attribute with references."""
+
+    exists: bool
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultFactory:
+    """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
+
+    make: Callable[[], Any]
+
+
+def reference(*, exists: bool, default: Any = MISSING) -> Any:
+    """Declare that the references in an attribute must exist when a transaction ends.
+
+    Written as the attribute's default: `owner: User = reference(exists=True)`. A transaction that leaves a
+    reference to an entity that does not exist is undone with the code `dangling-reference`. The check covers each
+    entity that the transaction changed and, after a deletion, each entity that it touched.
+
+    Args:
+        exists: Whether each entity that the attribute refers to, at any depth, must exist.
+        default: The default of the attribute, such as None or an empty list; without it, `create` needs a value.
+    """
+    return ReferenceMarker(exists, default)
+
+
+def new_value(default: Any) -> Any:
+    """Return the value of a default for a new entity; entities share no mutable value."""
+    return default.make() if type(default) is DefaultFactory else fresh(default)
