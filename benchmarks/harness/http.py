@@ -146,8 +146,13 @@ def http(
 
 
 @contextmanager
-def running(data: Path, gateways: int = 1) -> Iterator[int]:
+def running(data: Path, gateways: int = 1, *assignments: str) -> Iterator[int]:
     """Run the shop as `penstock run` does, and give the port.
+
+    Args:
+        data: The data directory.
+        gateways: The number of gateways.
+        assignments: Further settings, as `--set` takes them.
 
     Raises:
         OperationalError: It did not start in time, or ended; the message has its last output.
@@ -155,6 +160,7 @@ def running(data: Path, gateways: int = 1) -> Iterator[int]:
     port = free_port(HOST)
     command = [sys.executable, "-P", "-m", "penstock", "run", EXAMPLE, "--port", str(port)]
     command += ["--data", str(data), "--gateways", str(gateways)]
+    command += [word for assignment in assignments for word in ("--set", assignment)]
     words = data / "run.log"
     data.mkdir(parents=True, exist_ok=True)
     with words.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

@@ -23,18 +23,24 @@ RECONNECT_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `POST /orders/checkout/17`; `request_id` makes it safe to send twice."""
+    """One request: `POST /orders/checkout/17`; `request_id` makes it safe to send twice.
+
+    `key` is the API key of its caller; empty sends none.
+    """
 
     verb: str
     path: str
     body: bytes = b""
     request_id: str = ""
+    key: str = ""
 
     def encoded(self, host: str) -> bytes:
         """Return the bytes of the request."""
         head = f"{self.verb} {self.path} HTTP/1.1\r\nHost: {host}\r\n"
         if self.request_id:
             head += f"Idempotency-Key: {self.request_id}\r\n"
+        if self.key:
+            head += f"X-API-Key: {self.key}\r\n"
         if self.body:
             head += "Content-Type: application/json\r\n"
         return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body

@@ -21,8 +21,8 @@ class GatewayConfig:
         key_bytes_max: The most bytes of an entity's key, and of a request id.
         limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
         waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
-        window: Requests in the log without a reply, beyond which requests wait in a queue of their
-            principal, which are served in turn; 0 appends every request at once.
+        window_ms: If the log holds more requests than are processed in this time, further ones wait
+            for the turn of their principal; 0 appends every request at once.
         lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
         receive_timeout_ms: How long a client may take to send a request.
@@ -48,7 +48,7 @@ class GatewayConfig:
     key_bytes_max: int = 1_024
     limits: str = ""
     waiting_max: int = 20_000
-    window: int = 4_000
+    window_ms: int = 1_000
     lag_max: int = 1_000_000
     reply_timeout_ms: int = 300_000
     receive_timeout_ms: int = 30_000

@@ -13,6 +13,7 @@ from penstock.errors import Overloaded
 from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
 from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
 from penstock.gateway.flow.limit_table import Caller, LimitTable
+from penstock.gateway.flow.window import SIZE_FIRST, SIZE_MIN, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Commit
 from penstock.journal.memory import MemoryJournal
@@ -49,6 +50,17 @@ def test_large_bodies_cost_more() -> None:
     assert not queue._credits
 
 
+class FixedWindow(Window):
+    """A window of four requests, or without a bound."""
+
+    def __init__(self, bounded: bool) -> None:  # noqa: FBT001 -- one fact
+        super().__init__(1.0 if bounded else 0.0)
+        self.size = 4
+
+    def note(self, committed: int, now_s: float, *, busy: bool) -> None:
+        pass
+
+
 class Gate:
     """The admission of a gateway over a journal in memory, whose epochs the test commits."""
 
@@ -59,6 +71,7 @@ class Gate:
         self.admission = Admission(
             settings, table, watched_pauses(data), self.tail, FlowMetrics(CollectorRegistry())
         )
+        self.admission.window = FixedWindow(self.admission.window.is_bounded)
         self.end = 0
         self.epoch = -1
         self.appended: list[str] = []
@@ -99,7 +112,7 @@ def run(test: Callable[[Gate], Awaitable[None]], gate: Callable[[], Gate]) -> No
     asyncio.run(running())
 
 
-SETTINGS = GatewayConfig(window=4)
+SETTINGS = GatewayConfig()
 
 
 def test_quiet_principal_waits_for_one_round(tmp_path: Path) -> None:
@@ -187,14 +200,14 @@ def test_anonymous_callers_do_not_wait(tmp_path: Path) -> None:
 
 
 def test_window_of_zero_appends_at_once(tmp_path: Path) -> None:
-    """`gateway.window = 0` switches the queues off."""
+    """`gateway.window_ms = 0` switches the queues off."""
 
     async def test(gate: Gate) -> None:
         for _ in range(20):
             await gate.send("loud")
         assert len(gate.appended) == 20
 
-    run(test, lambda: Gate(tmp_path, GatewayConfig(window=0)))
+    run(test, lambda: Gate(tmp_path, GatewayConfig(window_ms=0)))
 
 
 def test_failed_append_gives_its_turn_away(tmp_path: Path) -> None:
@@ -214,3 +227,23 @@ def test_failed_append_gives_its_turn_away(tmp_path: Path) -> None:
         await until(lambda: gate.admission._count == 0)
 
     run(test, lambda: Gate(tmp_path, SETTINGS))
+
+
+@pytest.mark.parametrize("cost_s", [0.00005, 0.001, 0.05])
+def test_window_holds_the_requests_of_its_time(cost_s: float) -> None:
+    """For fast and slow handlers the window becomes what a driver processes in the time, and stays there."""
+    window, overhead_s, committed, now_s = Window(1.0), 0.08, 0, 0.0
+    for _ in range(60):
+        half = max(1, window.size // 2)  # an epoch runs while the other half of the window waits
+        committed, now_s = committed + half, now_s + overhead_s + half * cost_s
+        window.note(committed, now_s, busy=True)
+    waited_s = window.size * cost_s + 2 * overhead_s
+    assert window.size == SIZE_MIN or waited_s == pytest.approx(1.0, rel=0.1)
+
+
+def test_idle_time_is_no_rate() -> None:
+    """Epochs with pauses between them say nothing about the driver, and do not change the window."""
+    window = Window(1.0)
+    for second in range(10):
+        window.note(second, float(second), busy=False)
+    assert window.size == SIZE_FIRST

@@ -20,6 +20,7 @@ from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.gateway.flow.fair_queue import FairQueue
 from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
 from penstock.gateway.flow.limiters import Group, Limiter
+from penstock.gateway.flow.window import Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process.config import GatewayConfig
@@ -52,7 +53,12 @@ class Ticket:
 
 
 class Admission:
-    """Admits requests, and counts those that are under way."""
+    """Admits requests, and counts those that are under way.
+
+    Attributes:
+        clock: Returns seconds that never go back.
+        window: The number of requests that the log may hold.
+    """
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class Admission:
             metrics: Counts refusals and requests under way.
         """
         self.clock: Callable[[], float] = time.monotonic
+        self.window = Window(settings.window_ms / 1_000)
         self._settings = settings
         self._limits = limits
         self._pauses = pauses
@@ -243,8 +250,8 @@ class Admission:
 
     def _room(self) -> int:
         """Return the number of requests that may be appended now."""
-        window = self._settings.window
-        return window - self._lag() - self._appending if window else 1
+        window = self.window
+        return window.size - self._lag() - self._appending if window.is_bounded else 1
 
     def _lag(self) -> int:
         """Return the number of requests in the log that no epoch has committed."""
@@ -281,6 +288,8 @@ class Admission:
         while self._in_log:
             await self._tail.until_committed((ONLY_PARTITION, self._in_log[0][0]), _FOLLOW_S)
             self._release_committed()
+            committed = self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+            self.window.note(committed, self.clock(), busy=self._log_end > committed)
             self._give_turns()
             self._show()
         self._follower = None

@@ -1,0 +1,123 @@
+"""Fair shares: the latency of a quiet caller next to a loud one, with and without the turns of principals.
+
+    python -m benchmarks.fair_shares [--seconds N] [--connections N] [--items N]
+
+Runs the shop with two API keys. The quiet caller calls a method every 100 ms. The loud caller sends requests
+that each create some items, over many connections and without waiting for replies, so that it sends more
+than is processed. Prints one JSON object with the latencies of the quiet caller in milliseconds: alone
+(`alone`), next to the loud caller with turns (`turns`), and without turns (`no_turns`, which is
+`gateway.window_ms = 0`), and with the requests of the loud caller that were accepted in a second.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import uvloop
+
+from benchmarks.harness.http import HOST, running
+from benchmarks.harness.load import Answer, Load, Request
+from penstock.gateway.auth.keys import KeyStore, utc_now
+from penstock.gateway.auth.principal import EVERYTHING
+
+PAUSE_S = 0.1
+WARM_S = 5.0
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--connections", type=int, default=500)
+    parser.add_argument("--items", type=int, default=20)
+    print(json.dumps(measured(parser.parse_args())))
+
+
+def measured(chosen: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Return the figures of each setting."""
+    figures: dict[str, dict[str, float]] = {}
+    for name, window_ms in (("turns", 1_000), ("no_turns", 0)):
+        with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-shares-") as folder:
+            data = Path(folder)
+            store = KeyStore(data)
+            quiet, loud = (
+                store.add(each, [EVERYTHING], None, utc_now())[1] for each in ("quiet", "loud")
+            )
+            with running(data, 1, f"gateway.window_ms={window_ms}") as port:
+                test = _Test(port, quiet, loud, chosen)
+                figures.setdefault("alone", test.run(connections=0))
+                figures[name] = test.run(chosen.connections)
+    return figures
+
+
+class _Test:
+    """The two callers of one application."""
+
+    def __init__(self, port: int, quiet: str, loud: str, chosen: argparse.Namespace) -> None:
+        body = b'{"price": 3, "stock": 1000000}'
+        warm = Request("POST", "/call/Item/quiet/upsert", body, key=quiet)
+        Load(HOST, port, 1).run(iter([warm]))
+        Load(HOST, port, 1).run(itertools.repeat(self._add(quiet)), WARM_S)
+        self._load = Load(HOST, port, 1)
+        self._quiet = self._add(quiet)
+        self._loud = Request("POST", "/send/init_items", f"[{chosen.items},1,1]".encode(), key=loud)
+        self._seconds = chosen.seconds
+
+    def run(self, connections: int) -> dict[str, float]:
+        """Return the latencies of the quiet caller next to so many connections of the loud caller."""
+        quiet, loud = uvloop.run(self._run(connections))
+        took_ms = np.array([answer.took_s for answer in quiet]) * 1_000
+        return {
+            "p50_ms": round(float(np.percentile(took_ms, 50)), 1),
+            "p99_ms": round(float(np.percentile(took_ms, 99)), 1),
+            "quiet_calls": len(quiet),
+            "quiet_errors": sum(answer.status != 200 for answer in quiet),
+            "loud_accepted_per_s": round(
+                sum(answer.status == 202 for answer in loud) / self._seconds, 1
+            ),
+        }
+
+    async def _run(self, connections: int) -> tuple[list[Answer], list[Answer]]:
+        quiet: list[Answer] = []
+        loud: list[Answer] = []
+        deadline = time.perf_counter() + self._seconds
+        workers = [
+            self._send(itertools.repeat(self._loud), 0.0, deadline, loud)
+            for _ in range(connections)
+        ]
+        await asyncio.gather(
+            self._send(itertools.repeat(self._quiet), PAUSE_S, deadline, quiet), *workers
+        )
+        return quiet, loud
+
+    async def _send(
+        self, requests: Iterator[Request], pause_s: float, deadline: float, answers: list[Answer]
+    ) -> None:
+        """Send requests one after the other until the deadline.
+
+        Args:
+            requests: The requests.
+            pause_s: The pause between two of them.
+            deadline: The time at which to stop, on the clock of the load generator.
+            answers: Receives the answers.
+        """
+        with self._load.connection() as connection:
+            for request in requests:
+                answers.append(await self._load.ask(connection, request))
+                if time.perf_counter() >= deadline:
+                    return
+                await asyncio.sleep(pause_s)
+
+    @staticmethod
+    def _add(key: str) -> Request:
+        return Request("POST", "/call/Item/quiet/add", b"[1]", key=key)
+
+
+if __name__ == "__main__":
+    main()
