@@ -19,6 +19,7 @@ PAGES = (
     "sql",
     "requests",
     "requests/see/trace",
+    "flow",
     "try",
 )
 CONTRAST_TEXT = 4.5

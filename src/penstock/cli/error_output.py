@@ -43,6 +43,8 @@ ADVICE: Final = {
     "timed-out": "Check that penstock run is running; then ask again with the same --request-id.",
     "unreachable": "Check that penstock run is running and that the URL is right; then send the request again.",
     "overloaded": "Send more slowly; a refused request can be sent again unchanged.",
+    "throttled": "Send it again after the time in the message; penstock flow show lists all limits.",
+    "paused": "Send it again later; penstock flow show says who paused it and why.",
     "stopping": "Send it again with the same request id after the restart.",
     "view-unavailable": "Check that penstock run is running; a lost view is rebuilt by itself.",
     "fenced": "Stop the other driver of this application, or use another --data.",

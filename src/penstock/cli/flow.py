@@ -4,11 +4,10 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,12 +15,11 @@ from rich.table import Table
 from penstock.cli.options import AppOptions, JsonOption, expanded
 from penstock.cli.output import print_result, utc_text
 from penstock.errors import OperationalError
-from penstock.gateway.flow.limit_table import check_target, limits_in_force
-from penstock.model.application import App
+from penstock.gateway.flow.limit_table import check_target
+from penstock.gateway.flow.standing import FlowStanding, flow_standing
 from penstock.model.limit import EVERYTHING
-from penstock.process.config import Config
 from penstock.process.metrics import UNDER_WAY, live_sum
-from penstock.process.pauses import EFFECTIVE_S, Action, PauseFile, Pauses, describe, target_text
+from penstock.process.pauses import EFFECTIVE_S, PauseFile, describe, target_text
 from penstock.process.status import status_in
 
 HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
@@ -74,9 +72,6 @@ Examples:
   penstock flow show examples/shop
   penstock flow show examples/shop --json
 """
-
-NEWEST: Final = 20
-"""The number of pauses and resumes that `show` prints."""
 
 _LOOK_S: Final = 0.2
 
@@ -144,8 +139,7 @@ def drain(
 def show(options: AppOptions, as_json: JsonOption = False) -> None:
     """Show limits and pauses; see `SHOW_HELP`."""
     application, settings = options.load_unchecked()
-    actions = PauseFile(settings.data).actions()
-    flow = _flow_of(application, settings, actions)
+    flow = flow_standing(application, settings)
     print_result(flow, lambda console: _print(flow, console), as_json=as_json)
 
 
@@ -153,14 +147,6 @@ command.command("pause", help=PAUSE_HELP)(expanded(pause))
 command.command("resume", help=RESUME_HELP)(expanded(resume))
 command.command("drain", help=DRAIN_HELP)(expanded(drain))
 command.command("show", help=SHOW_HELP)(expanded(show))
-
-
-class Flow(msgspec.Struct, frozen=True):
-    """The result of `show`: limits as text, the pauses in force, and the newest actions."""
-
-    limits: list[str]
-    paused: list[Action]
-    newest: list[Action]
 
 
 def under_way(data: Path, app: str) -> int:
@@ -213,12 +199,7 @@ def user() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def _flow_of(app: App, settings: Config, actions: Sequence[Action]) -> Flow:
-    limits = [str(one) for one in limits_in_force(app, settings.gateway.limits)]
-    return Flow(limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1]))
-
-
-def _print(flow: Flow, console: Console) -> None:
+def _print(flow: FlowStanding, console: Console) -> None:
     console.print("Limits:" if flow.limits else "There are no limits.")
     for limit in flow.limits:
         console.print(f"  {limit}")

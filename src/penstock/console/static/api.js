@@ -31,6 +31,8 @@ const TITLES = {
   "request-conflict": "This request id is taken by another request",
   "timed-out": "No answer in time",
   overloaded: "Too much is waiting",
+  throttled: "A limit on requests is reached",
+  paused: "Such requests are paused",
 };
 
 const NEXT = {
@@ -39,6 +41,8 @@ const NEXT = {
   "view-unavailable": "It starts with penstock run and rebuilds itself; try again in a moment.",
   "timed-out": "The request is durable: look it up under Requests by its id.",
   overloaded: "Nothing of it was taken; send it again in a second.",
+  throttled: "The request was not accepted; send it again later. The page Flow shows the limits.",
+  paused: "The request was not accepted; the page Flow shows the pauses.",
 };
 
 export const key = {

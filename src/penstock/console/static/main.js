@@ -5,6 +5,7 @@ import { el, problem, show } from "./dom.js";
 import { count, rate } from "./format.js";
 import { live } from "./live.js";
 import * as entities from "./entities.js";
+import * as flow from "./flow.js";
 import * as overview from "./overview.js";
 import * as performance from "./performance.js";
 import * as requests from "./requests.js";
@@ -17,6 +18,7 @@ const PAGES = [
   ["entities", "Entities", entities],
   ["sql", "SQL", sql],
   ["requests", "Requests", requests],
+  ["flow", "Flow", flow],
   ["try", "Try it", trying],
 ];
 

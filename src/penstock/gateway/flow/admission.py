@@ -10,9 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.errors import Overloaded, Paused, Throttled
@@ -44,8 +43,7 @@ def watched_pauses(data: Path) -> WatchedFile[Pauses]:
     return WatchedFile(path, lambda stored: Pauses(decode_actions(stored) if stored else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """An admitted request: its principal, and the counts that it holds."""
 
     principal: str
@@ -255,12 +253,15 @@ class Admission:
 
     def _lag(self) -> int:
         """Return the number of requests in the log that no epoch has committed."""
-        return self._log_end - self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+        return self._log_end - self._committed
+
+    @property
+    def _committed(self) -> Lsn:
+        return self._tail.positions.get(ONLY_PARTITION, Lsn(0))
 
     def _release_committed(self) -> None:
-        committed = self._tail.positions.get(ONLY_PARTITION, Lsn(0))
         in_log = self._in_log
-        while in_log and in_log[0][0] < committed:
+        while in_log and in_log[0][0] < self._committed:
             self._end(in_log.popleft()[1])
 
     def _end(self, ticket: Ticket) -> None:
@@ -288,7 +289,7 @@ class Admission:
         while self._in_log:
             await self._tail.until_committed((ONLY_PARTITION, self._in_log[0][0]), _FOLLOW_S)
             self._release_committed()
-            committed = self._tail.positions.get(ONLY_PARTITION, Lsn(0))
+            committed = self._committed
             self.window.note(committed, self.clock(), busy=self._log_end > committed)
             self._give_turns()
             self._show()

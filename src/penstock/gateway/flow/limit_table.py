@@ -7,6 +7,7 @@ limits costs one look-up.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
@@ -14,8 +15,7 @@ from penstock.model.application import App
 from penstock.model.limit import EVERYTHING, KEY, PRINCIPAL, Limit, parse_limits
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """The facts of a request that limits, pauses and fair shares use.
 
     Attributes:

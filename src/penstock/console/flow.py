@@ -1,0 +1,106 @@
+"""The console's routes of flow control: limits, pauses and their record; pause and resume.
+
+A change is recorded with the name of the operator's key or token. It takes effect as with `penstock flow`.
+"""
+
+import time
+from typing import Annotated, Final, Literal
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.console.access import (
+    for_operators,
+    json_response,
+    operator_of,
+    require_own_page,
+)
+from penstock.errors import RequestError
+from penstock.gateway.flow.limit_table import check_target
+from penstock.gateway.flow.standing import FlowStanding, flow_standing
+from penstock.model.application import App
+from penstock.model.limit import EVERYTHING
+from penstock.process.config import Config
+from penstock.process.pauses import TEXT_MAX, PauseFile
+
+FLOW: Final = "flow"
+"""The last segment of the path, and the intent of a change."""
+
+_BODY_BYTES_MAX: Final = 8_192
+
+
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pause or resume that the page asks for."""
+
+    kind: Literal["pause", "resume"]
+    target: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+
+
+class FlowPage(msgspec.Struct, frozen=True):
+    """The data of the page: the targets that can be paused, and the standing."""
+
+    targets: list[str]
+    standing: FlowStanding
+
+
+def flow_routes(app: App, config: Config) -> list[Route]:
+    """Return the routes that show and change the flow of an application."""
+    targets = targets_of(app)
+    file = PauseFile(config.data)
+
+    def page() -> FlowPage:
+        return FlowPage(targets, flow_standing(app, config))
+
+    def change(wanted: Change, by: str) -> FlowPage:
+        now_us = time.time_ns() // 1_000
+        if wanted.kind == "pause":
+            check_target(app, wanted.target)
+            file.pause(wanted.target, by, wanted.reason, now_us)
+        else:
+            file.resume(wanted.target, by, wanted.reason, now_us)
+        return page()
+
+    async def show(request: Request) -> Response:
+        return json_response(await run_in_threadpool(page))
+
+    async def take(request: Request) -> Response:
+        require_own_page(request, FLOW)
+        wanted = await _change_in(request)
+        return json_response(await run_in_threadpool(change, wanted, operator_of(request).name))
+
+    path = f"/console/api/{FLOW}"
+    return [
+        Route(path, for_operators(show), methods=["GET"]),
+        Route(path, for_operators(take), methods=["POST"]),
+    ]
+
+
+def targets_of(app: App) -> list[str]:
+    """Return everything that can be paused: `*`, the classes with their methods, the functions."""
+    classes = [
+        target
+        for name, entity_type in app.entities.items()
+        for target in (name, *(f"{name}.{method}" for method in sorted(entity_type.methods)))
+    ]
+    return [EVERYTHING, *classes, *app.functions]
+
+
+async def _change_in(request: Request) -> Change:
+    """Read the change in a body.
+
+    Raises:
+        RequestError: The body is too large, or not a change.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            raise RequestError(f"the body has at most {_BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(body, type=Change)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RequestError(f"the body is not a change: {error}") from error

@@ -1,0 +1,139 @@
+// Flow: limits, pauses and their record; pause and resume of a class, a method or everything.
+
+import { ask } from "./api.js";
+import { el, empty, field, problem, show } from "./dom.js";
+import { dataTable } from "./table.js";
+import { between, button } from "./widgets.js";
+
+const PATH = "/console/api/flow";
+const EVERYTHING = "*";
+
+/** Show the page. */
+export async function open(body) {
+  show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
+  const said = el("div", {});
+  const paused = el("div", { id: "paused" });
+  const limits = el("div", { id: "limits" });
+  const record = el("div", { id: "record" });
+  const { value } = await ask(PATH);
+  const pauseForm = formOf(value.targets, change);
+
+  async function change(kind, target, reason) {
+    show(said);
+    try {
+      const content = JSON.stringify({ kind, target, reason });
+      const headers = { "Penstock-Console": "flow" };
+      update((await ask(PATH, { method: "POST", headers, body: content })).value.standing);
+    } catch (failure) {
+      show(said, problem(failure));
+    }
+  }
+
+  function update(standing) {
+    show(paused, pausedTable(standing.paused, change));
+    show(limits, limitList(standing.limits));
+    show(record, recordTable(standing.newest));
+  }
+
+  update(value.standing);
+  show(
+    body,
+    panel(
+      "pauses",
+      "Pauses",
+      "Gateways refuse paused requests. Requests that are in the log run.",
+      said,
+      paused,
+      pauseForm,
+    ),
+    panel("limits", "Limits on requests", "Declared in the application and its settings.", limits),
+    panel("record", "Record", "The newest pauses and resumes.", record),
+  );
+  return null;
+}
+
+function panel(id, title, hint, ...content) {
+  return el(
+    "section",
+    { class: "panel", "aria-labelledby": `${id}-title` },
+    between(el("h2", { id: `${id}-title` }, title), el("p", { class: "hint" }, hint)),
+    content,
+  );
+}
+
+function formOf(targets, change) {
+  const target = el(
+    "select",
+    { id: "pause-target" },
+    targets.map((name) => el("option", { value: name }, nameOf(name))),
+  );
+  const reason = el("input", { id: "pause-reason", required: true, maxlength: 500 });
+  const submit = async (event) => {
+    event.preventDefault();
+    await change("pause", target.value, reason.value.trim());
+  };
+  return el(
+    "form",
+    { onsubmit: submit },
+    el("div", { class: "row filters" }, field("Pause", target), field("Reason", reason)),
+    el("p", { class: "row" }, el("button", { type: "submit", class: "main-button" }, "Pause")),
+  );
+}
+
+function pausedTable(actions, change) {
+  if (!actions.length) return empty("Nothing is paused.", "Gateways accept every request.");
+  const columns = [
+    { name: "Target", cell: nameOf },
+    { name: "Since", cell: timeOf },
+    { name: "By" },
+    { name: "Reason" },
+    { name: "Resume", cell: (target) => resumeButton(target, change) },
+  ];
+  const rows = actions.map((one) => [one.target, one.time_us, one.by, one.reason, one.target]);
+  return dataTable({
+    caption: "Pauses in force",
+    sortable: false,
+    rowHead: true,
+    stacked: true,
+    columns,
+    rows,
+  });
+}
+
+const resumeButton = (target, change) =>
+  button("Resume", () => change("resume", target, ""), {
+    "aria-label": `Resume ${nameOf(target)}`,
+  });
+
+function limitList(limits) {
+  if (!limits.length)
+    return empty("There are no limits.", "Declare them with @limit or gateway.limits.");
+  return el(
+    "ul",
+    {},
+    limits.map((one) => el("li", {}, el("code", {}, one))),
+  );
+}
+
+function recordTable(actions) {
+  if (!actions.length) return empty("Nothing was paused yet.", "Pauses and resumes appear here.");
+  const columns = [
+    { name: "Time", cell: timeOf },
+    { name: "Action" },
+    { name: "Target", cell: nameOf },
+    { name: "By" },
+    { name: "Reason" },
+  ];
+  const rows = actions.map((one) => [one.time_us, one.kind, one.target, one.by, one.reason]);
+  return dataTable({
+    caption: "Pauses and resumes",
+    sortable: false,
+    stacked: true,
+    columns,
+    rows,
+  });
+}
+
+const nameOf = (target) => (target === EVERYTHING ? "everything" : target);
+
+const timeOf = (time) => new Date(Number(time) / 1_000).toLocaleString();

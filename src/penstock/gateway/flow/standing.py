@@ -1,0 +1,42 @@
+"""`FlowStanding`: the limits and pauses of an application, for the command line and the console."""
+
+from typing import Final
+
+import msgspec
+
+from penstock.gateway.flow.limit_table import limits_in_force
+from penstock.model.application import App
+from penstock.process.config import Config
+from penstock.process.pauses import Action, PauseFile, Pauses
+
+NEWEST: Final = 20
+"""The number of pauses and resumes that a standing has."""
+
+
+class FlowStanding(msgspec.Struct, frozen=True):
+    """The limits and pauses of an application.
+
+    Attributes:
+        limits: The limits as text, with their targets.
+        paused: The pauses in force.
+        newest: The newest pauses and resumes, the newest first.
+    """
+
+    limits: list[str]
+    paused: list[Action]
+    newest: list[Action]
+
+
+def flow_standing(app: App, config: Config) -> FlowStanding:
+    """Return the limits and pauses of an application.
+
+    Raises:
+        ConfigError: The setting `gateway.limits` cannot be used.
+        Corrupt: The file of the pauses is damaged.
+        OperationalError: The file of the pauses cannot be read.
+    """
+    limits = [str(one) for one in limits_in_force(app, config.gateway.limits)]
+    actions = PauseFile(config.data).actions()
+    return FlowStanding(
+        limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1])
+    )

@@ -1,0 +1,69 @@
+"""Pauses in the console: a class is paused and resumed in the page, and the record names the action."""
+
+import pytest
+
+from tests.browser.page import Page
+from tests.browser.running import RunningConsole
+from tests.waiting import wait_for
+
+FLOW = "/console/api/flow"
+INTENT = {"Penstock-Console": "flow"}
+CALL = "/call/init_users"
+BODY = {"n": 0, "starting_money": 0}
+
+
+def status_of_call(shop: RunningConsole) -> int:
+    return shop.http.post(CALL, json=BODY).status_code
+
+
+def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
+    """The page pauses a target with a reason; gateways obey, and the button resumes it."""
+    page.open("/flow")
+    page.until("#paused", "Nothing is paused.")
+    page.choose("Pause", "init_users")
+    page.write("Reason", "the bank is closed")
+    page.press("Pause")
+    page.until("#paused", "the bank is closed")
+    wait_for(lambda: status_of_call(shop) == 503, "the pause")
+    refused = shop.http.post(CALL, json=BODY).json()["error"]
+    assert refused["message"] == "init_users is paused: the bank is closed"
+    page.press("Resume")
+    page.until("#paused", "Nothing is paused.")
+    wait_for(lambda: status_of_call(shop) == 200, "the resume")
+    assert [row[1:4] for row in page.rows("#record")[:2]] == [
+        ["resume", "init_users", "anonymous"],
+        ["pause", "init_users", "anonymous"],
+    ]
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Penstock-Console": "kill-driver"}, {**INTENT, "Origin": "http://elsewhere.example"}],
+)
+def test_page_of_another_site_cannot_pause(shop: RunningConsole, headers: dict[str, str]) -> None:
+    """Only the console's own page changes the flow."""
+    body = {"kind": "pause", "target": "*"}
+    assert shop.http.post(FLOW, headers=headers, json=body).status_code == 403
+    assert shop.http.get(FLOW).json()["standing"]["paused"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"kind":"stop","target":"*"}',
+        b'{"kind":"pause","target":"Ordr"}',
+        b'{"kind":"resume","target":"Order"}',
+        b'{"kind":"pause","target":"*","reason":"' + b"x" * 501 + b'"}',
+        b"[" * 9_000,
+    ],
+)
+def test_wrong_change_is_refused(shop: RunningConsole, body: bytes) -> None:
+    """A body that is no change of this application changes nothing."""
+    answer = shop.http.post(FLOW, headers=INTENT, content=body)
+    assert answer.status_code == 400, answer.text
+    page = shop.http.get(FLOW).json()
+    assert page["standing"]["paused"] == []
+    assert page["targets"][:3] == ["*", "Item", "Item.add"]
