@@ -9,7 +9,7 @@ than the given time.
 from typing import Final
 
 SIZE_MIN: Final = 64
-SIZE_FIRST: Final = 4_000
+SIZE_FIRST: Final = 1_000
 """The size before a rate is known."""
 
 _WEIGHT: Final = 0.5
