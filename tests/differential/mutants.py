@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "only exceptions of the usual kind end in an outcome",
         "engine/execute.py",
-        "            except BaseException as raised:  # noqa: BLE001 -- user code ends here, whatever it did\n",
+        "            except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception\n",
         "            except Exception as raised:\n",
         OUTCOMES,
     ),
