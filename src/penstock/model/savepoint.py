@@ -12,7 +12,6 @@ and dropped, the block ends when the generator is collected. So the transaction 
 undoes nothing, if the block outlives an outer block, is open at the end, or is left by `GeneratorExit`.
 """
 
-from types import TracebackType
 from typing import Any, Final, Self
 
 from penstock.base.ids import EntityKey
@@ -148,12 +147,7 @@ class SavepointContext(SavepointBlock):
     def __enter__(self) -> None:
         self.open()
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         ended = not self.close()
         if error_type is GeneratorExit:
             self._txn.leave_open()
@@ -182,12 +176,7 @@ class Unchanged(SavepointBlock):
         self.open()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if not self.close():
             return
         self.hand_on()

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
@@ -78,12 +78,7 @@ class Guard:
             self._timer_before = signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._timed:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -95,7 +90,7 @@ class Guard:
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
             self._process.restore()
         changed = self._executor.isolation.end()
-        if kind is None:
+        if error_type is None:
             self._check(changed=changed)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:

@@ -18,7 +18,6 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 DEATHS: Final = 2
@@ -140,16 +139,11 @@ class Quarantine:
         self.now = memoryview(self._map).cast("q")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.now[0] = _IDLE
         self.now.release()
         self._map.close()
-        if kind is None:
+        if error_type is None:
             self._path.unlink(missing_ok=True)
 
     def measure(self, position: int) -> None:
