@@ -127,6 +127,14 @@ def test_wrong_query_is_explained(page: Page) -> None:
     assert page.labelled("Query").get_attribute("value") == "SELECT nothing_of_the_kind"
 
 
+def test_latency_is_known_from_before_the_page_was_opened(page: Page, shop: RunningConsole) -> None:
+    """The page shows the latency of requests that were answered before, without a new one."""
+    shop.call("Item/before/create", price=1)
+    page.open("/performance?window=3600")
+    page.until("#page-performance .figures div:last-child", "Latency p50")
+    page.until("#page-performance .figures div:last-child", " ms")
+
+
 def test_request_is_found_by_its_id(page: Page, shop: RunningConsole) -> None:
     """The outcome of a call can be looked up by the id of its request."""
     shop.http.post(

@@ -42,17 +42,13 @@ def test_stored_ids_are_named_in_full_with_a_key(ask: Any) -> None:
     ask("api.js", "module.key.set(given)", "")
 
 
-def test_percentiles_lie_between_the_bounds_of_their_bucket(ask: Any) -> None:
-    """Of 100 answers, 90 within 10 ms and 10 within 100 ms, the median is below and p95 above."""
-    text = "\n".join(
-        f'penstock_request_seconds_bucket{{kind="call",le="{bound}",status="200"}} {reached}.0'
-        for bound, reached in (("0.01", 90), ("0.1", 100), ("+Inf", 100))
-    )
-    buckets = ask("latency.js", "module.bucketsOf(given)", text)
-    assert buckets[:2] == [[0.01, 90], [0.1, 100]]
-    assert 0 < ask("latency.js", "module.percentile(module.bucketsOf(given), 0.5)", text) <= 10
-    assert 10 < ask("latency.js", "module.percentile(module.bucketsOf(given), 0.95)", text) <= 100
-    assert ask("latency.js", "module.percentile([[0.01, 0], [Infinity, 0]], 0.5)") is None
+def test_newer_points_replace_those_of_the_same_step(ask: Any) -> None:
+    """The unfinished step is replaced by the finished one, and points of an older hour are dropped."""
+    old = [{"time": 1_000 * time, "lag": 1} for time in (5, 3_000, 3_605)]
+    newer = [{"time": 1_000 * time, "lag": 2} for time in (3_605, 3_610)]
+    told = "module.merged(given[0], given[1]).map((one) => [one.time / 1000, one.lag])"
+    assert ask("load.js", told, [old, newer]) == [[3_000, 1], [3_605, 2], [3_610, 2]]
+    assert ask("load.js", "module.merged(given, []).length", old[1:]) == 2
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.routing import Router
+from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.process.config import GatewayConfig
 
@@ -49,6 +50,7 @@ class Gateway:
         routing: Router,
         authenticator: Authenticator,
         metrics: Metrics,
+        load: LoadSampler,
         more: Sequence[BaseRoute] = (),
     ) -> None:
         """Create the gateway.
@@ -58,6 +60,7 @@ class Gateway:
             routing: The paths and their handlers.
             authenticator: Finds the principal of a request.
             metrics: Counts responses.
+            load: Counts responses for the load of the last hour.
             more: Routes for all other paths.
         """
         self.routing = routing
@@ -65,6 +68,7 @@ class Gateway:
         self._config = config
         self._authenticator = authenticator
         self._metrics = metrics
+        self._load = load
         self._more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
         self._running = 0
         self._idle = asyncio.Event()
@@ -87,7 +91,9 @@ class Gateway:
             if not self._running:
                 self._idle.set()
             status = response.status_code if response is not None else 200
-            self._metrics.observe(kind, status, time.perf_counter() - began)
+            took_s = time.perf_counter() - began
+            self._metrics.observe(kind, status, took_s)
+            self._load.observe(kind, took_s)
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuse new requests, and wait for the running ones; return False after the time limit."""

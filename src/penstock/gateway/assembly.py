@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID, RETRY_AFTER
+from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
@@ -40,8 +41,10 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.response_bodies import RecentLoad
 from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
+from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
 from penstock.journal.api import Journal
@@ -54,6 +57,7 @@ from penstock.model.route import VERBS
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.load_history import KEPT_S, STEP_US
 from penstock.runtime.reads.messages import ReaderSettings
 
 _DRIVER: Final = "driver"
@@ -72,6 +76,7 @@ class Assembly:
     gateway: Gateway
     served: ASGIApp
     tail: AsyncJournalTail
+    _load: LoadSampler
     _admission: Admission
     _batcher: AppendBatcher
     _entities: EntityReader
@@ -84,6 +89,7 @@ class Assembly:
 
     async def close(self) -> None:
         """Close all resources; no request may be running."""
+        self._load.close()
         self._history.close()
         if self._readers is not None:
             await self._readers.close()
@@ -125,8 +131,9 @@ async def assemble(
     batcher = AppendBatcher(log, metrics)
     entities = EntityReader(data, app.name, _partitions(data, config))
     sql = SqlHandler(data, config)
+    load = _sampled_load(data, log, tail)
     routing = Router()
-    gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, more)
+    gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, load, more)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     admission = Admission(config.gateway, limits, watched_pauses(data), tail, metrics.flow)
     readers = _readers(app, spec, config, metrics)
@@ -137,7 +144,7 @@ async def assemble(
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
     health = HealthHandler(data, tail, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
-    _serve_metrics(routing, metrics, journal, log)
+    _serve_metrics(routing, metrics, journal, log, load)
     routing.add("POST", "/sql", sql.sql, "sql")
     changes = ChangesHandler(app, sql, entity_reads, tail)
     routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
@@ -148,6 +155,7 @@ async def assemble(
         gateway,
         served,
         tail,
+        load,
         admission,
         batcher,
         entities,
@@ -215,13 +223,27 @@ def _serve_pages(routing: Router, app: App, health: HealthHandler, *, secured: b
     routing.add("GET", "/docs", docs, "docs")
 
 
-def _serve_metrics(routing: Router, metrics: Metrics, journal: Journal, log: Log) -> None:
+def _serve_metrics(
+    routing: Router, metrics: Metrics, journal: Journal, log: Log, load: LoadSampler
+) -> None:
     async def exposition(request: HttpRequest) -> Response:
         request.principal.require_admin()
         text, content_type = await asyncio.to_thread(metrics.exposition, journal, log)
         return Response(text, 200, None, content_type)
 
+    async def recent(request: HttpRequest) -> Response:
+        request.principal.require_admin()
+        points = await load.recent(request.seconds("seconds", KEPT_S, KEPT_S))
+        return Response(json_of(RecentLoad(STEP_US // 1_000_000, points)), 200, None, JSON)
+
     routing.add("GET", "/metrics", exposition, "metrics")
+    routing.add("GET", "/metrics/recent", recent, "metrics")
+
+
+def _sampled_load(data: Path, log: Log, tail: AsyncJournalTail) -> LoadSampler:
+    load = LoadSampler(data, lambda: log.end() - tail.positions.get(ONLY_PARTITION, Lsn(0)))
+    load.start()
+    return load
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:

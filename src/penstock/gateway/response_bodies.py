@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.base.http import ErrorBody
+from penstock.process.load_history import LoadPoint
 
 
 class Sent(Struct, frozen=True):
@@ -46,3 +47,10 @@ class Readiness(Struct, frozen=True):
     waiting: Annotated[int, Meta(description="Requests that wait for their epoch.")]
     driver: Literal["running", "absent"]
     view: Literal["running", "absent"]
+
+
+class RecentLoad(Struct, frozen=True):
+    """The load of the last hour: one point for each step in which a gateway ran, the newest last."""
+
+    step_s: int
+    points: list[LoadPoint]

@@ -211,6 +211,23 @@ def test_metrics_count_what_was_answered(shop: httpx.Client) -> None:
     assert "penstock_epoch " in text
 
 
+def test_load_of_the_last_hour_has_the_newest_requests(shop: httpx.Client) -> None:
+    """A request that was answered just now is in the last point, with its latency."""
+
+    def requests() -> int:
+        points = shop.get("/metrics/recent").json()["points"]
+        return sum(one["requests"] for one in points)
+
+    before = requests()
+    create(shop, "recent")
+    assert requests() > before
+    answer = shop.get("/metrics/recent?seconds=60").json()
+    assert answer["step_s"] == 5
+    assert answer["points"][-1]["lag"] >= 0
+    assert any(one["p50_ms"] is not None for one in answer["points"])
+    assert shop.get("/metrics/recent?seconds=soon").status_code == 400
+
+
 def test_metrics_do_not_grow_with_what_is_asked(shop: httpx.Client) -> None:
     """Keys, ids, unknown paths and verbs make no new label values."""
 

@@ -3,8 +3,8 @@
 import { Chart } from "./chart.js";
 import { el, empty, show } from "./dom.js";
 import { count, duration, short } from "./format.js";
-import { Latency, PERCENTILES } from "./latency.js";
 import { live } from "./live.js";
+import { LoadHistory, PERCENTILES } from "./load.js";
 import { busyMs, byEpoch, mean, phasesOf, throughput } from "./series.js";
 import { choice, figures } from "./widgets.js";
 
@@ -12,8 +12,9 @@ const WINDOWS = [
   [60, "1 minute"],
   [300, "5 minutes"],
   [1_800, "30 minutes"],
+  [3_600, "1 hour"],
 ];
-const latency = new Latency();
+const load = new LoadHistory();
 
 /** Show the page; it follows until it is closed. */
 export async function open(body, { search }) {
@@ -43,10 +44,10 @@ export async function open(body, { search }) {
     const since = until - seconds * 1_000;
     const epochs = live.epochs.filter((one) => one.time_us / 1_000 > since);
     show(nothing, live.epochs.length ? null : nothingYet());
-    show(summary, figures(figuresOf(epochs, latency.points.at(-1))));
+    show(summary, figures(figuresOf(epochs, load.newest(since))));
     charts.throughput.update(throughput(epochs, until, seconds));
-    charts.latency.update(overTime(latency.points, since, Object.keys(PERCENTILES)));
-    charts.lag.update(overTime(live.samples, since, ["lag"]));
+    charts.latency.update(overTime(load.points, since, PERCENTILES));
+    charts.lag.update(overTime(load.lag(live.samples), since, ["lag"]));
     charts.rounds.update(byEpoch(epochs, [["rounds", (one) => one.rounds]]));
     charts.size.update(
       byEpoch(epochs, [
@@ -57,9 +58,9 @@ export async function open(body, { search }) {
     charts.phases.update(byEpoch(epochs, phasesOf(epochs)));
   }
 
-  const change = () => {
+  const change = async () => {
     update();
-    latency.look(live.status?.now_us / 1_000);
+    if (await load.look()) update();
   };
   live.addEventListener("change", change);
   change();
@@ -87,9 +88,9 @@ function chartsOf() {
     throughput: new Chart({ title: "Throughput", unit: "requests per second" }),
     latency: new Chart({
       title: "Latency",
-      unit: "from request to answer, at this gateway",
+      unit: "from request to answer, at all gateways",
       format: duration,
-      nothing: "Measured while this page is open: waiting for requests.",
+      nothing: "No request was answered in this time.",
     }),
     phases: new Chart({
       title: "Phases of an epoch",
@@ -103,7 +104,7 @@ function chartsOf() {
       unit: "requests in the log, not yet processed",
       format: count,
       finest: 1,
-      nothing: "Measured while the console is open.",
+      nothing: "Measured while a gateway runs.",
     }),
     rounds: new Chart({
       title: "Rounds",

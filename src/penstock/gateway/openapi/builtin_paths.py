@@ -51,6 +51,22 @@ def add_builtin_paths(paths: Paths) -> None:
         page["responses"] |= error_references((*ALWAYS,))
         del page["security"]
         paths.add("GET", f"/{name}", page)
+    paths.add("GET", "/metrics/recent", _recent_load())
+
+
+def _recent_load() -> dict[str, Any]:
+    return {
+        "operationId": "gateway.load",
+        "tags": ["Gateway"],
+        "summary": "Get the load of the last hour.",
+        "description": "Returns answered requests, latency percentiles and lag of all gateways, in steps "
+        "of some seconds. Needs the scope `admin`.",
+        "parameters": [seconds("seconds", "Only the last seconds; all if absent.")],
+        "responses": {
+            "200": {"description": "The load.", "content": _content("PenstockLoad")},
+            **error_references((*ALWAYS,)),
+        },
+    }
 
 
 def _content(schema: str) -> dict[str, Any]:

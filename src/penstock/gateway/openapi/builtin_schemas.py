@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.http import ErrorAnswer
 from penstock.client.results import Change, Rows
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
-from penstock.gateway.response_bodies import Health, Readiness, RequestStatus, Sent
+from penstock.gateway.response_bodies import Health, Readiness, RecentLoad, RequestStatus, Sent
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
 from penstock.sql.query_body import QueryBody
 
@@ -31,6 +31,7 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockHistory": HistoryDocument,
     "PenstockHealth": Health,
     "PenstockReadiness": Readiness,
+    "PenstockLoad": RecentLoad,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 
