@@ -132,7 +132,7 @@ def drain(
     await_drained(lambda: under_way(settings.data, application.name), timeout)
     typer.echo(
         "Drained: every admitted request is committed. The pause stays in force until "
-        f"penstock flow resume {options.app}"
+        f"penstock flow resume {options.app} --data {settings.data}"
     )
 
 
