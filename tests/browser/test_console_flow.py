@@ -34,6 +34,14 @@ def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
         ["resume", "init_users", "anonymous"],
         ["pause", "init_users", "anonymous"],
     ]
+    assert page.text("#drain") == ""
+    page.choose("Pause", "everything")
+    page.write("Reason", "new disk")
+    page.press("Pause")
+    page.until("#drain", "Drained: every admitted request is committed.")
+    page.press("Resume")
+    page.until("#paused", "Nothing is paused.")
+    wait_for(lambda: status_of_call(shop) == 200, "the second resume")
     assert page.complaints() == []
 
 

@@ -5,7 +5,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,11 +15,9 @@ from penstock.cli.options import AppOptions, JsonOption, expanded
 from penstock.cli.output import print_result, utc_text
 from penstock.errors import OperationalError
 from penstock.gateway.flow.limit_table import check_target
-from penstock.gateway.flow.standing import FlowStanding, flow_standing
+from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.limit import EVERYTHING
-from penstock.process.metrics import UNDER_WAY, live_sum
 from penstock.process.pauses import EFFECTIVE_S, PauseFile, describe, target_text
-from penstock.process.status import status_in
 
 HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
 
@@ -147,19 +144,6 @@ command.command("pause", help=PAUSE_HELP)(expanded(pause))
 command.command("resume", help=RESUME_HELP)(expanded(resume))
 command.command("drain", help=DRAIN_HELP)(expanded(drain))
 command.command("show", help=SHOW_HELP)(expanded(show))
-
-
-def under_way(data: Path, app: str) -> int:
-    """Return the number of admitted requests that no epoch has committed.
-
-    The gateways' own count comes first: a request that leaves it afterwards is counted by the log.
-
-    Raises:
-        OperationalError: Log or journal cannot be read.
-        IntegrityError: Log or journal is damaged.
-    """
-    in_gateways = int(live_sum(data, UNDER_WAY))
-    return max(in_gateways, status_in(data, app).lag)
 
 
 def await_drained(

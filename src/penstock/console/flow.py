@@ -20,11 +20,11 @@ from penstock.console.access import (
 )
 from penstock.errors import RequestError
 from penstock.gateway.flow.limit_table import check_target
-from penstock.gateway.flow.standing import FlowStanding, flow_standing
+from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
 from penstock.process.config import Config
-from penstock.process.pauses import TEXT_MAX, PauseFile
+from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseFile
 
 FLOW: Final = "flow"
 """The last segment of the path, and the intent of a change."""
@@ -41,10 +41,19 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FlowPage(msgspec.Struct, frozen=True):
-    """The data of the page: the targets that can be paused, and the standing."""
+    """The data of the page.
+
+    Attributes:
+        targets: The targets that can be paused.
+        standing: The limits and pauses.
+        under_way: The number of admitted requests that no epoch has committed.
+        drained: Whether everything is paused, all gateways obey, and no request is under way.
+    """
 
     targets: list[str]
     standing: FlowStanding
+    under_way: int
+    drained: bool
 
 
 def flow_routes(app: App, config: Config) -> list[Route]:
@@ -53,7 +62,13 @@ def flow_routes(app: App, config: Config) -> list[Route]:
     file = PauseFile(config.data)
 
     def page() -> FlowPage:
-        return FlowPage(targets, flow_standing(app, config))
+        standing = flow_standing(app, config)
+        obeyed_us = time.time_ns() // 1_000 - int(EFFECTIVE_S * 1_000_000)
+        closed = any(
+            one.target == EVERYTHING and one.time_us <= obeyed_us for one in standing.paused
+        )
+        left = under_way(config.data, app.name)
+        return FlowPage(targets, standing, left, drained=closed and not left)
 
     def change(wanted: Change, by: str) -> FlowPage:
         now_us = time.time_ns() // 1_000

@@ -1,18 +1,24 @@
-// Flow: limits, pauses and their record; pause and resume of a class, a method or everything.
+// Flow: limits, pauses and their record; pause and resume of a class, a method or everything. While
+// everything is paused, the page says how many requests are under way, until the application is drained.
 
 import { ask } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
+import { plural } from "./format.js";
 import { dataTable } from "./table.js";
 import { between, button } from "./widgets.js";
 
 const PATH = "/console/api/flow";
 const EVERYTHING = "*";
+const LOOK_MS = 1_000;
 
 /** Show the page. */
 export async function open(body) {
   show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
   const said = el("div", {});
   const paused = el("div", { id: "paused" });
+  const drain = el("div", { id: "drain", role: "status" });
+  let closed = false;
+  let waiting = false;
   const limits = el("div", { id: "limits" });
   const record = el("div", { id: "record" });
   const { value } = await ask(PATH);
@@ -23,19 +29,41 @@ export async function open(body) {
     try {
       const content = JSON.stringify({ kind, target, reason });
       const headers = { "Penstock-Console": "flow" };
-      update((await ask(PATH, { method: "POST", headers, body: content })).value.standing);
+      update((await ask(PATH, { method: "POST", headers, body: content })).value);
     } catch (failure) {
       show(said, problem(failure));
     }
   }
 
-  function update(standing) {
+  async function look() {
+    if (waiting) return;
+    waiting = true;
+    try {
+      showDrain((await ask(PATH)).value);
+    } catch {
+      show(drain); // the frame says that the gateway does not answer
+    } finally {
+      waiting = false;
+    }
+  }
+
+  function showDrain({ standing, under_way: left, drained }) {
+    closed = standing.paused.some((one) => one.target === EVERYTHING);
+    const text = drained
+      ? "Drained: every admitted request is committed. The application can be stopped."
+      : `Draining: ${plural(left, "request")} under way.`;
+    show(drain, closed ? el("p", {}, text) : null);
+  }
+
+  function update(value) {
+    const { standing } = value;
+    showDrain(value);
     show(paused, pausedTable(standing.paused, change));
     show(limits, limitList(standing.limits));
     show(record, recordTable(standing.newest));
   }
 
-  update(value.standing);
+  update(value);
   show(
     body,
     panel(
@@ -44,12 +72,14 @@ export async function open(body) {
       "Gateways refuse paused requests. Requests that are in the log run.",
       said,
       paused,
+      drain,
       pauseForm,
     ),
     panel("limits", "Limits on requests", "Declared in the application and its settings.", limits),
     panel("record", "Record", "The newest pauses and resumes.", record),
   );
-  return null;
+  const timer = setInterval(() => closed && look(), LOOK_MS);
+  return { close: () => clearInterval(timer) };
 }
 
 function panel(id, title, hint, ...content) {
@@ -76,7 +106,7 @@ function formOf(targets, change) {
     "form",
     { onsubmit: submit },
     el("div", { class: "row filters" }, field("Pause", target), field("Reason", reason)),
-    el("p", { class: "row" }, el("button", { type: "submit", class: "main-button" }, "Pause")),
+    el("div", { class: "field" }, el("button", { type: "submit", class: "main-button" }, "Pause")),
   );
 }
 

@@ -1,5 +1,6 @@
 """`FlowStanding`: the limits and pauses of an application, for the command line and the console."""
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -7,7 +8,9 @@ import msgspec
 from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.model.application import App
 from penstock.process.config import Config
+from penstock.process.metrics import UNDER_WAY, live_sum
 from penstock.process.pauses import Action, PauseFile, Pauses
+from penstock.process.status import status_in
 
 NEWEST: Final = 20
 """The number of pauses and resumes that a standing has."""
@@ -40,3 +43,16 @@ def flow_standing(app: App, config: Config) -> FlowStanding:
     return FlowStanding(
         limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1])
     )
+
+
+def under_way(data: Path, app: str) -> int:
+    """Return the number of admitted requests that no epoch has committed.
+
+    The gateways' own count comes first: a request that leaves it afterwards is counted by the log.
+
+    Raises:
+        OperationalError: Log or journal cannot be read.
+        IntegrityError: Log or journal is damaged.
+    """
+    in_gateways = int(live_sum(data, UNDER_WAY))
+    return max(in_gateways, status_in(data, app).lag)
