@@ -17,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of
 from penstock.base.unstorable import alternative_to
 from penstock.errors import Unencodable
@@ -62,7 +63,7 @@ def reference_type(annotation: object) -> ReferenceType | None:
 
 
 def decode_reference(annotation: Any, value: object) -> object:
-    """Return a reference or a deque; msgspec calls this for types that it does not know.
+    """Return a reference, a deque or a pydantic model; msgspec calls this for types that it does not know.
 
     Raises:
         ValueError: The value does not fit; the message names the place inside of the value.
@@ -76,6 +77,8 @@ def decode_reference(annotation: Any, value: object) -> object:
             return reference.of_text(value)
     if annotation is deque or typing.get_origin(annotation) is deque:
         return deque(convert_inside(value, list[typing.get_args(annotation) or (Any,)]))  # type: ignore[misc]
+    if kind_of(annotation) is RecordKind.PYDANTIC:
+        return decode_model(annotation, value, convert_inside)
     raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got `{value!r}`")
 
 
@@ -106,7 +109,7 @@ def wire_type(annotation: Any) -> Any:
     if origin in COLLECTIONS:
         inner = tuple(part if part is Ellipsis else wire_type(part) for part in arguments)
         return types.GenericAlias(list if origin in _AS_LIST else origin, inner)
-    return annotation
+    return wire_model(annotation) if kind_of(annotation) is RecordKind.PYDANTIC else annotation
 
 
 def entities_in(annotation: Any, seen: list[Any] | None = None) -> list[type]:
@@ -186,6 +189,9 @@ def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
 def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
     name, cls = name_of(annotation), typing.get_origin(annotation) or annotation
     seen.append(annotation)
+    refused = model_complaint(cls) if kind_of(cls) is RecordKind.PYDANTIC else ""
+    if refused:
+        return [refused]
     if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
     if sum(typing.get_origin(one) is cls for one in seen) > _FORMS_MAX:

@@ -2,12 +2,14 @@
 
 import enum
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from types import GenericAlias
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 
 from tests.unit.model.typed_values import KEYS, SCALARS, Typed
@@ -46,6 +48,30 @@ class Link:
     rings: dict[str, Ring] = field(default_factory=dict)
 
 
+T = TypeVar("T")
+
+
+class Corner(NamedTuple):
+    x: int | None
+    height: float = 0.0
+
+
+class Film(TypedDict):
+    title: str
+    year: NotRequired[int]
+
+
+@dataclass
+class Twice(Generic[T]):
+    first: T
+    others: list[T] = field(default_factory=list)
+
+
+class Stool(msgspec.Struct, tag=True, rename="camel"):
+    leg_count: int = 3
+    price: Decimal = Decimal(0)
+
+
 class Level(enum.IntFlag):
     LOW = 1
     HIGH = 2
@@ -57,6 +83,11 @@ ODD = [
     Typed(Same, st.builds(Same, st.integers(0, 9), st.integers(0, 9))),
     Typed(Ring, st.sampled_from([Ring(), Ring(Link({"a": Ring(at=math.inf)}), math.nan)])),
     Typed(Level, st.sampled_from([Level.LOW, Level.LOW | Level.HIGH])),
+    Typed(Corner, st.builds(Corner, st.none() | st.integers(0, 9), st.floats())),
+    Typed(Film, st.sampled_from([{"title": "Up"}, {"title": "", "year": 2009}])),
+    Typed(Twice[int], st.builds(Twice[int], st.integers(0, 9), st.lists(st.integers(0, 9)))),
+    Typed(Stool, st.builds(Stool, st.integers(0, 9))),
+    Typed(deque[int], st.lists(st.integers(0, 9), max_size=3).map(deque)),
     Typed(Literal["a", None], st.sampled_from(["a", None])),
     Typed(int | float | None, st.integers(0, 9) | st.floats() | st.none()),
     Typed(tuple[()], st.just(())),

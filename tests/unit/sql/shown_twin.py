@@ -5,6 +5,7 @@ import enum
 import math
 import types
 import typing
+from collections import deque
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,10 +13,10 @@ from uuid import UUID
 
 import msgspec
 
-from tests.unit.model.rare_values import Ring, Same
+from tests.unit.model.rare_values import Corner, Film, Ring, Same, Stool, Twice
 
 
-def shown(  # noqa: C901, PLR0911 -- a line for each kind of annotation
+def shown(  # noqa: C901, PLR0911, PLR0912 -- a line for each kind of annotation
     annotation: Any, value: Any, *, wide: bool, inside: tuple[Any, ...] = ()
 ) -> Any:
     """Describe the content of a column: the dumb twin of `snapshots.annotation`."""
@@ -33,7 +34,15 @@ def shown(  # noqa: C901, PLR0911 -- a line for each kind of annotation
     if origin is typing.Literal:
         alone = len({type(option) for option in arguments if option is not None}) == 1
         return value if alone else as_json(value)
-    if origin in (list, set) or arguments[1:] == (Ellipsis,):
+    if annotation is Corner:
+        return {"x": one(int | None, value.x), "height": one(float, value.height)}
+    if annotation is Film:
+        return {"title": value["title"], "year": value.get("year")}
+    if annotation == Twice[int]:
+        return {"first": value.first, "others": value.others}
+    if annotation is Stool:
+        return {"legCount": value.leg_count, "price": one(Decimal, value.price)}
+    if origin in (list, set, deque) or arguments[1:] == (Ellipsis,):
         return [one(arguments[0], it) for it in value]
     if origin is tuple and arguments:
         pairs = zip(arguments, value, strict=True)

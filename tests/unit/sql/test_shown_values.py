@@ -35,6 +35,7 @@ from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
 from tests.unit.model.rare_values import ANY_TYPE
+from tests.unit.model.typed_values import Colour
 from tests.unit.sql.gallery_app import Written
 from tests.unit.sql.shown_twin import shown
 
@@ -49,6 +50,8 @@ KEY_TYPES = {
     UUID: st.uuids(),
     date: st.dates(),
     datetime: st.datetimes(timezones=st.just(UTC)),
+    Colour: st.sampled_from(Colour),
+    tuple[str, int]: st.tuples(st.text(max_size=5), st.integers(-(2**63), 2**64 - 1)),
 }
 Rows = dict[str, dict[str, Any]]
 
