@@ -19,7 +19,13 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import REQUEST_ID
-from penstock.errors import IntegrityError, OperationalError, PenstockError, Stopping
+from penstock.errors import (
+    IntegrityError,
+    OperationalError,
+    PenstockError,
+    RequestError,
+    Stopping,
+)
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.http_request import HttpRequest
@@ -126,6 +132,12 @@ class Gateway:
             return kind, await handler(request)
         except (PenstockError, HttpError) as error:
             return kind, self._refusal(error, request)
+        except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
+            name = type(raised).__name__
+            refused = RequestError(
+                f"the class of an argument raised {name}, which stops nothing here"
+            )
+            return kind, self._refusal(refused, request)
         except Exception:  # noqa: BLE001 -- every request gets a response; the log has the traceback
             _log.exception("a request failed", extra={"path": scope["path"]})
             return kind, error_response(
