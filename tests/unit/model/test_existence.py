@@ -17,6 +17,9 @@ from penstock import (
     transactional,
 )
 from penstock.base.http import STATUS
+from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.execute import Executor, Limits, Outcome
+from penstock.engine.failure import Escape
 from penstock.testing import Kit
 
 
@@ -147,3 +150,39 @@ def test_declaration_needs_a_type_with_an_entity() -> None:
     missing: Any = Kit(app)
     with pytest.raises(Exception, match="owner"):
         missing.call.House.create(1)
+
+
+def test_check_is_a_read_of_the_transaction() -> None:
+    """The entity that a reference names is in the read set, and an entity that is elsewhere lets the run escape.
+
+    So a deletion in another task is a conflict with the reference, and the order of the log decides.
+    """
+    state: dict[EntityKey, bytes] = {}
+
+    def run(*request: Any) -> Outcome:
+        body, _ = app.request(*request)
+        outcome = executor.run(RequestId(str(len(state))), body, 0)
+        state.update({key: data for key, data in outcome.writes.items() if data is not None})
+        return outcome
+
+    executor = Executor(app, state.get, Limits())
+    run("User", "ada", "create")
+    created = run("House", 1, "create", (), {"owner": User("ada")})
+    assert (created.error, created.reads) == (None, ("House/1", "User/ada"))
+    assert run("House", 1, "move_in", (User("nobody"),)).reads == (
+        "House/1",
+        "User/ada",
+        "User/nobody",
+    )
+    assert run("House", 1, "built_by", (User("ada"),)).error is None
+
+    def elsewhere(key: EntityKey) -> bytes | None:
+        if key == "User/ada":
+            executor.escaped = key
+            raise Escape(key)
+        return state.get(key)
+
+    executor = Executor(app, elsewhere, Limits())
+    with pytest.raises(Escape) as caught:
+        run("House", 1, "built_by", (User("bob"),))
+    assert caught.value.key == "User/ada"
