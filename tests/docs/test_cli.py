@@ -209,3 +209,50 @@ def test_call_without_a_runtime_is_durable(penstock: Run, tmp_path: Path) -> Non
     code, out, _ = penstock(*words, "30")
     driver.stop()
     assert (code, out) == (0, '"i1"\n')
+
+
+READING = """
+from penstock import App, Entity, key, readonly
+
+class Till(Entity):
+    name: str = key()
+    paid: int = 0
+
+    @readonly
+    def shown(self, times: int = 1) -> int:
+        print("a handler speaks")
+        return self.paid * times
+
+    @readonly
+    def taken(self) -> None:
+        self.paid = 0
+
+app = App("tills", Till)
+"""
+
+
+def test_readonly_call_reads_the_newest_state(penstock: Run, tmp_path: Path) -> None:
+    """A `@readonly` call is answered without a request, with or without a driver."""
+    spec = tmp_path / "reading_tills.py"
+    spec.write_text(READING)
+    data = tmp_path / ".penstock" / "tills"
+    assert penstock("call", str(spec), "Till", "a", "shown")[0] == 3
+    driver = SerialDriver(str(spec), Config(data))
+    driver.start()
+    try:
+        with presence.present(data, "driver", str(spec)):
+            penstock("call", str(spec), "Till", "a", "create", "paid=7")
+            end = driver.log.end()
+            told = penstock("call", str(spec), "Till", "a", "shown", "3")
+            assert told == (0, "21\n", "a handler speaks\n")
+            code, _, err = penstock("call", str(spec), "Till", "a", "taken")
+            assert code == 3
+            assert "[readonly-violation]" in err
+            assert driver.log.end() == end
+            assert (
+                penstock("call", str(spec), "Till", "a", "shown", "--request-id", "b")[1] == "7\n"
+            )
+            assert driver.log.end() == end + 1
+    finally:
+        driver.stop()
+    assert penstock("call", str(spec), "Till", "a", "shown")[1] == "7\n"

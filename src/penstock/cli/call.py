@@ -1,8 +1,9 @@
 """`penstock call`: send one request to an application, and print its reply."""
 
+import sys
 import time
 import uuid
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,13 +21,19 @@ from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
+from penstock.model.request import decode_request
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.runtime.reads.messages import ReadCall
+from penstock.runtime.reads.reader import Reader
 
 CONTEXT_SETTINGS: Final = {"ignore_unknown_options": True}
 
 HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
+
+A call of a @readonly handler is not appended: this process runs it over the newest state, whether the
+application runs or not. With --request-id it is a request like any other.
 
 WORDS are ENTITY KEY METHOD [ARGUMENT …], or FUNCTION [ARGUMENT …]. An argument is JSON or bare
 text, by position or as name=value. A reference is written as its key. With the key -, a creation
@@ -44,6 +51,7 @@ Examples:
   penstock call examples/shop User - create credit=100
   penstock call examples/shop Order o1 addItem create-me quantity=2 --request-id add-1
   penstock call examples/shop Item create-me add -- -5
+  penstock call kiosk.py Item tea cost 2
 """
 
 
@@ -64,25 +72,55 @@ def command(
     chosen = check_stored(request_id or uuid.uuid4().hex)
     messages = Console(stderr=True)
     DataDirectory(settings.data).create()
-    entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
-    with closing(
-        DataDirectory(settings.data).open_journal(application)
-    ) as journal:  # it may refuse
-        lsn = _append(settings, entry)
-        if not any(presence.find(settings.data, role) for role in presence.SINGLE):
-            messages.print(
-                f"No penstock run is running in {settings.data}. The request is durable "
-                f"(position {lsn}, id {chosen}) and waits for: penstock run {options.app}",
-                style="yellow",
-                highlight=False,
-            )
-        reply = await_reply(journal, lsn, chosen, timeout_s)
+    named = decode_request(body)
+    if request_id is None and application.signature(named.entity, named.method).readonly:
+        reply = read(application, settings, ReadCall(chosen, body))
+    else:
+        entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
+        with closing(
+            DataDirectory(settings.data).open_journal(application)
+        ) as journal:  # it may refuse
+            lsn = _append(settings, entry)
+            _warn_if_nothing_runs(messages, settings, options.app, lsn, chosen)
+            reply = await_reply(journal, lsn, chosen, timeout_s)
     try:
         value: Any = reply.value()
     except PenstockError as error:
         show(error, messages)
         raise typer.Exit(REPLY_IS_ERROR) from None
     print_json(value)
+
+
+def read(app: App, settings: Config, call: ReadCall) -> Reply:
+    """Run a `@readonly` call over the newest state, in this process.
+
+    Args:
+        app: The application.
+        settings: Its settings.
+        call: The call; the text that its handler prints goes to standard error.
+
+    Raises:
+        PenstockError: The state cannot be read.
+    """
+    partitions = presence.state_partitions(settings.data, settings.partitions)
+    with (
+        closing(Reader(app, settings.data, settings.limits, partitions)) as reader,
+        redirect_stdout(sys.stderr),
+    ):
+        return reader.reply(call)
+
+
+def _warn_if_nothing_runs(
+    messages: Console, settings: Config, app: str, lsn: Lsn, request_id: RequestId
+) -> None:
+    """Say that a request waits, if neither a supervisor nor a driver runs."""
+    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+        messages.print(
+            f"No penstock run is running in {settings.data}. The request is durable "
+            f"(position {lsn}, id {request_id}) and waits for: penstock run {app}",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def request_of(app: App, words: list[str]) -> tuple[bytes, bytes]:

@@ -10,8 +10,6 @@ await gateway.close()
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -59,8 +57,6 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.load_history import KEPT_S, STEP_US
 from penstock.runtime.reads.messages import ReaderSettings
-
-_DRIVER: Final = "driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ async def assemble(
     log = DataDirectory(data).open_log(config)
     tail = AsyncJournalTail(journal, metrics.waiting)
     batcher = AppendBatcher(log, metrics)
-    entities = EntityReader(data, app.name, _partitions(data, config))
+    entities = EntityReader(data, app.name, presence.state_partitions(data, config.partitions))
     sql = SqlHandler(data, config)
     load = _sampled_load(data, log, tail)
     routing = Router()
@@ -253,7 +249,7 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
     settings = ReaderSettings(
         spec=spec,
         data=config.data.absolute(),
-        partitions=_partitions(config.data, config),
+        partitions=presence.state_partitions(config.data, config.partitions),
         limits=config.limits,
         count=config.gateway.readers,
         log_format=config.log_format,
@@ -265,10 +261,3 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
 def _has_readonly(app: App) -> bool:
     methods = [one.methods.values() for one in app.entities.values()]
     return any(one.readonly for group in (*methods, app.functions.values()) for one in group)
-
-
-def _partitions(data: Path, config: Config) -> int:
-    """Return the number of state partitions: the running driver's, or else the configured one."""
-    for driver in presence.find(data, _DRIVER):
-        return int(driver.details["partitions"])
-    return config.partitions

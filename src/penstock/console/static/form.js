@@ -19,7 +19,6 @@ export class Form {
     class: "code",
     autocomplete: "off",
     spellcheck: "false",
-    value: newRequestId(),
   });
   #answer = el(
     "div",
@@ -33,6 +32,7 @@ export class Form {
 
   constructor(operation, document, search) {
     this.#operation = operation;
+    this.#id.value = this.#nextId();
     this.#inputs = operation.parameters
       .filter((one) => one.in === "path" || one.in === "query")
       .map((one) => ({
@@ -65,6 +65,11 @@ export class Form {
     return this.#operation.parameters.some((one) => one.in === "header" && one.name === ID);
   }
 
+  /** Return the id to begin with: none for a call that only reads. */
+  #nextId() {
+    return this.#operation.isReadonly ? "" : newRequestId();
+  }
+
   #form() {
     const of = (place) =>
       this.#inputs.filter((one) => one.place === place).map((one) => one.input.element);
@@ -75,7 +80,9 @@ export class Form {
       field(
         "Request id",
         this.#id,
-        `Sent as ${ID}: one id is one request, however often it is sent.`,
+        this.#operation.isReadonly
+          ? `Empty: reads the newest state and is not recorded. With ${ID} it is a request in the log.`
+          : `Sent as ${ID}: one id is one request, however often it is sent.`,
       ),
       button("New id", () => {
         this.#id.value = newRequestId();
@@ -109,7 +116,7 @@ export class Form {
     const began = performance.now();
     try {
       const response = await send(request.path, request);
-      this.#id.value = newRequestId(); // who sends again means another request
+      this.#id.value = this.#nextId(); // a form that is sent again means another request
       show(
         this.#answer,
         replyOf(response, await response.text(), performance.now() - began, request),

@@ -73,6 +73,7 @@ function operationOf(document, path, item, verb) {
     title: `${label} — ${verb.toUpperCase()} ${path}`,
     group: told.tags?.[0] ?? (isCall ? name : "Gateway"),
     summary: [told.summary, told.description].filter(Boolean).join(" "),
+    isReadonly: told["x-penstock-readonly"] === true,
     parameters: [...(item.parameters ?? []), ...(told.parameters ?? [])].map((one) =>
       resolve(one, document),
     ),

@@ -13,7 +13,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, ErrorBody
-from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.ids import Epoch
 from penstock.errors import RequestError
 from penstock.gateway.call_target import (
     Arguments,
@@ -34,10 +34,7 @@ from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import Request, decode_failure
 from penstock.process.config import Config
-from penstock.runtime.reads.messages import ReadCall, ReadOutcome
-
-_NO_REQUEST: Final = Lsn(-1)
-
+from penstock.runtime.reads.messages import ReadCall, ReadOutcome, reply_of
 
 _decode_body: Final = msgspec.json.Decoder(ReadBody).decode
 _decode_requests: Final = msgspec.msgpack.Decoder(
@@ -101,7 +98,7 @@ class ReadHandler:
         """
         call = self._encoded(request, target, arguments)
         epoch, (outcome,) = await self._outcomes(request, [call], timeout_s)
-        return _reply_of(epoch, outcome)
+        return reply_of(epoch, outcome)
 
     async def batch(self, request: HttpRequest) -> Response:
         """Serve `POST /read`: run `@readonly` calls over one epoch.
@@ -118,7 +115,7 @@ class ReadHandler:
         headers = reply_headers(epoch)
         if MSGPACK in request.headers.get("accept", ""):
             return Response(msgspec.msgpack.encode(outcomes), 200, headers, MSGPACK)
-        answers = [_answer_of(_reply_of(epoch, outcome)) for outcome in outcomes]
+        answers = [_answer_of(reply_of(epoch, outcome)) for outcome in outcomes]
         return Response(json_of(ReadAnswers(epoch, answers)), 200, headers, JSON)
 
     async def _outcomes(
@@ -181,10 +178,6 @@ def _of_json(call: ReadBodyCall) -> tuple[CallTarget, bytes]:
 
 def _of_request(call: Request) -> tuple[CallTarget, Request]:
     return CallTarget(call.entity, call.key, call.method), call
-
-
-def _reply_of(epoch: Epoch, outcome: ReadOutcome) -> Reply:
-    return Reply(RequestId(""), _NO_REQUEST, epoch, outcome.error, outcome.data)
 
 
 def _answer_of(reply: Reply) -> ReadAnswer:

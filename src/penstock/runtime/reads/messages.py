@@ -11,10 +11,12 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
+from penstock.model.reply import Reply
 
 LENGTH_BYTES: Final = 4
+_NO_REQUEST: Final = Lsn(-1)
 
 
 class ReaderSettings(msgspec.Struct, frozen=True):
@@ -103,6 +105,11 @@ _questions: Final = msgspec.msgpack.Decoder(Question)
 _messages: Final = msgspec.msgpack.Decoder(Message)
 decode_question: Final = _questions.decode
 decode_message: Final[Callable[[bytes], Message]] = _messages.decode
+
+
+def reply_of(epoch: Epoch, outcome: ReadOutcome) -> Reply:
+    """Return an outcome as a reply without request id and without a position in the log."""
+    return Reply(RequestId(""), _NO_REQUEST, epoch, outcome.error, outcome.data)
 
 
 def framed(message: Message | Question) -> bytes:

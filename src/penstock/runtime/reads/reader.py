@@ -31,6 +31,7 @@ from penstock.errors import (
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.model.context import Read
+from penstock.model.reply import Reply, raised_by
 from penstock.model.request import encode_failure
 from penstock.process.data_directory import DataDirectory
 from penstock.process.guard import Guard
@@ -41,6 +42,7 @@ from penstock.runtime.reads.messages import (
     ReadCall,
     ReadOutcome,
     Started,
+    reply_of,
 )
 
 ATTEMPTS: Final = 20
@@ -103,6 +105,20 @@ class Reader:
             yield Failed(error.code, type(error).__name__, str(error))
         except OSError as error:  # of journal and stores; those of handlers are outcomes
             yield Failed(StateUnavailable.code, StateUnavailable.__name__, str(error))
+
+    def reply(self, call: ReadCall) -> Reply:
+        """Run one call and return its reply, which no log has.
+
+        Raises:
+            PenstockError: The state could not be read.
+        """
+        match list(self.answer(Question([call]))):
+            case [*_, Started(epoch), Outcomes([outcome])]:
+                return reply_of(epoch, outcome)
+            case [*_, Failed(code, kind, message)]:
+                raise raised_by(code, kind, message)
+            case messages:
+                raise AssertionError(f"no answer ends with {messages}")
 
     def _answer(self, question: Question) -> Iterator[Started | Outcomes]:
         failure: PenstockError | None = None
