@@ -146,19 +146,20 @@ def http(
 
 
 @contextmanager
-def running(data: Path, gateways: int = 1, *assignments: str) -> Iterator[int]:
-    """Run the shop as `penstock run` does, and give the port.
+def running(data: Path, gateways: int = 1, *assignments: str, app: str = EXAMPLE) -> Iterator[int]:
+    """Run an application as `penstock run` does, and give the port.
 
     Args:
         data: The data directory.
         gateways: The number of gateways.
         assignments: Further settings, as `--set` takes them.
+        app: The application.
 
     Raises:
         OperationalError: It did not start in time, or ended; the message has its last output.
     """
     port = free_port(HOST)
-    command = [sys.executable, "-P", "-m", "penstock", "run", EXAMPLE, "--port", str(port)]
+    command = [sys.executable, "-P", "-m", "penstock", "run", app, "--port", str(port)]
     command += ["--data", str(data), "--gateways", str(gateways)]
     command += [word for assignment in assignments for word in ("--set", assignment)]
     words = data / "run.log"
@@ -181,7 +182,7 @@ def _await_ready(data: Path, gateways: int, process: subprocess.Popen[bytes], wo
     while any(len(presence.find(data, role)) < count for role, count in wanted.items()):
         if process.poll() is not None or time.monotonic() > deadline:
             last = words.read_text(errors="replace")[-2_000:]
-            raise OperationalError(f"the shop did not start:\n{last}")
+            raise OperationalError(f"the application did not start:\n{last}")
         time.sleep(0.05)
 
 
