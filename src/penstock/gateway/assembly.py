@@ -10,6 +10,7 @@ await gateway.close()
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
