@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from penstock.base.ids import entity_key
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.trace import show_outside_calls
-from penstock.cli.value_text import ABSENT, difference_rows, differences_of
+from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of, folding
 from penstock.errors import RequestError
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history
@@ -56,7 +56,7 @@ def command(
 
 
 def _show(plain: dict[str, Any], console: Console) -> None:
-    table = Table("epoch", "committed", "request", "element", "before", "after")
+    table = Table("epoch", Column("committed", no_wrap=True), *folding("request", *SIDES))
     for change in plain["changes"]:
         request = f"{change['request_id']}: {change['call']}"
         head = [str(change["epoch"]), utc_text(change["time_us"], exact=True), request]

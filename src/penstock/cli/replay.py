@@ -14,7 +14,7 @@ from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import json_line, print_result
 from penstock.cli.progress import epoch_progress
-from penstock.cli.value_text import difference_rows, finding_differences
+from penstock.cli.value_text import difference_rows, finding_differences, folding
 from penstock.engine.replay import reply_of
 from penstock.history.debugger import debug_request
 from penstock.history.nondeterminism import MEANING
@@ -97,7 +97,7 @@ def _show_divergence(divergence: Divergence, console: Console) -> None:
     console.print(f"  call     {divergence.call}")
     if divergence.handler:
         console.print(f"  handler  {divergence.handler}")
-    table = Table("where", "element", "recorded", "replayed")
+    table = Table(*folding("where", "element", "recorded", "replayed"))
     for finding in divergence.findings:
         for row in difference_rows(finding_differences(finding)):
             table.add_row(finding.place, *row)

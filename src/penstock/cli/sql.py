@@ -246,5 +246,5 @@ def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a result as text: text as it is, others as JSON."""
-    return value if isinstance(value, str) else json_text(value)
+    """Return a value of a result as text: text and times as they are, others as JSON."""
+    return value if isinstance(value, str) else json_text(value).strip('"')

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
-from penstock.cli.value_text import Row, difference_rows, differences_of, value_text
+from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, folding, value_text
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, trace
 
@@ -136,7 +136,7 @@ def _label(call: dict[str, Any]) -> Text:
 
 
 def _entities(entities: list[dict[str, Any]]) -> Table:
-    table = Table("entity", "", "element", "before", "after", "changed next by")
+    table = Table(*folding("entity", "", *SIDES, "changed next by"))
     for entity in entities:
         name = f"{entity['entity']}/{entity['key']}"
         access = "written" if entity["written"] else "undone" if entity["undone"] else "read"

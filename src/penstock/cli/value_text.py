@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import UNSET
+from rich.table import Column
 
 from penstock.base.difference import (
     ElementDifference,
@@ -25,11 +26,20 @@ Row = tuple[str, str, str]
 """The path of a difference, the former value and the latter value."""
 
 
+SIDES: Final = ("element", "before", "after")
+"""The titles of the columns of a `Row`."""
+
+
+def folding(*titles: str) -> list[Column]:
+    """Return columns of a table that continue long words in the next line, so that no id is cut."""
+    return [Column(title, overflow="fold") for title in titles]
+
+
 def value_text(value: Any) -> str:
     """Return a value as text of bounded length: text without quotes if it is clear, others as JSON."""
-    if isinstance(value, str) and _is_clear(value):
-        return _bounded(value)
-    return _bounded(json_text(value))
+    if isinstance(value, str) and not _is_clear(value):
+        return _json(value)
+    return _bounded(value if isinstance(value, str) else json_text(value).strip('"'))
 
 
 def difference_rows(differences: ElementDifferences) -> list[Row]:

@@ -13,7 +13,13 @@ from rich.table import Table
 from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
 from penstock.cli.trace import show_outside_calls
-from penstock.cli.value_text import ABSENT, difference_rows, finding_differences, value_text
+from penstock.cli.value_text import (
+    ABSENT,
+    difference_rows,
+    finding_differences,
+    folding,
+    value_text,
+)
 from penstock.engine.what_if import (
     SHOWN_MAX,
     DifferenceList,
@@ -110,7 +116,7 @@ def show(report: WhatIfReport, console: Console) -> None:
 
 def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: Console) -> None:
     if found.count:
-        table = Table("epoch", "request", "call", "recorded", "what-if", title=title)
+        table = Table(*folding("epoch", "request", "call", "recorded", "what-if"), title=title)
         for row in found.shown:
             replies = [value_text(*reply) if reply else ABSENT for reply in row[3:]]
             table.add_row(str(row.epoch), row.request_id, row.call, *replies)
@@ -119,7 +125,7 @@ def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: C
 
 def _show_entities(title: str, found: DifferenceList[EntityDifference], console: Console) -> None:
     if found.count:
-        table = Table("entity", "element", "recorded", "what-if", title=title)
+        table = Table(*folding("entity", "element", "recorded", "what-if"), title=title)
         for entity in found.shown:
             for finding in entity.findings:
                 for row in difference_rows(finding_differences(finding)):

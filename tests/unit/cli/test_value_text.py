@@ -1,5 +1,7 @@
 """Values and differences are text that people read, and never control a terminal."""
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -20,6 +22,9 @@ from penstock.engine.replay import ValueDifference
         ("12.50", "12.50"),
         ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
         ("red tea", "red tea"),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05Z"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (Decimal("12.50"), "12.50"),
         (None, "null"),
         ("null", '"null"'),
         ("", '""'),
