@@ -94,6 +94,26 @@ def test_live_list_shows_a_new_request_and_keeps_the_focus(
     assert page.browser.switch_to.active_element.text == "alive-1"
 
 
+def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningConsole) -> None:
+    """Each scheduled request has its due time, call and arguments; the next one is first."""
+    sent(shop, "later", [])
+    for hours in (200, 100):
+        shop.http.post(
+            f"/send/Item/later/add?delay={hours * 3_600}",
+            json={"amount": hours},
+            headers={"Idempotency-Key": f"later-{hours}"},
+        ).raise_for_status()
+    page.open("/requests")
+    page.until("#scheduled h2", "2 requests")
+    rows = page.rows("#scheduled")
+    assert [row[1:] for row in rows] == [
+        ["Item(later).add", f"amount {hours}", f"later-{hours}"] for hours in (100, 200)
+    ]
+    assert "in 4 d" in rows[0][0]
+    page.press("later-100")
+    page.one('[data-status="scheduled"]')
+
+
 def test_request_shows_its_call_and_arguments(page: Page, shop: RunningConsole) -> None:
     """The page of one request names the call, its arguments and its reply."""
     sent(shop, "shown", [8])

@@ -254,6 +254,7 @@ def test_closed_log_refuses_everything(log: Log) -> None:
         lambda: log.truncate(Lsn(1)),
         lambda: log.schedule(entry("c"), 0),
         lambda: log.scheduled(RequestId("c")),
+        lambda: log.upcoming(1),
         lambda: log.promote(0),
         log.start,
         log.end,

@@ -36,6 +36,17 @@ def test_due_entries_come_in_due_order(log: Log) -> None:
     assert ids(log)[4:] == ["d"]
 
 
+def test_upcoming_entries_are_in_the_order_of_their_promotion(log: Log) -> None:
+    """The entries that are due next are listed without a change; a promoted entry is not."""
+    assert log.upcoming(5) == []
+    for name, due_us in [("c", 3), ("b", 2), ("z", 1), ("a", 1), ("d", 9)]:
+        log.schedule(entry(name), due_us)
+    assert log.upcoming(3) == [(1, entry("z")), (1, entry("a")), (2, entry("b"))]
+    assert log.promote(1) == 2
+    assert [one.request_id for _, one in log.upcoming(9)] == ["b", "c", "d"]
+    assert log.upcoming(0) == []
+
+
 def test_promotion_is_bounded(log: Log) -> None:
     """One call moves so many entries at most; the next one goes on, and none is left out."""
     names = [str(n) for n in range(PROMOTED_MAX + 2)]

@@ -120,6 +120,7 @@ class Twins(RuleBasedStateMachine):
         one = entry(name, body or str(name).encode())
         self.both(lambda log: log.schedule(one, due_us))
         self.both(lambda log: log.scheduled(one.request_id))
+        self.both(lambda log: log.upcoming(3))
 
     @rule(now_us=st.integers(-1, 4))
     def promote(self, now_us: int) -> None:

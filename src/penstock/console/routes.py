@@ -5,6 +5,7 @@ authenticator into the ASGI scope. Only `penstock dev` has the route that kills 
 the console's own page can use it.
 """
 
+from pathlib import Path
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +23,7 @@ from penstock.console.access import (
 from penstock.console.assets import PAGE, load_assets
 from penstock.console.flow import flow_routes
 from penstock.console.observation import Observation
+from penstock.console.scheduled import scheduled_in
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.errors import RequestError
@@ -44,7 +46,7 @@ def console_routes(app: App, config: Config, *, dev: bool) -> list[BaseRoute]:
     observation = Observation(app.name, config.data, dev=dev)
     routes: list[BaseRoute] = [
         *_page_routes(),
-        *_api_routes(app, observation),
+        *_api_routes(app, config.data, observation),
         *flow_routes(app, config),
     ]
     return [*routes, _killing(observation)] if dev else routes
@@ -69,7 +71,7 @@ def _page_routes() -> list[Route]:
     ]
 
 
-def _api_routes(app: App, observation: Observation) -> list[Route]:
+def _api_routes(app: App, data: Path, observation: Observation) -> list[Route]:
     plan = plan_json(analyze_app(app)).encode()
 
     async def show_plan(request: Request) -> Response:
@@ -82,10 +84,14 @@ def _api_routes(app: App, observation: Observation) -> list[Route]:
         after = _epoch_of(request.query_params.get("after", "-1"))
         return json_response(await run_in_threadpool(observation.epochs, after))
 
+    async def scheduled(request: Request) -> Response:
+        return json_response(await run_in_threadpool(scheduled_in, data))
+
     return [
         Route("/console/api/plan", for_operators(show_plan)),
         Route("/console/api/status", for_operators(status)),
         Route("/console/api/epochs", for_operators(epochs)),
+        Route("/console/api/scheduled", for_operators(scheduled)),
     ]
 
 

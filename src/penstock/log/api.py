@@ -80,6 +80,15 @@ class Log(Protocol):
     def scheduled(self, request_id: RequestId) -> int | None:
         """Return when a request is due, in microseconds; None if it is not scheduled any more."""
 
+    def upcoming(self, count_max: int) -> list[tuple[int, Entry]]:
+        """Return the scheduled entries that are due next, with their due times in microseconds.
+
+        They are in the order in which `promote` appends them, and at most `count_max`.
+
+        Raises:
+            Corrupt: One of them is damaged.
+        """
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due at `now_us`, at most `PROMOTED_MAX`; return how many.
 

@@ -96,6 +96,12 @@ class MemoryLog:
             waiting = self._scheduled.get(request_id)
             return None if waiting is None else waiting[0]
 
+    def upcoming(self, count_max: int) -> list[tuple[int, Entry]]:
+        """Return the scheduled entries that are due next. See `Log.upcoming`."""
+        with self._changed:
+            self._check(ONLY_PARTITION)
+            return sorted(self._scheduled.values(), key=lambda waiting: waiting[0])[:count_max]
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due, in order. See `Log.promote`."""
         with self._changed:

@@ -76,6 +76,22 @@ def find(
     return entries
 
 
+def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[tuple[int, Entry]]:
+    """Return the due times and entries that are due next, in the order of `take_due`.
+
+    Args:
+        connection: Reads the rows.
+        count_max: The largest number of entries.
+        file: The log's file, for the error.
+
+    Raises:
+        Corrupt: One of these entries is damaged.
+    """
+    rows = connection.execute(f"{_SELECT} ORDER BY due_us, number LIMIT ?", (count_max,))
+    found = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
+    return [(one.due_us, one.entry) for one in found]
+
+
 def is_due(connection: sqlite3.Connection, now_us: int) -> bool:
     """Say whether an entry is due."""
     (due,) = connection.execute(

@@ -142,6 +142,12 @@ class SqliteLog:
             entry = schedule.find(connection, [id_hash], str(self._path)).get(id_hash)
         return None if entry is None else entry.due_us
 
+    def upcoming(self, count_max: int) -> list[tuple[int, Entry]]:
+        """Return the scheduled entries that are due next. See `Log.upcoming`."""
+        self._check(ONLY_PARTITION)
+        with self._database.using() as connection:
+            return schedule.upcoming(connection, count_max, str(self._path))
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due, and remove them, in one transaction. See `Log.promote`.
 
@@ -315,10 +321,8 @@ class SqliteLog:
             return []
         with self._database.reading() as connection:
             oldest = start_of(connection)
-            rows = connection.execute(
-                f"SELECT * {_OVERLAPPING}",
-                {"start": start, "end": end},
-            ).fetchall()
+            wanted = {"start": start, "end": end}
+            rows = connection.execute(f"SELECT * {_OVERLAPPING}", wanted).fetchall()
         self._check_held(start, oldest)
         held = [Block._make(row) for row in rows]
         reach = start
@@ -360,11 +364,8 @@ class SqliteLog:
                 call.failure = outcome
             else:
                 call.positions = outcome
-        self._appended_up_to(
-            deduplicator.end,
-            sum(len(call.entries) for call in group),
-            sum(call.size for call in group),
-        )
+        records, size = sum(len(call.entries) for call in group), sum(call.size for call in group)
+        self._appended_up_to(deduplicator.end, records, size)
 
     def _appended_up_to(self, end: Lsn, records: int, size: int) -> None:
         with self._appended:

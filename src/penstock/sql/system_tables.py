@@ -66,7 +66,9 @@ def widening_select_list(table: EntityTable, wide: EntityTable) -> str:
     return ", ".join(expressions)
 
 
-class _Call(msgspec.Struct, frozen=True, array_like=True):
+class RecordedCall(msgspec.Struct, frozen=True, array_like=True):
+    """A request's body, with arguments of any type."""
+
     entity: str
     key: str | None
     method: str
@@ -74,10 +76,10 @@ class _Call(msgspec.Struct, frozen=True, array_like=True):
     named: dict[str, Any]
 
 
-_decode_calls: Final = msgspec.msgpack.Decoder(list[_Call]).decode
-_decode_call: Final = msgspec.msgpack.Decoder(_Call).decode
+_decode_calls: Final = msgspec.msgpack.Decoder(list[RecordedCall]).decode
+_decode_call: Final = msgspec.msgpack.Decoder(RecordedCall).decode
 _decode_values: Final = msgspec.msgpack.Decoder(list[Any]).decode
-_NO_CALL: Final = _Call("", None, "", [], {})
+_NO_CALL: Final = RecordedCall("", None, "", [], {})
 
 
 def request_rows(transactions: pa.Table) -> pa.Table:
@@ -91,7 +93,7 @@ def request_rows(transactions: pa.Table) -> pa.Table:
         pa.array([call.entity or None for call in calls], pa.string()),
         pa.array([call.key for call in calls], pa.string()),
         pa.array([call.method for call in calls], pa.string()),
-        pa.array([_text(_arguments(call)) for call in calls], pa.string()),
+        pa.array([arguments_text(call) for call in calls], pa.string()),
     ]
     names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
     return pa.Table.from_arrays(columns, names=names)
@@ -146,15 +148,15 @@ def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
     return pa.Table.from_arrays(columns, names=["epoch", "time", "records"])
 
 
-def _calls(bodies: Sequence[bytes]) -> list[_Call]:
+def _calls(bodies: Sequence[bytes]) -> list[RecordedCall]:
     try:
         return _decode_calls(array_header(len(bodies)) + b"".join(bodies))
     except (msgspec.MsgspecError, RecursionError):
-        return [_call(body) for body in bodies]
+        return [recorded_call(body) for body in bodies]
 
 
-def _call(body: bytes) -> _Call:
-    """Decode a body; an invalid body was answered with an error, and gives an empty call."""
+def recorded_call(body: bytes) -> RecordedCall:
+    """Decode a request's body; an invalid body was answered with an error, and gives an empty call."""
     try:
         return _decode_call(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -183,8 +185,8 @@ def _text(value: object) -> str:
         return json_text({UNSHOWN: str(error) if isinstance(error, Unshowable) else _TOO_DEEP})
 
 
-def _arguments(call: _Call) -> object:
-    """Return the arguments as in an HTTP body: an array, or an object if all have names."""
+def arguments_text(call: RecordedCall) -> str:
+    """Return the JSON of the arguments, as in an HTTP body: an array, or an object if all have names."""
     if call.positional and call.named:
-        return {"positional": call.positional, "named": call.named}
-    return call.named or call.positional
+        return _text({"positional": call.positional, "named": call.named})
+    return _text(call.named or call.positional)

@@ -4,6 +4,7 @@ import { el, field, show } from "./dom.js";
 import { live } from "./live.js";
 import { lookUp } from "./request.js";
 import { RequestList, codesHeld } from "./request_list.js";
+import { ScheduledList } from "./scheduled.js";
 import { showTrace } from "./trace.js";
 
 /** Show the page; `#/requests/{id}` looks up at once, `#/requests/{id}/trace` is its trace. */
@@ -23,7 +24,7 @@ export async function open(body, { rest: [asked, view], search }, heading) {
     else if (wanted) location.hash = `#/requests/${encodeURIComponent(wanted)}`;
   };
   const hint = "The Idempotency-Key that was sent, or Penstock-Request-Id of an answer.";
-  const all = el("div", {}, el("p", { class: "waiting" }, "Asking the SQL view …"));
+  const all = el("div", { class: "stack" }, el("p", { class: "waiting" }, "Asking the SQL view …"));
   show(
     body,
     el(
@@ -40,7 +41,10 @@ export async function open(body, { rest: [asked, view], search }, heading) {
   const path = asked === undefined ? "#/requests" : `#/requests/${encodeURIComponent(asked)}`;
   const list = new RequestList(path, search, plan.operators, codes);
   if (!body.isConnected) return null; // another page was opened meanwhile
-  show(all, list.element);
+  const scheduled = new ScheduledList(plan.operators);
+  show(all, scheduled.element, list.element);
   list.load();
-  return { close: list.follow() };
+  scheduled.load();
+  const ends = [list.follow(), scheduled.follow()];
+  return { close: () => ends.forEach((end) => end()) };
 }

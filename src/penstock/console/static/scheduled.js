@@ -1,0 +1,82 @@
+// Scheduled requests: what waits in the log until it is due, the next one first.
+
+import { ask, named } from "./api.js";
+import { el, problem, show } from "./dom.js";
+import { age, moment, plural } from "./format.js";
+import { live } from "./live.js";
+import { argumentsOf, callOf } from "./request_cells.js";
+import { dataTable } from "./table.js";
+
+const PERIOD_MS = 5_000;
+const ARGUMENTS_SHOWN = 600;
+const WHY_NO_CANCEL =
+  "A scheduled request cannot be cancelled: it is durable, it owns its id, and it runs exactly once. " +
+  "If you may not want its effect, let its handler check an attribute that another request can change.";
+
+/** The panel; it is empty while no request is scheduled. */
+export class ScheduledList {
+  element = el("div", { id: "scheduled" });
+  #operators;
+  #names;
+  #next = 0;
+
+  constructor(operators) {
+    this.#operators = new Map(operators.map((one) => [one.name, one]));
+    this.#names = new Set(operators.filter((one) => one.key).map((one) => one.name));
+  }
+
+  /** Follow the application; returns the function that ends it. */
+  follow() {
+    const change = () => performance.now() >= this.#next && this.load();
+    live.addEventListener("change", change);
+    return () => live.removeEventListener("change", change);
+  }
+
+  /** Ask for the requests that are due next. */
+  async load() {
+    this.#next = performance.now() + PERIOD_MS;
+    try {
+      const { value } = await ask("/console/api/scheduled");
+      if (this.element.contains(document.activeElement)) return; // a link in use stays where it is
+      show(this.element, value.requests.length ? this.#section(value) : null);
+    } catch (failure) {
+      show(this.element, problem(failure));
+    }
+  }
+
+  #section({ requests, has_more: hasMore }) {
+    const columns = ["due", "call", "arguments", "request id"];
+    const told = hasMore ? `the next ${requests.length}` : plural(requests.length, "request");
+    return el(
+      "section",
+      { "aria-labelledby": "scheduled-title", class: "stack" },
+      el("h2", { id: "scheduled-title" }, `Scheduled requests: ${told}`),
+      dataTable({
+        caption: "Scheduled requests, the next one first",
+        columns: columns.map((name) => ({ name, cell: (node) => node })),
+        rows: requests.map((one) => this.#cells(one)),
+        sortable: false,
+        stacked: true,
+      }),
+      el("p", { class: "hint description" }, WHY_NO_CANCEL),
+    );
+  }
+
+  #cells({ request_id: id, due_us: due, entity, key, method, arguments: held }) {
+    const operator = this.#operators.get(entity ?? method);
+    const cut = held.length >= ARGUMENTS_SHOWN;
+    return [
+      dueOf(due),
+      callOf({ entity, key, method }, operator),
+      argumentsOf(held, { cut, method, operator, names: this.#names }),
+      el("a", { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference" }, id),
+    ];
+  }
+}
+
+function dueOf(due) {
+  const now = live.status?.now_us ?? Date.now() * 1_000;
+  const left = (due - now) / 1_000_000;
+  const told = left > 0 ? `in ${age(left)}` : "due now";
+  return el("span", {}, el("time", {}, moment(due)), el("span", { class: "hint" }, ` ${told}`));
+}
