@@ -8,7 +8,7 @@ Replies carry the stable `code` of a class; messages may change.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 
 class PenstockError(Exception):
@@ -18,20 +18,20 @@ class PenstockError(Exception):
         kind: The name of the exception class that left the handler, if the error is a reply.
     """
 
-    code: ClassVar[str] = "penstock"
+    code: str = "penstock"
     kind: str = ""
 
 
 class UserError(PenstockError):
     """The application or the request is wrong; never retried."""
 
-    code: ClassVar[str] = "user"
+    code: str = "user"
 
 
 class DefinitionError(UserError):
     """An application is defined wrongly; `complaints` has every mistake with its file and line."""
 
-    code: ClassVar[str] = "definition"
+    code: str = "definition"
 
     def __init__(self, complaints: Sequence[str]) -> None:
         self.complaints = tuple(complaints)
@@ -43,73 +43,73 @@ class DefinitionError(UserError):
 class ConfigError(UserError):
     """A setting has an invalid value."""
 
-    code: ClassVar[str] = "config"
+    code: str = "config"
 
 
 class ClassChanged(UserError):
     """An entity class is declared differently from its stored entities; the message shows how."""
 
-    code: ClassVar[str] = "class-changed"
+    code: str = "class-changed"
 
 
 class RequestError(UserError):
     """A request names something that does not exist, or its arguments do not fit."""
 
-    code: ClassVar[str] = "request"
+    code: str = "request"
 
 
 class Unauthenticated(UserError):
     """The credentials of the caller are missing, wrong or expired."""
 
-    code: ClassVar[str] = "unauthenticated"
+    code: str = "unauthenticated"
 
 
 class Forbidden(UserError):
     """The caller lacks a scope; the message names it."""
 
-    code: ClassVar[str] = "forbidden"
+    code: str = "forbidden"
 
 
 class QueryError(UserError):
     """A query is wrong, is not permitted, or exceeds a limit."""
 
-    code: ClassVar[str] = "query"
+    code: str = "query"
 
 
 class RequestConflict(UserError):
     """A request id was used before, with another body."""
 
-    code: ClassVar[str] = "request-conflict"
+    code: str = "request-conflict"
 
 
 class RecordTooLarge(UserError):
     """A record exceeds the log's size limit."""
 
-    code: ClassVar[str] = "record-too-large"
+    code: str = "record-too-large"
 
 
 class OutsideTransaction(UserError):
     """An entity was read, written or called where no transaction runs."""
 
-    code: ClassVar[str] = "outside-transaction"
+    code: str = "outside-transaction"
 
 
 class Aborted(UserError):
     """A transaction was undone; nothing of it remains. User exceptions arrive as this."""
 
-    code: ClassVar[str] = "aborted"
+    code: str = "aborted"
 
 
 class NoSuchEntity(Aborted):
     """An entity was used that was never created or has been deleted."""
 
-    code: ClassVar[str] = "no-such-entity"
+    code: str = "no-such-entity"
 
 
 class AlreadyExists(Aborted):
     """An entity was created under a key that is taken."""
 
-    code: ClassVar[str] = "already-exists"
+    code: str = "already-exists"
 
 
 class DanglingReference(Aborted):
@@ -121,25 +121,25 @@ class DanglingReference(Aborted):
 class Unencodable(Aborted):
     """A value does not fit its annotation, or cannot be encoded."""
 
-    code: ClassVar[str] = "unencodable"
+    code: str = "unencodable"
 
 
 class LimitExceeded(Aborted):
     """A transaction used more time, memory, depth or bytes than it may."""
 
-    code: ClassVar[str] = "limit-exceeded"
+    code: str = "limit-exceeded"
 
 
 class Internal(Aborted):
     """The request stopped its epoch and was set aside; the driver's log has the incident."""
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"
 
 
 class ReadonlyViolation(Aborted):
     """A `@readonly` method changed something."""
 
-    code: ClassVar[str] = "readonly-violation"
+    code: str = "readonly-violation"
 
 
 class OperationalError(PenstockError):
@@ -149,104 +149,104 @@ class OperationalError(PenstockError):
         retry_after_s: The seconds to wait before the request is sent again; 0 if they are unknown.
     """
 
-    code: ClassVar[str] = "operational"
+    code: str = "operational"
     retry_after_s: float = 0.0
 
 
 class LogUnavailable(OperationalError):
     """The log could not be read or written; unacknowledged requests are not in it."""
 
-    code: ClassVar[str] = "log-unavailable"
+    code: str = "log-unavailable"
 
 
 class JournalUnavailable(OperationalError):
     """The journal could not be read or written; the epoch is not committed."""
 
-    code: ClassVar[str] = "journal-unavailable"
+    code: str = "journal-unavailable"
 
 
 class StateUnavailable(OperationalError):
     """Local state could not be written; it is a cache, so nothing is lost."""
 
-    code: ClassVar[str] = "state-unavailable"
+    code: str = "state-unavailable"
 
 
 class ViewUnavailable(OperationalError):
     """The SQL view does not run, or has not reached the epoch; it catches up by itself."""
 
-    code: ClassVar[str] = "view-unavailable"
+    code: str = "view-unavailable"
 
 
 class TimedOut(OperationalError):
     """No answer came in time; the request may still take effect."""
 
-    code: ClassVar[str] = "timed-out"
+    code: str = "timed-out"
 
 
 class Unreachable(OperationalError):
     """A gateway could not be reached, or every connection to it broke."""
 
-    code: ClassVar[str] = "unreachable"
+    code: str = "unreachable"
 
 
 class Overloaded(OperationalError):
     """Too many requests are waiting; this request was not accepted."""
 
-    code: ClassVar[str] = "overloaded"
+    code: str = "overloaded"
 
 
 class Throttled(Overloaded):
     """A limit on requests is reached; this request was not accepted, and the message names the limit."""
 
-    code: ClassVar[str] = "throttled"
+    code: str = "throttled"
 
 
 class Paused(OperationalError):
     """An operator has paused such requests; this request was not accepted."""
 
-    code: ClassVar[str] = "paused"
+    code: str = "paused"
 
 
 class Stopping(OperationalError):
     """This process is stopping; another process, or this one after a restart, takes requests."""
 
-    code: ClassVar[str] = "stopping"
+    code: str = "stopping"
 
 
 class Fenced(OperationalError):
     """Another driver owns this application, so this driver stops."""
 
-    code: ClassVar[str] = "fenced"
+    code: str = "fenced"
 
 
 class EpochFailed(OperationalError):
     """An epoch failed after every retry; the message says where it stopped."""
 
-    code: ClassVar[str] = "epoch-failed"
+    code: str = "epoch-failed"
 
 
 class IntegrityError(PenstockError):
     """Stored data is damaged or contradicts itself; Penstock never guesses."""
 
-    code: ClassVar[str] = "integrity"
+    code: str = "integrity"
 
 
 class Corrupt(IntegrityError):
     """A checksum does not fit; the message names the file or record, and a way to rebuild it."""
 
-    code: ClassVar[str] = "corrupt"
+    code: str = "corrupt"
 
 
 class Diverged(IntegrityError):
     """Two sources disagree: log and journal, journal and state, or replay and journal."""
 
-    code: ClassVar[str] = "diverged"
+    code: str = "diverged"
 
 
 class Truncated(IntegrityError):
     """The log no longer holds records that are still needed."""
 
-    code: ClassVar[str] = "truncated"
+    code: str = "truncated"
 
 
 def _by_code(root: type[PenstockError]) -> dict[str, type[PenstockError]]:

@@ -69,9 +69,16 @@ class Runtime(Protocol):
 
 
 def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
-    """Return the error with a code; `Aborted` stands for exceptions of user code."""
+    """Return the error with a code; `Aborted` stands for exceptions of user code.
+
+    Args:
+        code: The code of the error; an exception class of the application may have one of its own.
+        kind: The name of the exception's class.
+        message: The exception's text.
+    """
     cls = errors.BY_CODE.get(code, errors.Aborted)
     error = cls.__new__(cls)
+    error.code = code
     Exception.__init__(error, message if kind == cls.__name__ else f"{kind}: {message}")
     error.kind = kind
     return error
