@@ -87,8 +87,8 @@ def test_ticket_is_passed_on_and_given_back(kit: Kit) -> None:
     kit.call(Ticket.pass_to, ticket, Customer("bob"))
     assert kit.call(Show.give_back, hamlet, "A2") == PRICE
     assert kit.entities("Ticket") == {}
-    credits = {name: row["credit"] for name, row in kit.entities("Customer").items()}
-    assert credits == {"ann": CREDIT - PRICE, "bob": CREDIT + PRICE, "cy": CREDIT}
+    credit = {name: row["credit"] for name, row in kit.entities("Customer").items()}
+    assert credit == {"ann": CREDIT - PRICE, "bob": CREDIT + PRICE, "cy": CREDIT}
     assert kit.call(Show.free, hamlet) == SEATS
     with pytest.raises(Aborted, match="nobody has bought A2"):
         kit.call(Show.give_back, hamlet, "A2")
@@ -119,6 +119,8 @@ def test_no_seat_is_sold_twice_and_no_money_is_lost(steps: list[tuple[Any, ...]]
                     hamlet.give_back(seat)
                 case "wait", minutes:
                     kit.clock.advance(timedelta(minutes=minutes))
+                case _:
+                    raise AssertionError(step)
         except Aborted:
             continue
     show = kit.entity("Show", "hamlet")
