@@ -68,7 +68,7 @@ class Show(Entity):
         if now() >= self.starts:
             raise TooLate(f"{self.title} started at {self.starts}")
         if seat not in self.sold:
-            raise Aborted(f"{self.show_id}: nobody has bought {seat}")
+            raise Aborted(f"{self.show_id}: {seat} is not sold")
         return self.sold.pop(seat).refund()
 
     @readonly
