@@ -115,7 +115,7 @@ class AlreadyExists(Aborted):
 class DanglingReference(Aborted):
     """An attribute with `reference(exists=True)` refers to an entity that does not exist."""
 
-    code: ClassVar[str] = "dangling-reference"
+    code: str = "dangling-reference"
 
 
 class Unencodable(Aborted):
