@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from penstock.base.http import ARROW, CSV, EPOCH, JSON, MSGPACK, NDJSON
+from penstock.gateway.openapi.builtin_schemas import json_content
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     AWAITED,
@@ -36,9 +37,9 @@ def add_builtin_paths(paths: Paths) -> None:
     paths.add("GET", "/requests/{id}/trace", _trace())
     paths.add("POST", "/read", _read())
     paths.add("POST", "/sql", _sql())
-    health = _content("PenstockHealth")
+    health = json_content("PenstockHealth")
     paths.add("GET", "/healthz", _page("alive", "Check whether the process is alive.", health))
-    readiness = _content("PenstockReadiness")
+    readiness = json_content("PenstockReadiness")
     ready = _page("ready", "Check whether the gateway can serve.", readiness)
     ready["responses"]["503"] = {"description": "The gateway is not ready.", "content": readiness}
     paths.add("GET", "/readyz", ready)
@@ -69,11 +70,6 @@ def _recent_load() -> dict[str, Any]:
     }
 
 
-def _content(schema: str) -> dict[str, Any]:
-    """Return the content of a JSON body with a schema of `builtin_schemas`."""
-    return {JSON: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-
-
 def _page(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
     return {
         "operationId": f"gateway.{name}",
@@ -97,7 +93,7 @@ def _trace() -> dict[str, Any]:
         "`sql`.",
         "parameters": [dict(_NAMED)],
         "responses": {
-            "200": {"description": "The trace.", "content": _content("PenstockTrace")},
+            "200": {"description": "The trace.", "content": json_content("PenstockTrace")},
             **error_references((*ALWAYS, 413, 429, 504)),
         },
     }
@@ -116,7 +112,7 @@ def _requests() -> dict[str, Any]:
             "200": {
                 "description": "The status.",
                 "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in CALLED},
-                "content": {**_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
+                "content": {**json_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
             },
             **error_references((*ALWAYS, *AWAITED)),
         },
@@ -132,14 +128,14 @@ def _read() -> dict[str, Any]:
         "arrival. They are not recorded. The answers have the order of the calls.",
         "parameters": [MIN_EPOCH_PARAMETER, seconds("timeout", "Seconds to wait for the answers.")],
         "requestBody": {
-            "content": {**_content("PenstockReads"), MSGPACK: {"schema": _ANYTHING}},
+            "content": {**json_content("PenstockReads"), MSGPACK: {"schema": _ANYTHING}},
             "required": True,
         },
         "responses": {
             "200": {
                 "description": "The answers.",
                 "headers": {EPOCH: {"$ref": f"#/components/headers/{EPOCH}"}},
-                "content": {**_content("PenstockReadAnswers"), MSGPACK: {"schema": _ANYTHING}},
+                "content": {**json_content("PenstockReadAnswers"), MSGPACK: {"schema": _ANYTHING}},
             },
             **error_references((*ALWAYS, *WITH_BODY, *AWAITED, 429)),
         },
@@ -155,13 +151,13 @@ def _sql() -> dict[str, Any]:
         "is not older than the newest epoch at the arrival of the query. `as_of`, or AS OF EPOCH n or "
         "AS OF TIMESTAMP '…' at the end of the query, names a past epoch.",
         "parameters": [MIN_EPOCH_PARAMETER],
-        "requestBody": {"content": _content("PenstockQuestion"), "required": True},
+        "requestBody": {"content": json_content("PenstockQuestion"), "required": True},
         "responses": {
             "200": {
                 "description": "The rows.",
                 "headers": {EPOCH: {"$ref": f"#/components/headers/{EPOCH}"}},
                 "content": {
-                    **_content("PenstockRows"),
+                    **json_content("PenstockRows"),
                     NDJSON: {"schema": _ANYTHING},
                     CSV: {"schema": _TEXT},
                     ARROW: {"schema": _ANYTHING},

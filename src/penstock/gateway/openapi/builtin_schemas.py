@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.http import ErrorAnswer
+from penstock.base.http import JSON, ErrorAnswer
 from penstock.client.results import Change, Rows
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
 from penstock.gateway.response_bodies import Health, Readiness, RecentLoad, RequestStatus, Sent
@@ -34,6 +34,16 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockLoad": RecentLoad,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
+
+
+def reference_to(component: str) -> dict[str, str]:
+    """Return a schema that refers to the schema of a component."""
+    return {"$ref": _REFERENCE + component}
+
+
+def json_content(component: str) -> dict[str, Any]:
+    """Return the content of a JSON body that has the schema of a component."""
+    return {JSON: {"schema": reference_to(component)}}
 
 
 def builtin_schemas() -> dict[str, Any]:

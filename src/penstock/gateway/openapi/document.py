@@ -82,7 +82,8 @@ def openapi_document(
     add_builtin_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
-        {"name": name, **_description_of(kind.cls)} for name, kind in sorted(app.entities.items())
+        {"name": name, **_description_of(entity.cls)}
+        for name, entity in sorted(app.entities.items())
     ]
     tags += [{"name": FUNCTIONS}] if app.functions else []
     document = {

@@ -7,9 +7,9 @@ errors of HTTP itself; a test compares them with the errors that the gateway rai
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.base.http import JSON, RETRIABLE, RETRY_AFTER, STATUS
+from penstock.base.http import RETRIABLE, RETRY_AFTER, STATUS
 from penstock.errors import BY_CODE
-from penstock.gateway.openapi.builtin_schemas import ERROR
+from penstock.gateway.openapi.builtin_schemas import ERROR, json_content
 
 REFUSED: Final = {
     "not-found": (404, "The path or the request does not exist."),
@@ -53,9 +53,7 @@ def error_response_of(status: int) -> dict[str, Any]:
     text = "\n".join(f"- `{code}`: {meaning}" for code, meaning in codes.items())
     described: dict[str, Any] = {
         "description": f"An error:\n\n{text}" if text else "The application refused the request.",
-        "content": {
-            JSON: {"schema": {"$ref": f"#/components/schemas/{ERROR}"}},
-        },
+        "content": json_content(ERROR),
     }
     if status in RETRIABLE:
         described["headers"] = {RETRY_AFTER: {"$ref": f"#/components/headers/{RETRY_AFTER}"}}

@@ -29,6 +29,7 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import reference_type
+from penstock.gateway.openapi.builtin_schemas import reference_to
 from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -110,19 +111,21 @@ class SchemaRegistry:
         """Begin with the gateway's own schemas and those of all entity classes."""
         self.components: dict[str, Schema] = dict(own)
         self._owners: dict[str, object] = dict.fromkeys(own)
-        self._owners |= {name: kind.cls for name, kind in app.entities.items() if name not in own}
-        for kind in app.entities.values():
-            self.components[self._name_of(kind.cls)] = self._entity(kind)
+        self._owners |= {
+            name: entity.cls for name, entity in app.entities.items() if name not in own
+        }
+        for entity in app.entities.values():
+            self.components[self._name_of(entity.cls)] = self._entity(entity)
 
-    def entity(self, kind: EntityType) -> Schema:
+    def entity(self, entity: EntityType) -> Schema:
         """Return a reference to the schema of an entity: its key and attributes."""
-        return _component(self._name_of(kind.cls))
+        return reference_to(self._name_of(entity.cls))
 
-    def shown(self, kind: EntityType, names: tuple[str, ...]) -> Schema:
+    def shown(self, entity: EntityType, names: tuple[str, ...]) -> Schema:
         """Return the schema of some attributes of an entity; of all if `names` is empty."""
         if not names:
-            return self.entity(kind)
-        properties = self._attributes(kind)
+            return self.entity(entity)
+        properties = self._attributes(entity)
         return _object({name: properties[name] for name in names})
 
     def read(self, annotation: Any) -> Schema:
@@ -137,10 +140,10 @@ class SchemaRegistry:
         simple = (_WRITTEN if written else _READ).get(annotation)
         if simple is not None:
             return dict(simple)
-        kind = reference_type(annotation)
-        if kind is not None:
-            assert isinstance(kind, EntityType), "no other class is a reference"
-            return {**key_schema(kind), "title": f"Key of {kind.name}"}
+        entity = reference_type(annotation)
+        if entity is not None:
+            assert isinstance(entity, EntityType), "no other class is a reference"
+            return {**key_schema(entity), "title": f"Key of {entity.name}"}
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
             return self._enum(annotation)
         if is_record(annotation):
@@ -154,9 +157,9 @@ class SchemaRegistry:
             return {"enum": list(inside)}
         if origin is dict:
             return self._mapping(*inside, written=written)
-        each = [self._of(one, written=written) for one in inside if one is not Ellipsis]
+        each = [self._of(item, written=written) for item in inside if item is not Ellipsis]
         if origin in _UNIONS:
-            return {"anyOf": [one for index, one in enumerate(each) if one not in each[:index]]}
+            return {"anyOf": [item for index, item in enumerate(each) if item not in each[:index]]}
         if origin is tuple and Ellipsis not in inside:
             return _row(each, len(each))
         return {"type": "array", "items": each[0]}
@@ -174,18 +177,18 @@ class SchemaRegistry:
     def _key_text(self, annotation: Any) -> Schema:
         """Return the schema of a dictionary's key, which is always a string in JSON."""
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-            return {"type": "string", "enum": [str(one.value) for one in annotation]}
+            return {"type": "string", "enum": [str(value.value) for value in annotation]}
         if typing.get_origin(annotation) is typing.Literal:
-            return {"type": "string", "enum": [str(one) for one in typing.get_args(annotation)]}
-        found = _KEY_TEXT.get(annotation) or self._of(annotation, written=True)
-        return found if found.get("type") == "string" else {"type": "string"}
+            return {"type": "string", "enum": [str(value) for value in typing.get_args(annotation)]}
+        schema = _KEY_TEXT.get(annotation) or self._of(annotation, written=True)
+        return schema if schema.get("type") == "string" else {"type": "string"}
 
     def _enum(self, annotation: type[enum.Enum]) -> Schema:
         name = self._name_of(annotation)
         if name not in self.components:
-            described: Schema = {"enum": [one.value for one in annotation]}
+            described: Schema = {"enum": [member.value for member in annotation]}
             self.components[name] = described | _described(annotation)
-        return _component(name)
+        return reference_to(name)
 
     def _record(self, annotation: Any, *, written: bool) -> Schema:
         name = self._name_of(annotation)
@@ -193,28 +196,28 @@ class SchemaRegistry:
         if name not in self.components:
             self.components[name] = {}  # a record may hold itself
             fields = fields_of(annotation)
-            properties = {one.wire: self._of(field, written=written) for one, field in fields}
+            properties = {member.wire: self._of(field, written=written) for member, field in fields}
             if kind_of(annotation) is RecordKind.NAMED_TUPLE:
-                least = sum(written or not one.has_default for one, _ in fields)
+                least = sum(written or not member.has_default for member, _ in fields)
                 described = _titled_row(properties, least)
             else:
                 needed = [
-                    one.wire
-                    for one, _ in fields
-                    if not one.has_default or (written and not one.is_optional)
+                    member.wire
+                    for member, _ in fields
+                    if not member.has_default or (written and not member.is_optional)
                 ]
                 described = _object(properties, needed)
             tag = tag_of_record(annotation)
             if tag is not None:
                 described = _tagged(described, *tag)
             self.components[name] = described | _described(_class_of(annotation))
-        return _component(name)
+        return reference_to(name)
 
-    def _entity(self, kind: EntityType) -> Schema:
-        return _object(self._attributes(kind)) | _described(kind.cls)
+    def _entity(self, entity: EntityType) -> Schema:
+        return _object(self._attributes(entity)) | _described(entity.cls)
 
-    def _attributes(self, kind: EntityType) -> dict[str, Schema]:
-        attributes = {kind.key_name: kind.key_annotation, **kind.attributes}
+    def _attributes(self, entity: EntityType) -> dict[str, Schema]:
+        attributes = {entity.key_name: entity.key_annotation, **entity.attributes}
         return {name: self.written(annotation) for name, annotation in attributes.items()}
 
     def _name_of(self, annotation: Any) -> str:
@@ -237,27 +240,34 @@ class SchemaRegistry:
             signature: The signature of the method or function.
             without: Parameters from another source; the rest is then given by name only.
         """
-        left = [one for one in signature.parameters.values() if one.name not in without]
+        left = [item for item in signature.parameters.values() if item.name not in without]
         forms = [] if without or not _fits_position(left) else [self._by_position(left)]
         if _fits_name(left):
             forms.append(self._by_name(left))
         return forms[0] if len(forms) == 1 else {"oneOf": forms} if forms else {"not": {}}
 
     def _by_position(self, parameters: list[Parameter]) -> Schema:
-        row = [one for one in parameters if one.kind in _POSITIONAL]
-        rest = next((one for one in parameters if one.kind is one.VAR_POSITIONAL), None)
-        least = sum(one.default is one.empty for one in row)
-        described = _row([self.parameter(one) for one in row], least)
+        row = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+        rest = next(
+            (parameter for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL),
+            None,
+        )
+        least = sum(parameter.default is parameter.empty for parameter in row)
+        described = _row([self.parameter(parameter) for parameter in row], least)
         if rest is not None:
             described |= {"items": self.read(rest.annotation)}
             described.pop("maxItems")
         return described | {"title": "By position"}
 
     def _by_name(self, parameters: list[Parameter]) -> Schema:
-        named = [one for one in parameters if one.kind in _NAMED]
-        more = next((one for one in parameters if one.kind is one.VAR_KEYWORD), None)
-        needed = [one.name for one in named if one.default is one.empty]
-        described = _object({one.name: self.parameter(one) for one in named}, needed)
+        named = [parameter for parameter in parameters if parameter.kind in _NAMED]
+        more = next(
+            (parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None
+        )
+        needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+        described = _object(
+            {parameter.name: self.parameter(parameter) for parameter in named}, needed
+        )
         described["additionalProperties"] = self.read(more.annotation) if more else False
         return described | {"title": "By name"}
 
@@ -287,11 +297,11 @@ def media_of(annotation: Any) -> frozenset[str]:
         return known
     inside = typing.get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _media_of_values([one.value for one in annotation])
+        return _media_of_values([member.value for member in annotation])
     if typing.get_origin(annotation) is typing.Literal:
         return _media_of_values(inside)
     if typing.get_origin(annotation) in _UNIONS:
-        return frozenset(one for member in inside for one in media_of(member))
+        return frozenset().union(*map(media_of, inside))
     return _AS_TEXT if reference_type(annotation) is not None else _AS_JSON
 
 
@@ -306,11 +316,7 @@ _MEDIA_OF: Final[Mapping[Any, frozenset[str]]] = {
 
 
 def _media_of_values(values: Iterable[object]) -> frozenset[str]:
-    return frozenset("text" if isinstance(one, str) else "json" for one in values)
-
-
-def _component(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return frozenset("text" if isinstance(value, str) else "json" for value in values)
 
 
 def _described(cls: type) -> Schema:
@@ -356,14 +362,16 @@ def _row(each: list[Schema], least: int) -> Schema:
 def _fits_position(parameters: list[Parameter]) -> bool:
     """Say whether a call may be made by position alone."""
     return all(
-        one.kind is not one.KEYWORD_ONLY or one.default is not one.empty for one in parameters
+        parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+        for parameter in parameters
     )
 
 
 def _fits_name(parameters: list[Parameter]) -> bool:
     """Say whether a call may be made by name alone."""
     return all(
-        one.kind is not one.POSITIONAL_ONLY or one.default is not one.empty for one in parameters
+        parameter.kind is not parameter.POSITIONAL_ONLY or parameter.default is not parameter.empty
+        for parameter in parameters
     )
 
 
@@ -375,9 +383,9 @@ def _differs(annotation: Any, seen: tuple[Any, ...] = ()) -> bool:
         return False
     if is_record(annotation):
         seen = (*seen, annotation)
-        inside = tuple(one.annotation for one in fields_of(annotation))
-        if any(one.has_default for one in members_of(annotation)):
+        inside = tuple(inner.annotation for inner in fields_of(annotation))
+        if any(inner.has_default for inner in members_of(annotation)):
             return True
     else:
         inside = typing.get_args(annotation)
-    return any(_differs(one, seen) for one in inside)
+    return any(_differs(inner, seen) for inner in inside)

@@ -26,13 +26,13 @@ _EXAMPLES: Final[Mapping[Any, object]] = {
 }
 
 
-def key_schema(kind: EntityType) -> dict[str, Any]:
+def key_schema(entity: EntityType) -> dict[str, Any]:
     """Return the schema of the text of a key; a reference is this text in JSON."""
-    annotation = kind.key_annotation
-    if kind.key_is_text:
+    annotation = entity.key_annotation
+    if entity.key_is_text:
         return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
     if isinstance(annotation, enum.EnumMeta):
-        return {"type": "string", "enum": [str(one.value) for one in _members(annotation)]}
+        return {"type": "string", "enum": [str(member.value) for member in _members(annotation)]}
     if key_parts(annotation) is not None:
         return {
             "type": "string",
@@ -52,7 +52,7 @@ def _members(annotation: enum.EnumMeta) -> list[Any]:
 def _example(annotation: Any) -> str:
     """Return the text of a key that is a tuple."""
     parts = [
-        _members(one)[0] if isinstance(one, enum.EnumMeta) else _EXAMPLES[one]
-        for one in key_parts(annotation) or ()
+        _members(part)[0] if isinstance(part, enum.EnumMeta) else _EXAMPLES[part]
+        for part in key_parts(annotation) or ()
     ]
     return encode_key(tuple(parts), annotation)

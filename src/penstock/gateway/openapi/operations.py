@@ -17,6 +17,7 @@ from penstock.base.http import (
     NDJSON,
     REQUEST_ID,
 )
+from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     APPENDED,
@@ -140,106 +141,96 @@ class Operations:
 
     def describe(self) -> None:
         """Add all operations."""
-        for _, kind in sorted(self._app.entities.items()):
-            for method in sorted({*kind.methods, *RESERVED}):
-                self._calls(kind, method, self._app.signature(kind.name, method))
-            self._shown(kind)
-            self._changed(kind)
-            self._past(kind)
+        for _, entity in sorted(self._app.entities.items()):
+            for method in sorted({*entity.methods, *RESERVED}):
+                self._calls(entity, method, self._app.signature(entity.name, method))
+            self._reads(entity)
         for name, signature in sorted(self._app.functions.items()):
             self._calls(None, name, signature)
-        for route in sorted(self._app.routes, key=lambda one: (one.path, one.verb)):
+        for route in sorted(self._app.routes, key=lambda route: (route.path, route.verb)):
             self._route(route)
 
-    def _calls(self, kind: EntityType | None, method: str, signature: Signature) -> None:
-        target = f"{kind.name}/{{key}}/{method}" if kind else method
-        label = f"{kind.name}.{method}" if kind else method
-        path = [_key(kind, method)] if kind else []
-        body = self._body_of(kind, method, signature)
+    def _calls(self, entity: EntityType | None, method: str, signature: Signature) -> None:
+        target = f"{entity.name}/{{key}}/{method}" if entity else method
+        label = f"{entity.name}.{method}" if entity else method
+        path = [_key(entity, method)] if entity else []
+        body = self._body_of(entity, method, signature)
         content = {
-            JSON: {"schema": self._result_of(kind, method, signature)},
+            JSON: {"schema": self._result_of(entity, method, signature)},
             MSGPACK: {"schema": {}},
         }
-        call = _operation(f"call.{label}", kind, *_texts(kind, method, signature))
+        call = _operation(f"call.{label}", entity, *_texts(entity, method, signature))
         call["parameters"] = [*path, ID, TIMEOUT]
         call |= _marks_of(call, signature)
         call |= body
         call["responses"] = _answers(200, "The result, committed.", content, CALLED)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/call/{target}", call)
-        summary, _ = _texts(kind, method, signature)
-        send = _operation(f"send.{label}", kind, f"{summary} Does not wait for the reply.", "")
+        summary, _ = _texts(entity, method, signature)
+        send = _operation(f"send.{label}", entity, f"{summary} Does not wait for the reply.", "")
         send["parameters"] = [*map(dict, path), ID, DELAY]
         send |= body
-        sent = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockSent"}}}
+        sent = json_content("PenstockSent")
         send["responses"] = _answers(202, "The request is durable.", sent, (*CALLED, "Location"))
         send["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/send/{target}", send)
 
     def _body_of(
-        self, kind: EntityType | None, method: str, signature: Signature
+        self, entity: EntityType | None, method: str, signature: Signature
     ) -> dict[str, Any]:
         without: tuple[str, ...] = ()
-        if kind is not None and method in CREATIONS and kind.initializer is None:
-            without = (kind.key_name,)
+        if entity is not None and method in CREATIONS and entity.initializer is None:
+            without = (entity.key_name,)
         schema = self._schemas.arguments(signature, without)
         content: dict[str, Any] = {JSON: {"schema": schema}}
         if not without:
             text = "An array of two items: the arguments by position, and the arguments by name."
             content[MSGPACK] = {"schema": {"description": text}}
         forms = schema.get("oneOf", [schema])
-        needed = not any(not one.get("required") and not one.get("minItems") for one in forms)
+        needed = not any(not form.get("required") and not form.get("minItems") for form in forms)
         return {"requestBody": {"content": content, "required": needed}}
 
-    def _result_of(self, kind: EntityType | None, method: str, signature: Signature) -> Schema:
-        if kind is not None and method in CREATIONS and method not in kind.methods:
-            return self._schemas.written(kind.cls)
+    def _result_of(self, entity: EntityType | None, method: str, signature: Signature) -> Schema:
+        if entity is not None and method in CREATIONS and method not in entity.methods:
+            return self._schemas.written(entity.cls)
         return self._schemas.written(signature.returns)
 
-    def _shown(self, kind: EntityType) -> None:
-        shown = _operation(f"show.{kind.name}", kind, f"Show {with_article(kind.name)}.", _SHOWN)
-        shown["parameters"] = [_key(kind, SHOW), MIN_EPOCH_PARAMETER]
-        content = {JSON: {"schema": self._schemas.entity(kind)}}
-        shown["responses"] = _answers(200, "All attributes and the key.", content, SHOWN)
-        shown["responses"] |= error_references((*ALWAYS, *AWAITED))
-        self._paths.add("GET", f"/entities/{kind.name}/{{key}}", shown)
-
-    def _changed(self, kind: EntityType) -> None:
-        operation = _operation(
-            f"changes.{kind.name}", kind, f"List changes of {with_article(kind.name)}.", _CHANGED
+    def _reads(self, entity: EntityType) -> None:
+        """Describe the paths that read entities of a class: the state, the changes, the history."""
+        article = with_article(entity.name)
+        show = _operation(f"show.{entity.name}", entity, f"Show {article}.", _SHOWN)
+        show["parameters"] = [_key(entity, SHOW), MIN_EPOCH_PARAMETER]
+        content = {JSON: {"schema": self._schemas.entity(entity)}}
+        show["responses"] = _answers(200, "All attributes and the key.", content, SHOWN)
+        show["responses"] |= error_references((*ALWAYS, *AWAITED))
+        feed = _operation(f"changes.{entity.name}", entity, f"List changes of {article}.", _CHANGED)
+        begin, end = _bound("from", "first", needed=True), _bound("to", "last")
+        feed["parameters"] = [begin, end, MIN_EPOCH_PARAMETER]
+        content = {NDJSON: {"schema": reference_to("PenstockChange")}, ARROW: {"schema": {}}}
+        feed["responses"] = _answers(200, "The changes, in order.", content, SHOWN)
+        feed["responses"] |= error_references((*ALWAYS, *AWAITED))
+        history = _operation(
+            f"history.{entity.name}", entity, f"List the history of {article}.", _PAST
         )
-        operation["parameters"] = [
-            _bound("from", "first", needed=True),
-            _bound("to", "last"),
-            MIN_EPOCH_PARAMETER,
-        ]
-        line = {"schema": {"$ref": "#/components/schemas/PenstockChange"}}
-        media = {NDJSON: line, ARROW: {"schema": {}}}
-        operation["responses"] = _answers(200, "The changes, in order.", media, SHOWN)
-        operation["responses"] |= error_references((*ALWAYS, *AWAITED))
-        self._paths.add("GET", f"/entities/{kind.name}/changes", operation)
-
-    def _past(self, kind: EntityType) -> None:
-        operation = _operation(
-            f"history.{kind.name}", kind, f"List the history of {with_article(kind.name)}.", _PAST
-        )
-        bounds = [_bound("from", "first"), _bound("to", "last")]
-        operation["parameters"] = [_key(kind, SHOW), *bounds, LAST]
-        media = {JSON: {"schema": {"$ref": "#/components/schemas/PenstockHistory"}}}
-        operation["responses"] = _answers(200, "The newest changes, in order.", media, ())
-        operation["responses"] |= error_references((*ALWAYS, 413, 429, 504))
-        self._paths.add("GET", f"/entities/{kind.name}/{{key}}/history", operation)
+        history["parameters"] = [_key(entity, SHOW), _bound("from", "first"), end, LAST]
+        content = json_content("PenstockHistory")
+        history["responses"] = _answers(200, "The newest changes, in order.", content, ())
+        history["responses"] |= error_references((*ALWAYS, 413, 429, 504))
+        paths = f"/entities/{entity.name}"
+        self._paths.add("GET", f"{paths}/{{key}}", show)
+        self._paths.add("GET", f"{paths}/changes", feed)
+        self._paths.add("GET", f"{paths}/{{key}}/history", history)
 
     def _route(self, route: Route) -> None:
-        kind = self._app.entities.get(route.entity)
+        entity = self._app.entities.get(route.entity)
         shows = route.method == SHOW
         signature = None if shows else self._app.signature(route.entity, route.method)
         if signature is None:
             texts = (f"Show {with_article(route.entity)}.", _SHOWN)
         else:
-            texts = _texts(kind, route.method, signature)
-        described = _operation(f"route.{route.verb.lower()}.{route.path}", kind, *texts)
-        described["parameters"] = list(self._path_of(route, kind, signature))
+            texts = _texts(entity, route.method, signature)
+        described = _operation(f"route.{route.verb.lower()}.{route.path}", entity, *texts)
+        described["parameters"] = list(self._path_of(route, entity, signature))
         statuses = [*ALWAYS, route.refused]
         if signature is None:
             described["parameters"] += [MIN_EPOCH_PARAMETER]
@@ -254,20 +245,20 @@ class Operations:
         text, headers = (
             ("The attributes.", SHOWN) if shows else ("The request took effect.", CALLED)
         )
-        media = self._media(route, kind)
+        media = self._media(route, entity)
         described["responses"] |= _answers(route.status, text, media, headers)
         described["responses"] = dict(sorted(described["responses"].items()))
         self._paths.add(route.verb, route.path, described)
 
     def _path_of(
-        self, route: Route, kind: EntityType | None, signature: Signature | None
+        self, route: Route, entity: EntityType | None, signature: Signature | None
     ) -> Iterator[dict[str, Any]]:
         for name in route.names:
-            if name == route.key and kind is not None:
+            if name == route.key and entity is not None:
                 yield {
-                    **_key(kind, SHOW),
+                    **_key(entity, SHOW),
                     "name": name,
-                    "description": f"Key of {with_article(kind.name)}.",
+                    "description": f"Key of {with_article(entity.name)}.",
                 }
             else:
                 assert signature is not None, "a shown entity is named by its key alone"
@@ -287,27 +278,27 @@ class Operations:
             return {}
         schema = {
             "type": "object",
-            "properties": {one.name: self._schemas.parameter(one) for one in beyond},
+            "properties": {extra.name: self._schemas.parameter(extra) for extra in beyond},
             "additionalProperties": False,
             "description": "Arguments that are neither here nor in the query string have their defaults.",
         }
         return {"requestBody": {"content": {JSON: {"schema": schema}}, "required": False}}
 
-    def _media(self, route: Route, kind: EntityType | None) -> dict[str, Any]:
+    def _media(self, route: Route, entity: EntityType | None) -> dict[str, Any]:
         """Return the content of a route's answer."""
-        if kind is not None and route.method == SHOW:
-            return {JSON: {"schema": self._schemas.shown(kind, route.shows)}}
-        if kind is not None and route.method in CREATIONS:
-            properties = {kind.key_name: self._schemas.written(kind.cls)}
-            schema = {"type": "object", "properties": properties, "required": [kind.key_name]}
+        if entity is not None and route.method == SHOW:
+            return {JSON: {"schema": self._schemas.shown(entity, route.shows)}}
+        if entity is not None and route.method in CREATIONS:
+            properties = {entity.key_name: self._schemas.written(entity.cls)}
+            schema = {"type": "object", "properties": properties, "required": [entity.key_name]}
             return {route.content_type or JSON: {"schema": schema}}
         returns = self._app.signature(route.entity, route.method).returns
-        kinds = sorted(media_of(returns))
+        forms = sorted(media_of(returns))
         schemas = {**_MEDIA_SCHEMAS, "json": self._schemas.written(returns)}
         if not route.content_type:
-            return {_MEDIA[one]: {"schema": schemas[one]} for one in kinds}
+            return {_MEDIA[form]: {"schema": schemas[form]} for form in forms}
         media = route.content_type.partition(";")[0]
-        return {media: {"schema": schemas[kinds[0]] if len(kinds) == 1 else {}}}
+        return {media: {"schema": schemas[forms[0]] if len(forms) == 1 else {}}}
 
 
 _CHANGED: Final = (
@@ -326,9 +317,9 @@ _SHOWN: Final = "Reads the newest committed epoch, so every change that any clie
 
 
 def _operation(
-    name: str, kind: EntityType | None, summary: str, description: str
+    name: str, entity: EntityType | None, summary: str, description: str
 ) -> dict[str, Any]:
-    described = {"operationId": name, "tags": [kind.name if kind else "Functions"]}
+    described = {"operationId": name, "tags": [entity.name if entity else "Functions"]}
     described |= {"summary": summary}
     return described | ({"description": description} if description else {})
 
@@ -342,10 +333,10 @@ def _marks_of(operation: dict[str, Any], signature: Signature) -> dict[str, Any]
     return {"description": text, "parameters": parameters, "x-penstock-readonly": True}
 
 
-def _texts(kind: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
+def _texts(entity: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
     """Return summary and description of a call."""
-    if kind is not None and method in RESERVED:
-        return f"{_STANDING_METHODS[method]} {with_article(kind.name)}.", ""
+    if entity is not None and method in RESERVED:
+        return f"{_STANDING_METHODS[method]} {with_article(entity.name)}.", ""
     summary, _, description = docstring_of(signature.function).partition("\n\n")
     return " ".join(summary.split()) or f"Call {signature.name}.", description.strip()
 
@@ -358,12 +349,12 @@ _STANDING_METHODS: Final = {
 }
 
 
-def _key(kind: EntityType, method: str) -> dict[str, Any]:
-    schema = key_schema(kind)
+def _key(entity: EntityType, method: str) -> dict[str, Any]:
+    schema = key_schema(entity)
     made = method in CREATIONS
-    if made and not kind.key_is_text:
+    if made and not entity.key_is_text:
         schema = {"anyOf": [{"const": "-"}, schema]}
-    description = _KEY_MADE if made else f"Key of {with_article(kind.name)}."
+    description = _KEY_MADE if made else f"Key of {with_article(entity.name)}."
     return {
         "name": "key",
         "in": "path",
@@ -381,10 +372,14 @@ def _texted(schema: Schema) -> dict[str, Any]:
 
 def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
     """Yield the parameters that a route's path does not name."""
-    for one in signature.parameters.values():
-        variable = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY)
-        if one.name not in route.names and not variable:
-            yield one
+    for parameter in signature.parameters.values():
+        variable = parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        )
+        if parameter.name not in route.names and not variable:
+            yield parameter
 
 
 def _answers(
