@@ -145,8 +145,8 @@ class _Tracer:
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
         call = self._open[-1]
         if event == "exception":
-            kind, error, _ = argument
-            call.error = f"{kind.__name__}: {_clipped(str(error))}"
+            error_type, error, _ = argument
+            call.error = f"{error_type.__name__}: {_clipped(str(error))}"
         elif event == "return":
             if _is_return(frame):
                 call.error, call.value = None, shown(argument)
@@ -176,8 +176,8 @@ class _Tracer:
             self.undone.update(_changes(txn))
         for mark, call, since in self._marks:
             if mark is block:
-                for one in call.calls[since:]:
-                    one.undo()
+                for undone in call.calls[since:]:
+                    undone.undo()
 
     def _push(self, call: CallTrace) -> None:
         if self._open:
@@ -197,14 +197,14 @@ class _Tracer:
 
 def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
     """Yield the code of methods and functions, each with its class if it has one."""
-    for kind in app.entities.values():
-        for name, member in inspect.getmembers_static(kind.cls):
+    for entity in app.entities.values():
+        for name, member in inspect.getmembers_static(entity.cls):
             thing = member.fget if isinstance(member, property) else member
             special = name.startswith("__") and name.endswith("__")
             if isinstance(thing, FunctionType) and name not in RESERVED and not special:
-                yield inspect.unwrap(thing).__code__, kind
-        if kind.initializer is not None:
-            yield inspect.unwrap(kind.initializer).__code__, kind
+                yield inspect.unwrap(thing).__code__, entity
+        if entity.initializer is not None:
+            yield inspect.unwrap(entity.initializer).__code__, entity
     for signature in app.functions.values():
         yield inspect.unwrap(signature.function).__code__, None
 
@@ -222,13 +222,13 @@ def _is_return(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] in _RETURNS
 
 
-def _call_text(kind: EntityType | None, frame: FrameType) -> str:
+def _call_text(entity: EntityType | None, frame: FrameType) -> str:
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     values = [frame.f_locals.get(name) for name in names]
-    if kind is None or not values:
+    if entity is None or not values:
         return f"{code.co_name}({', '.join(map(shown, values))})"
-    target = kind.name if code.co_name == "__init__" else shown(values[0])
+    target = entity.name if code.co_name == "__init__" else shown(values[0])
     return f"{target}.{code.co_name}({', '.join(map(shown, values[1:]))})"
 
 
@@ -240,15 +240,19 @@ def _own_text(code: CodeType, values: dict[str, Any]) -> str:
         return f"{key}.exists()"
     entity_type: EntityType = values["entity_type"]
     attributes = values["instance"].__dict__.items()
-    given = [f"{name}={shown(one)}" for name, one in attributes if name != entity_type.key_name]
+    given = [
+        f"{name}={shown(attribute)}"
+        for name, attribute in attributes
+        if name != entity_type.key_name
+    ]
     return f"{key}.create({', '.join(given)})"
 
 
 def shown(value: Any, depth: int = 0) -> str:
     """Return a value as text; a reference as class and key, without loading the entity."""
-    kind: EntityType | None = getattr(type(value), "__reference__", None)
-    if kind is not None:
-        return str(kind.key_of(value))
+    entity: EntityType | None = getattr(type(value), "__reference__", None)
+    if entity is not None:
+        return str(entity.key_of(value))
     if depth < _DEPTH_MAX and (text := _nested(value, depth + 1)) is not None:
         return _clipped(text)
     if isinstance(value, Enum):
@@ -261,15 +265,15 @@ def shown(value: Any, depth: int = 0) -> str:
 def _nested(value: Any, depth: int) -> str | None:
     """Return a collection or record as text; None for other values."""
     if type(value) in _BRACKETS:
-        texts = [shown(one, depth) for one in value]
+        texts = [shown(item, depth) for item in value]
         texts = sorted(texts) if isinstance(value, set | frozenset) else texts
         return _BRACKETS[type(value)].format(", ".join(texts))
     if type(value) is dict:
-        pairs = (f"{shown(name, depth)}: {shown(one, depth)}" for name, one in value.items())
+        pairs = (f"{shown(name, depth)}: {shown(item, depth)}" for name, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     if is_record(type(value)):
-        named = ((one.name, getattr(value, one.name)) for one in members_of(type(value)))
-        inside = ", ".join(f"{name}={shown(one, depth)}" for name, one in named)
+        named = ((member.name, getattr(value, member.name)) for member in members_of(type(value)))
+        inside = ", ".join(f"{name}={shown(item, depth)}" for name, item in named)
         return f"{type(value).__name__}({inside})"
     return None
 

@@ -76,7 +76,7 @@ def _plain(annotation: type, wide: bool) -> Column:  # noqa: FBT001 -- passed on
     if annotation in _SCALARS:
         return _SCALARS[annotation](wide)
     if issubclass(annotation, enum.Enum):
-        return _choice([one.value for one in annotation], wide)
+        return _choice([member.value for member in annotation], wide)
     return Json()
 
 
@@ -90,45 +90,46 @@ def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # 
         return Json()
     match origin:
         case typing.Literal:
-            found = _choice(arguments, wide)
+            column_type = _choice(arguments, wide)
         case typing.Union | types.UnionType:
-            members = [one for one in arguments if one is not type(None)]
+            members = [argument for argument in arguments if argument is not type(None)]
             alone = len(members) == 1
-            found = column_of(members[0], wide=wide, inside=inside) if alone else Json()
+            column_type = column_of(members[0], wide=wide, inside=inside) if alone else Json()
         case _ if origin in (list, deque, set, frozenset) or arguments[1:] == (Ellipsis,):
-            found = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
+            column_type = Lists(column(arguments[0]), ordered=origin in (set, frozenset))
         case _ if origin is tuple and arguments:
-            named = [(f"_{index}", column(one)) for index, one in enumerate(arguments, 1)]
-            found = Structs(named, named=False)
+            named = [(f"_{index}", column(argument)) for index, argument in enumerate(arguments, 1)]
+            column_type = Structs(named, named=False)
         case _ if origin is dict:
             key, value = column(arguments[0]), column(arguments[1])
             plain = isinstance(key, Scalar | Reference) and not _may_be_none(arguments[0])
-            found = Maps(key, value) if plain else Pairs(key, value)
+            column_type = Maps(key, value) if plain else Pairs(key, value)
         case _:
-            found = Json()
-    return found
+            column_type = Json()
+    return column_type
 
 
 def _record(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
     fields = fields_of(annotation) if annotation not in inside else []
-    names = [one.member.wire for one in fields]
+    names = [field.member.wire for field in fields]
     if not fields or distinct(names) != names or len(inside) >= DEEPEST:
         return Json()
-    if any(one.member.is_optional and _may_be_none(one.annotation) for one in fields):
+    if any(field.member.is_optional and _may_be_none(field.annotation) for field in fields):
         return Json()  # a column would show a missing key like None
     inner = (*inside, annotation)
     columns = [
-        (one.member.wire, column_of(one.annotation, wide=wide, inside=inner)) for one in fields
+        (field.member.wire, column_of(field.annotation, wide=wide, inside=inner))
+        for field in fields
     ]
     in_a_row = kind_of(annotation) is RecordKind.NAMED_TUPLE
-    found = Structs(columns, named=not in_a_row)
-    return found if len(found.sql) <= LONGEST else Json()
+    structs = Structs(columns, named=not in_a_row)
+    return structs if len(structs.sql) <= LONGEST else Json()
 
 
 def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    kinds = {type(one) for one in values if one is not None}
-    if len(kinds) == 1 and kinds <= {int, str}:
-        return _SCALARS[kinds.pop()](wide)
+    value_types = {type(value) for value in values if value is not None}
+    if len(value_types) == 1 and value_types <= {int, str}:
+        return _SCALARS[value_types.pop()](wide)
     return Json()
 
 
@@ -140,12 +141,13 @@ def _may_be_none(annotation: Any) -> bool:
 
 def _instants(values: Sequence[Any]) -> Sequence[Any]:
     return [
-        one.replace(tzinfo=UTC) if one is not None and one.tzinfo is None else one for one in values
+        instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
+        for instant in values
     ]
 
 
 def _texts(text: Callable[[Any], str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    return lambda values: [None if one is None else text(one) for one in values]
+    return lambda values: [None if value is None else text(value) for value in values]
 
 
 def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on

@@ -106,7 +106,9 @@ class Json(Column):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return pa.array([None if one is None else exact_json(one) for one in values], pa.string())
+        return pa.array(
+            [None if value is None else exact_json(value) for value in values], pa.string()
+        )
 
 
 class Reasons(Column):
@@ -117,7 +119,7 @@ class Reasons(Column):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return pa.array([exact_json(one) if one else None for one in values], pa.string())
+        return pa.array([exact_json(value) if value else None for value in values], pa.string())
 
 
 class Reference(Column):
@@ -170,7 +172,7 @@ class Maps(Column):
         keys = self._key.build(list(chain.from_iterable(full)))
         if _may_coincide(self._key.arrow) and _coincide(keys, full):
             raise TooNarrow("two keys of the dictionary are the same in SQL")
-        inside = self._value.build(list(chain.from_iterable(one.values() for one in full)))
+        inside = self._value.build(list(chain.from_iterable(mapping.values() for mapping in full)))
         return pa.MapArray.from_arrays(offsets, keys, inside, type=self.arrow, mask=mask)
 
 
@@ -183,7 +185,7 @@ class Pairs(Lists):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return super().build([None if one is None else one.items() for one in values])
+        return super().build([None if value is None else value.items() for value in values])
 
 
 class Structs(Column):
@@ -203,12 +205,12 @@ class Structs(Column):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        absent = [one is None for one in values]
-        rows = [self._nothing if one is None else one for one in values]
+        absent = [value is None for value in values]
+        rows = [self._nothing if value is None else value for value in values]
         if self._named:
             parts = [[row.get(name) for row in rows] for name, _ in self._columns]  # type: ignore[union-attr]
         else:
-            parts = [list(one) for one in zip(*rows, strict=True)] or [[] for _ in self._columns]
+            parts = [list(part) for part in zip(*rows, strict=True)] or [[] for _ in self._columns]
         arrays = [
             column.build(part) for (_, column), part in zip(self._columns, parts, strict=True)
         ]
@@ -236,15 +238,15 @@ def quoted(name: str) -> str:
 def distinct(names: Sequence[str]) -> list[str]:
     """Return names that differ without regard to case, as SQL wants: `Price` becomes `Price_2`."""
     taken: set[str] = set()
-    found: list[str] = []
+    different: list[str] = []
     for name in names:
         chosen, count = name, 1
         while chosen.casefold() in taken:
             count += 1
             chosen = f"{name}_{count}"
         taken.add(chosen.casefold())
-        found.append(chosen)
-    return found
+        different.append(chosen)
+    return different
 
 
 def _record(fields: Sequence[tuple[str, Column]]) -> Any:
@@ -253,22 +255,22 @@ def _record(fields: Sequence[tuple[str, Column]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
-    lengths = [0 if one is None else len(one) for one in values]
+    lengths = [0 if value is None else len(value) for value in values]
     ends = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum(lengths, out=ends[1:])
-    absent = [one is None for one in values]
+    absent = [value is None for value in values]
     return pa.array(ends), pa.array(absent, pa.bool_()) if any(absent) else None
 
 
-def _may_coincide(kind: pa.DataType) -> bool:
+def _may_coincide(data_type: pa.DataType) -> bool:
     """Say whether two keys that differ in Python can be one in SQL."""
-    times = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
-    return bool(times or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    times = pa.types.is_timestamp(data_type) or pa.types.is_time(data_type)
+    return bool(times or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def _coincide(keys: pa.Array, full: Sequence[Any]) -> bool:
     """Say whether a dictionary has two keys that are one in SQL."""
-    owners = np.repeat(np.arange(len(full)), [len(one) for one in full])
+    owners = np.repeat(np.arange(len(full)), [len(mapping) for mapping in full])
     codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
     pairs = owners * (len(keys) + 1) + codes
     return bool(len(np.unique(pairs)) < len(pairs))

@@ -53,7 +53,7 @@ class EntityTable:
         self.wide = wide
         columns = [
             column_of(kind.key_annotation, wide=wide),
-            *(column_of(one, wide=wide) for one in kind.attributes.values()),
+            *(column_of(annotation, wide=wide) for annotation in kind.attributes.values()),
         ]
         names = [kind.key_name, *kind.attributes]
         if wide:
@@ -98,7 +98,7 @@ class EntityTable:
             TooNarrow: A value needs the wide types; never if the table is wide.
             Diverged: A state is of another shape than this class, or does not fit it.
         """
-        if cell_bytes_max is not None and any(len(one) > cell_bytes_max for one in states):
+        if cell_bytes_max is not None and any(len(state) > cell_bytes_max for state in states):
             if not self.wide:
                 raise TooNarrow(f"a value takes more than {cell_bytes_max} bytes")
             arrays = self._one_by_one(texts, states, cell_bytes_max)
