@@ -33,14 +33,14 @@ class SourceFiles:
         return True
 
     def _stamp(self) -> _Stamp:
-        found: _Stamp = {}
+        stamp: _Stamp = {}
         for path in _python_files(self.folder):
             try:
                 facts = path.stat()
             except FileNotFoundError:
                 continue  # it has just been replaced
-            found[path] = (facts.st_mtime_ns, facts.st_size)
-        return found
+            stamp[path] = (facts.st_mtime_ns, facts.st_size)
+        return stamp
 
 
 def _folder_of(location: Location) -> Path:
@@ -54,13 +54,13 @@ def _folder_of(location: Location) -> Path:
 
 def _python_files(folder: Path) -> list[Path]:
     """Return the modules of a folder, and those of the packages in it."""
-    found: list[Path] = []
+    modules: list[Path] = []
     waiting = [folder]
     while waiting:
         try:
             inside = list(waiting.pop().iterdir())
         except OSError:
             continue
-        found += [path for path in inside if path.suffix == ".py"]
+        modules += [path for path in inside if path.suffix == ".py"]
         waiting += [path for path in inside if (path / "__init__.py").is_file()]
-    return found
+    return modules

@@ -44,7 +44,7 @@ def value_text(value: Any) -> str:
 
 def difference_rows(differences: ElementDifferences) -> list[Row]:
     """Return a row for each difference, and a last row that counts the others."""
-    rows = [_row(one) for one in differences.found]
+    rows = [_row(difference) for difference in differences.found]
     if differences.left_out:
         rows.append((f"{differences.left_out:,} more", "", ""))
     return rows
@@ -52,8 +52,8 @@ def difference_rows(differences: ElementDifferences) -> list[Row]:
 
 def differences_of(document: dict[str, Any]) -> ElementDifferences:
     """Return the differences in a JSON object of a trace or a history."""
-    found = [ElementDifference(**one) for one in document["differences"]]
-    return ElementDifferences(found, document["differences_left_out"])
+    elements = [ElementDifference(**element) for element in document["differences"]]
+    return ElementDifferences(elements, document["differences_left_out"])
 
 
 def finding_differences(finding: ValueDifference) -> ElementDifferences:
@@ -82,12 +82,12 @@ def difference_text(differences: ElementDifferences) -> str:
     return ", ".join(texts)
 
 
-def _row(one: ElementDifference) -> Row:
-    sides = (one.before, one.kind == "added"), (one.after, one.kind == "removed")
+def _row(element: ElementDifference) -> Row:
+    sides = (element.before, element.kind == "added"), (element.after, element.kind == "removed")
     before, after = (_side(value, is_absent, value_text) for value, is_absent in sides)
     if before == after:  # a number and its text
         before, after = (_side(value, is_absent, _json) for value, is_absent in sides)
-    return one.path, before, after
+    return element.path, before, after
 
 
 def _side(value: Any, is_absent: bool, text: Callable[[Any], str]) -> str:  # noqa: FBT001 -- a fact of the value
