@@ -132,7 +132,7 @@ DEEDS: Final[dict[str, Callable[[Scene, str], Any]]] = {
     "number": lambda scene, name: setattr(scene.toy, "number", VALUES[name]()),
     "misuse": lambda scene, name: misuse.PLAIN[name](scene),
     "tamper": lambda scene, name: misuse.LASTING[name](scene),
-    "side effect": lambda _, name: (SIDE_EFFECTS[name](), None)[1],
+    "side-effect": lambda _, name: (SIDE_EFFECTS[name](), None)[1],
     "kill": lambda _, name: KILLERS[name](),
     "hog": lambda _, name: HOGS[name](),
 }

@@ -46,7 +46,7 @@ VERBS: Final[dict[str, tuple[Danger, Sequence[str]]]] = {
     },
     "misuse": (Danger.NONE, tuple(misuse.PLAIN)),
     "tamper": (Danger.LASTING, tuple(misuse.LASTING)),
-    "side effect": (Danger.LASTING, tuple(SIDE_EFFECTS)),
+    "side-effect": (Danger.LASTING, tuple(SIDE_EFFECTS)),
     "hog": (Danger.LASTING, tuple(HOGS)),
     "kill": (Danger.DEADLY, tuple(KILLERS)),
 }
