@@ -64,7 +64,7 @@ def _recent_load() -> dict[str, Any]:
         "of some seconds. Needs the scope `admin`.",
         "parameters": [seconds("seconds", "Only the last seconds; all if absent.")],
         "responses": {
-            "200": {"description": "The load.", "content": _content("PenstockLoad")},
+            "200": {"description": "The load.", "content": json_content("PenstockLoad")},
             **error_references((*ALWAYS,)),
         },
     }
