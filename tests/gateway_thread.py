@@ -16,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
+from penstock.console.routes import console_routes
 from penstock.engine.execute import Limits
 from penstock.gateway.assembly import assemble
 from penstock.gateway.serving import free_port, server_of, url_of
@@ -78,7 +79,8 @@ class RunningGateway:
             self._loop.close()
 
     async def _serve(self) -> None:
-        assembly = await assemble(self._app, self._spec, self.config)
+        console = console_routes(self._app, self.config, dev=False)
+        assembly = await assemble(self._app, self._spec, self.config, more=console)
         settings = self.config.gateway
         server = server_of(assembly.served, settings)
         try:

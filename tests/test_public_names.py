@@ -99,7 +99,8 @@ sys.modules.update(dict.fromkeys(["pyarrow", "numpy", "lmdb"]))
 from penstock.__main__ import main
 main()
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    words = [sys.executable, "-c", program, "sql", "FROM Item"]
+    answer = subprocess.run(words, capture_output=True, text=True)
     assert answer.returncode == 2
     assert "pip install 'penstock[server]'" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -87,6 +87,15 @@ def test_help_shows_examples_of_the_command(penstock: Run, command: str) -> None
     assert re.search(rf"^ +(\w+=\w+ )?penstock {command} ?", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "command", [one for one in COMMANDS if one not in ("keys", "flow", "bench")]
+)
+def test_every_command_can_print_json(penstock: Run, command: str) -> None:
+    """Each command has `--json`, and so each error can be read by a program."""
+    _, out, _ = penstock(*command.split(), "--help")
+    assert re.search(r"^│ .*--json", out, re.MULTILINE)
+
+
 def test_help_lists_every_command(penstock: Run) -> None:
     """The commands that the help lists are those that exist."""
     _, out, _ = penstock("--help")

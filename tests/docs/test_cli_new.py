@@ -65,3 +65,24 @@ def test_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) ->
     """The name is that of a folder, an application and perhaps a package."""
     assert execute(["new", name]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("example", ["bank", "shop", "talk"])
+def test_example_is_an_application(
+    example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The copy of an example is explained under the name of its folder."""
+    assert execute(["new", f"my_{example}", "--example", example]) == 0
+    assert execute(["explain", f"my_{example}"]) == 0
+    assert f"{example}: " in capsys.readouterr().out
+
+
+def test_unknown_example_is_answered_with_the_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message lists the examples that exist, and nothing is written."""
+    assert execute(["new", "--example", "shp"]) == 2
+    assert "bank, " in capsys.readouterr().err
+    assert execute(["new"]) == 2
+    assert "penstock new NAME" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

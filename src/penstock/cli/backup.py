@@ -8,13 +8,11 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from penstock.base.ids import Epoch
-from penstock.cli.options import DataOptions, JsonOption
-from penstock.cli.output import print_json, print_result, utc_text
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import folding_table, print_json, print_result, utc_text
 from penstock.cli.progress import ProgressBar
-from penstock.errors import ConfigError
 from penstock.history.backup import Backup, Backups, CreatedBackup
 from penstock.process.fault import Fault
 
@@ -56,7 +54,7 @@ class BackupLine(msgspec.Struct, frozen=True):
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of backups.")],
-    options: DataOptions,
+    options: AppOptions,
     listed: Annotated[bool, typer.Option("--list", help="Show the backups in DIR.")] = False,
     keep: Annotated[
         int | None, typer.Option("--keep", metavar="N", min=1, help="Remove all but the newest N.")
@@ -71,8 +69,6 @@ def command(
             lines, lambda console: _show(lines, backups.damaged(), console), as_json=as_json
         )
         return
-    if options.app is None:
-        raise ConfigError("name the application: penstock backup DIR APP; or DIR with --list")
     application, settings = options.load()
     reached = Fault(settings.fault).reached
     with ProgressBar("backup") as bar:
@@ -91,7 +87,7 @@ def command(
 
 
 def _show(lines: list[BackupLine], damaged: list[Path], console: Console) -> None:
-    table = Table("made", "application", "epochs", "files", "size")
+    table = folding_table("made", "application", "epochs", "files", "size")
     for line in lines:
         epochs = f"{line.first} to {line.epoch}"
         files, size = f"{line.files:,}", decimal(line.bytes)

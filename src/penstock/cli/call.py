@@ -1,48 +1,41 @@
-"""`penstock call`: send one request to an application, and print its reply."""
+"""`penstock call`: send one request to an application, and print its reply.
 
-import sys
-import time
-import uuid
-from contextlib import closing, redirect_stdout
+The request goes to the log in the data directory, or with `--url` to a gateway. For the second way, this
+module loads no package of the extra `server`.
+"""
+
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
-from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
-from penstock.cli.error_output import REPLY_IS_ERROR, show
-from penstock.cli.options import AppOptions
+from penstock.base.lowering import lower_reply
+from penstock.cli.call_words import call_of_words, split_app
+from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
+from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_json
-from penstock.errors import PenstockError, RequestError, TimedOut
-from penstock.gateway.request_ids import check_stored
-from penstock.journal.api import Journal
-from penstock.journal.tail import JournalTail
-from penstock.log.api import Entry
-from penstock.model.application import App
-from penstock.model.declaration import CREATIONS
-from penstock.model.reply import Reply
-from penstock.model.request import decode_request
-from penstock.process import presence
-from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
-from penstock.runtime.reads.messages import ReadCall
-from penstock.runtime.reads.reader import Reader
+from penstock.cli.remote import RemoteOptions
+from penstock.errors import Aborted, PenstockError
+from penstock.model.call import Call
+from penstock.process.loading import load_app
 
 CONTEXT_SETTINGS: Final = {"ignore_unknown_options": True}
 
-HELP: Final = """Append one request to an application's log, wait for its reply and print it as JSON.
+HELP: Final = """Send one request to an application, wait for its reply and print it as JSON.
 
-A call of a @readonly handler is not appended: this process runs it over the newest state, whether the
-application runs or not. With --request-id it is a request like any other.
+WORDS are [APP] ENTITY KEY METHOD [ARGUMENT …], or [APP] FUNCTION [ARGUMENT …]. APP may be left out if
+--app or a setting names the application. An argument is JSON or bare text, by position or as
+name=value. A reference is written as its key. With the key -, a creation derives the key.
 
-WORDS are ENTITY KEY METHOD [ARGUMENT …], or FUNCTION [ARGUMENT …]. An argument is JSON or bare
-text, by position or as name=value. A reference is written as its key. With the key -, a creation
-derives the key.
+A call of a @readonly handler is not appended: it runs over the newest state, whether the application
+runs or not. With --request-id it is a request like any other.
 
 The request is durable before the command waits for the reply: if penstock run is stopped, the request
 is processed at the next start. The same --request-id never takes effect twice.
 
-Exit codes: 0 the reply is a value, 3 the reply is an error, 2 the request is wrong, 1 anything else.
+With --url, a gateway takes the request, and APP is needed only for arguments that JSON does not have.
+
+Exit code 3: the reply is an error.
 
 \b
 Examples:
@@ -52,12 +45,14 @@ Examples:
   penstock call examples/shop Order o1 addItem create-me quantity=2 --request-id add-1
   penstock call examples/shop Item create-me add -- -5
   penstock call kiosk.py Item tea cost 2
+  penstock call Item create-me add 5 --url http://127.0.0.1:8000
 """
 
 
 def command(
-    options: AppOptions,
     words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="The call; see above.")],
+    options: DataOptions,
+    remote: RemoteOptions,
     request_id: Annotated[
         str | None,
         typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
@@ -65,116 +60,75 @@ def command(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
     ] = 30.0,
+    as_json: JsonOption = False,
 ) -> None:
-    """Append one request and print its reply; see `HELP`."""
-    application, settings = options.load()
-    body, touches = request_of(application, words)
-    chosen = check_stored(request_id or uuid.uuid4().hex)
-    messages = Console(stderr=True)
-    DataDirectory(settings.data).create()
-    named = decode_request(body)
-    if request_id is None and application.signature(named.entity, named.method).readonly:
-        reply = read(application, settings, ReadCall(chosen, body))
-    else:
-        entry = Entry(chosen, body, touches, time.time_ns() // 1_000)
-        with closing(
-            DataDirectory(settings.data).open_journal(application)
-        ) as journal:  # it may refuse
-            lsn = _append(settings, entry)
-            _warn_if_nothing_runs(messages, settings, options.app, lsn, chosen)
-            reply = await_reply(journal, lsn, chosen, timeout_s)
+    """Send one request and print its reply; see `HELP`."""
+    options, words = split_app(options, words, remote=remote.url is not None)
     try:
-        value: Any = reply.value()
-    except PenstockError as error:
-        show(error, messages)
-        raise typer.Exit(REPLY_IS_ERROR) from None
+        if remote.url is None:
+            value = _ask_here(options, words, request_id, timeout_s)
+        else:
+            value = _ask_gateway(options, remote, words, request_id, timeout_s)
+    except RefusedRequest as refused:
+        raise typer.Exit(
+            show(describe(refused.error, REPLY_IS_ERROR), as_json=as_json)
+        ) from refused
     print_json(value)
 
 
-def read(app: App, settings: Config, call: ReadCall) -> Reply:
-    """Run a `@readonly` call over the newest state, in this process.
+class RefusedRequest(Exception):
+    """The reply to the request is an error."""
+
+    def __init__(self, error: PenstockError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _ask_gateway(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: list[str],
+    request_id: str | None,
+    timeout_s: float,
+) -> Any:
+    """Send the request to a gateway and return the value of its reply.
 
     Args:
-        app: The application.
-        settings: Its settings.
-        call: The call; the text that its handler prints goes to standard error.
+        options: The options that may name the application.
+        remote: The gateway.
+        words: The words of the call.
+        request_id: The id of the request; None: a new one.
+        timeout_s: How long to wait for the reply.
 
     Raises:
-        PenstockError: The state cannot be read.
+        RefusedRequest: The reply is an error.
+        PenstockError: The request was not taken, or no reply came in time.
     """
-    partitions = presence.state_partitions(settings.data, settings.partitions)
-    with (
-        closing(Reader(app, settings.data, settings.limits, partitions)) as reader,
-        redirect_stdout(sys.stderr),
-    ):
-        return reader.reply(call)
-
-
-def _warn_if_nothing_runs(
-    messages: Console, settings: Config, app: str, lsn: Lsn, request_id: RequestId
-) -> None:
-    """Say that a request waits, if neither a supervisor nor a driver runs."""
-    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
-        messages.print(
-            f"No penstock run is running in {settings.data}. The request is durable "
-            f"(position {lsn}, id {request_id}) and waits for: penstock run {app}",
-            style="yellow",
-            highlight=False,
-        )
-
-
-def request_of(app: App, words: list[str]) -> tuple[bytes, bytes]:
-    """Encode the request that the words of a command line describe.
-
-    Raises:
-        RequestError: The words name no method or function, or the arguments do not fit.
-    """
-    first, *rest = words
-    if first not in app.entities:
-        signature = app.signature("", first) if app.functions else _no_entity(app, first)
-        positional, named = signature.parse(rest)
-        return app.request("", None, first, positional, named)
-    if len(rest) < 2:
-        methods = ", ".join([*app.entities[first].methods, "create", "delete", "exists"])
-        raise RequestError(f"{first} needs a key and a method; the methods are {methods}")
-    key_text, method, *arguments = rest
-    key = _key_of(app, first, key_text, method)
-    positional, named = app.signature(first, method).parse(arguments)
-    return app.request(first, key, method, positional, named)
-
-
-def await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: float) -> Reply:
-    """Wait until the journal has the reply to the request at a log position.
-
-    Raises:
-        TimedOut: The reply did not come in time.
-    """
-    with closing(JournalTail(journal)) as tail:
+    spec = options.settings().app
+    app = load_app(spec) if spec else None
+    call: Call[Any] = replace(call_of_words(app, words), request_id=request_id)
+    with remote.client(app, timeout_s) as client:
         try:
-            return tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
-        except TimedOut:
-            raise TimedOut(
-                f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
-                f"will be processed; ask again with --request-id {request_id}"
-            ) from None
+            return lower_reply(client.bulk([call])[0])
+        except Aborted as error:
+            raise RefusedRequest(error) from error
 
 
-def _append(settings: Config, entry: Entry) -> Lsn:
-    log = DataDirectory(settings.data).open_log(settings)
+def _ask_here(
+    options: DataOptions, words: list[str], request_id: str | None, timeout_s: float
+) -> Any:
+    """Run the request over the data directory and return the value of its reply.
+
+    Raises:
+        RefusedRequest: The reply is an error.
+        PenstockError: The request cannot be appended, or no reply came in time.
+    """
+    # With --url, the command runs without the packages that read and write a data directory.
+    from penstock.cli.local_call import reply_to  # noqa: PLC0415
+
+    app, settings = options.load()
+    reply = reply_to(app, settings, call_of_words(app, words), request_id, timeout_s)
     try:
-        return log.append([entry])[0]
-    finally:
-        log.close()
-
-
-def _no_entity(app: App, name: str) -> Any:
-    raise RequestError(
-        f"there is no entity class {name!r}; the classes are {', '.join(app.entities)}"
-    )
-
-
-def _key_of(app: App, entity: str, text: str, method: str) -> object:
-    """Return the key that a word gives; None for `-` in a creation, which derives the key."""
-    if text == "-" and method in CREATIONS:
-        return None
-    return app.key_of(entity, text)
+        return reply.value()
+    except PenstockError as error:
+        raise RefusedRequest(error) from error

@@ -3,13 +3,17 @@
 import sys
 import time
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from penstock.base.difference import attribute_differences
-from penstock.cli.options import AppOptions
+from penstock.base.http import EPOCH
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.remote import RemoteOptions
 from penstock.cli.sql import (
     RESULT_FORMATS,
     ROWS_SHOWN,
@@ -20,8 +24,10 @@ from penstock.cli.sql import (
     table_of,
 )
 from penstock.cli.value_text import difference_text, value_text
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import encode_result, json_rows
+from penstock.errors import ConfigError
+from penstock.sql.query import Query
+from penstock.sql.result_format import ResultFormat, encode_result, json_rows
+from penstock.sql.view_client import EncodedAnswer
 
 HELP: Final = """Show the changes that epochs made to the entities of a class.
 
@@ -34,6 +40,7 @@ Examples:
   penstock changes Item examples/shop
   penstock changes Item examples/shop --from 10 --to 20
   penstock changes Order examples/shop --data DIR --format lines | jq .after
+  penstock changes Order --from 10 --url http://127.0.0.1:8000
 """
 
 _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
@@ -42,6 +49,7 @@ _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 def command(
     entity: Annotated[str, typer.Argument(metavar="CLASS", help="The class of the entities.")],
     options: AppOptions,
+    remote: RemoteOptions,
     first: Annotated[
         int | None,
         typer.Option("--from", metavar="N", help="First epoch; default the oldest held."),
@@ -52,10 +60,42 @@ def command(
     output_format: Annotated[
         OutputFormat, typer.Option("--format", help="The output format.")
     ] = OutputFormat.TABLE,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the changes of a class; see `HELP`."""
+    output_format = OutputFormat.JSON if as_json else output_format
+    result_format = RESULT_FORMATS[output_format]
+    if remote.url is None:
+        answer = _changes_here(entity, options, (first, last), result_format)
+    else:
+        answer = _changes_at(remote, entity, (first, last), result_format)
+    if output_format is OutputFormat.TABLE:
+        _print_table(answer)
+        return
+    sys.stdout.buffer.write(answer.content)
+    sys.stdout.buffer.flush()
+
+
+def _changes_here(
+    entity: str,
+    options: AppOptions,
+    bounds: tuple[int | None, int | None],
+    result_format: ResultFormat,
+) -> EncodedAnswer:
+    """Return the changes from the journal of a data directory.
+
+    Args:
+        entity: The name of the class.
+        options: The options that name the application.
+        bounds: The first and the last epoch, if the command names them.
+        result_format: The format of the answer.
+
+    Raises:
+        PenstockError: The journal does not hold these epochs, or cannot be read.
+    """
     app, settings = options.load()
-    require_journal(settings, options)
+    require_journal(settings)
+    first, last = bounds
     with opened_history(app, settings) as history:
         oldest, newest = history.held_epochs()
         span = [oldest if first is None else first, newest if last is None else last]
@@ -63,19 +103,43 @@ def command(
         past = question.as_of_statement()
         assert past is not None, "changes are of the past"
         result = history.ask(past, question, time.monotonic() + settings.view.time_ms / 1_000)
-    if output_format is OutputFormat.TABLE:
-        _print_table(result)
-        return
-    sys.stdout.buffer.write(encode_result(result, RESULT_FORMATS[output_format]))
-    sys.stdout.buffer.flush()
+    return EncodedAnswer(str(result.epoch), encode_result(result, result_format))
 
 
-def _print_table(result: QueryResult) -> None:
-    """Show each change by the attributes that differ."""
-    table = table_of(result.table, f"up to epoch {result.epoch}, ", "change", "lines")
+def _changes_at(
+    remote: RemoteOptions,
+    entity: str,
+    bounds: tuple[int | None, int | None],
+    result_format: ResultFormat,
+) -> EncodedAnswer:
+    """Return the changes that a gateway answers.
+
+    Args:
+        remote: The gateway.
+        entity: The name of the class.
+        bounds: The first epoch; the last epoch, if the command names it.
+        result_format: The format of the answer.
+
+    Raises:
+        ConfigError: The command does not name the first epoch.
+        PenstockError: The gateway does not answer, or refuses.
+    """
+    first, last = bounds
+    if first is None:
+        raise ConfigError("with --url, name the first epoch: --from N")
+    upto = "" if last is None else f"&to={last}"
+    path = f"/entities/{quote(entity, safe='')}/changes?from={first}{upto}"
+    response = remote.response(path, result_format)
+    return EncodedAnswer(response.headers.get(EPOCH, "?"), response.content)
+
+
+def _print_table(answer: EncodedAnswer) -> None:
+    """Show each change by the elements that differ."""
+    changes = pa.ipc.open_stream(answer.content).read_all()
+    table = table_of(changes, f"up to epoch {answer.epoch}, ", "change", "lines")
     for name in ("epoch", "time", "key", "kind", "change"):
         table.add_column(name, no_wrap=name == "time", overflow="fold")
-    for epoch, time_, key, kind, before, after in json_rows(result.table.slice(0, ROWS_SHOWN)):
+    for epoch, time_, key, kind, before, after in json_rows(changes.slice(0, ROWS_SHOWN)):
         time_text = f"{time_:%Y-%m-%d %H:%M:%S}.{time_.microsecond // 1_000:03} UTC"
         cells = (str(epoch), time_text, cell_text(key), kind, _difference(before, after))
         table.add_row(*map(Text, cells))

@@ -8,13 +8,12 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from penstock.cli.missing_extra import MISSING
 from penstock.cli.options import expanded
 from penstock.errors import ConfigError
 
@@ -24,57 +23,115 @@ CHECKOUT: Final = Path(__file__).parents[3]
 HARNESS: Final = "benchmarks.harness"
 """The package of commands that exist only in a checkout."""
 
+
+class Listing(NamedTuple):
+    """A command in the table: its module, and its line in the help, which imports no command."""
+
+    module: str
+    summary: str
+
+
 COMMANDS: Final = {
-    "new": "penstock.cli.new",
-    "dev": "penstock.cli.dev",
-    "run": "penstock.cli.run",
-    "status": "penstock.cli.status",
-    "driver": "penstock.cli.driver",
-    "gateway": "penstock.cli.gateway",
-    "view": "penstock.cli.view",
-    "sql": "penstock.cli.sql",
-    "changes": "penstock.cli.changes",
-    "call": "penstock.cli.call",
-    "explain": "penstock.cli.explain",
-    "replay": "penstock.cli.replay",
-    "what-if": "penstock.cli.what_if",
-    "trace": "penstock.cli.trace",
-    "history": "penstock.cli.history",
-    "snapshot": "penstock.cli.snapshot",
-    "savepoint": "penstock.cli.savepoint",
-    "backup": "penstock.cli.backup",
-    "restore": "penstock.cli.restore",
-    "fork": "penstock.cli.fork",
-    "verify": "penstock.cli.verify",
-    "demo": f"{HARNESS}.demo",
-    "keys": "penstock.cli.keys",
-    "flow": "penstock.cli.flow",
-    "bench": f"{HARNESS}.command",
+    "new": Listing("penstock.cli.new", "Write a first application with a test, or an example."),
+    "dev": Listing(
+        "penstock.cli.dev",
+        "Run an application while you write it; it restarts when the source changes.",
+    ),
+    "run": Listing(
+        "penstock.cli.run",
+        "Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.",
+    ),
+    "status": Listing(
+        "penstock.cli.status",
+        "Show the processes of an application, its newest epoch, lag and rate.",
+    ),
+    "driver": Listing(
+        "penstock.cli.driver", "Run an application's driver alone: Spark, in the foreground."
+    ),
+    "gateway": Listing(
+        "penstock.cli.gateway",
+        "Run one of an application's gateways alone: it serves requests over HTTP.",
+    ),
+    "view": Listing(
+        "penstock.cli.view", "Run an application's SQL view alone: it answers queries."
+    ),
+    "sql": Listing("penstock.cli.sql", "Run a SQL query over all entities at one epoch."),
+    "changes": Listing(
+        "penstock.cli.changes", "Show the changes that epochs made to the entities of a class."
+    ),
+    "call": Listing(
+        "penstock.cli.call",
+        "Send one request to an application, wait for its reply and print it as JSON.",
+    ),
+    "explain": Listing(
+        "penstock.cli.explain", "Show the dataflow graph of an application, from its source."
+    ),
+    "replay": Listing(
+        "penstock.cli.replay", "Run the journal's requests again in this process, and compare."
+    ),
+    "what-if": Listing(
+        "penstock.cli.what_if",
+        "Run the journal's requests again with changes, and show how the outcome differs.",
+    ),
+    "trace": Listing(
+        "penstock.cli.trace",
+        "Show one request: its calls, the entities that it read and changed, its reply.",
+    ),
+    "history": Listing(
+        "penstock.cli.history", "Show the changes of one entity, with the request that made each."
+    ),
+    "snapshot": Listing(
+        "penstock.cli.snapshot", "Take a snapshot of the state, and maintain the history."
+    ),
+    "savepoint": Listing(
+        "penstock.cli.savepoint",
+        "Give the newest epoch a name, and keep this epoch and all later ones.",
+    ),
+    "backup": Listing(
+        "penstock.cli.backup",
+        "Back up an application, which may run meanwhile, into a directory of backups.",
+    ),
+    "restore": Listing("penstock.cli.restore", "Restore a backup into a new data directory."),
+    "fork": Listing(
+        "penstock.cli.fork", "Copy an application, which may run meanwhile, as it was at an epoch."
+    ),
+    "verify": Listing(
+        "penstock.cli.verify", "Check every checksum and invariant of a data directory."
+    ),
+    "demo": Listing(
+        f"{HARNESS}.demo",
+        "Run the shop on Spark for some seconds, and prove that nothing was lost.",
+    ),
+    "keys": Listing("penstock.cli.keys", "Make, list and revoke the API keys of an application."),
+    "flow": Listing(
+        "penstock.cli.flow", "Pause, resume and drain an application: stop and admit new requests."
+    ),
+    "bench": Listing(
+        f"{HARNESS}.command", "Measure Penstock on this machine: log, Spark, journal, replies."
+    ),
 }
-"""The module of each command, in the order of the help."""
+"""The commands, in the order of the help."""
 
 
 def is_available(name: str) -> bool:
     """Say whether this installation has the package of a command."""
-    return not COMMANDS[name].startswith(HARNESS) or (CHECKOUT / "benchmarks/harness").is_dir()
+    return (
+        not COMMANDS[name].module.startswith(HARNESS) or (CHECKOUT / "benchmarks/harness").is_dir()
+    )
 
 
 def load(name: str) -> Any:
     """Import a command.
 
     Raises:
-        ConfigError: The command needs a package or a checkout that this installation lacks.
+        ConfigError: The command needs a checkout that this installation lacks.
+        ModuleNotFoundError: The command needs a package that this installation lacks.
     """
     if not is_available(name):
         raise ConfigError(f"`penstock {name}` runs only from a checkout of Penstock's repository")
-    if COMMANDS[name].startswith(HARNESS) and str(CHECKOUT) not in sys.path:
+    if COMMANDS[name].module.startswith(HARNESS) and str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    try:
-        module = importlib.import_module(COMMANDS[name])
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("penstock"):
-            raise
-        raise ConfigError(MISSING.format(module=error.name)) from error
+    module = importlib.import_module(COMMANDS[name].module)
     group = module.command
     if not isinstance(group, typer.Typer):
         group = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -120,6 +177,13 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = cast("Any", _LazyCommands())  # typer only reads this dictionary
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help from the table: it needs neither the modules of commands nor their packages."""
+        self.commands = {
+            name: TyperCommand(name, help=listing.summary) for name, listing in COMMANDS.items()
+        }
+        super().format_help(ctx, formatter)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands that this installation has, without importing any."""

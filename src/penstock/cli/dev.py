@@ -8,7 +8,7 @@ difference is shown, with the choices of the developer.
 from typing import Final
 
 from penstock.cli.foreground import Foreground
-from penstock.cli.options import AppOptions, CoresOption, PortOption
+from penstock.cli.options import AppOptions, CoresOption, JsonLogOption, PortOption, log_flags
 from penstock.cli.run import foreground_of
 from penstock.cli.source_check import check
 from penstock.cli.source_files import SourceFiles
@@ -33,11 +33,16 @@ Examples:
 """
 
 
-def command(options: AppOptions, port: PortOption = None, cores: CoresOption = None) -> None:
+def command(
+    options: AppOptions,
+    port: PortOption = None,
+    cores: CoresOption = None,
+    as_json: JsonLogOption = False,
+) -> None:
     """Run an application for its developer; see `HELP`."""
-    flags: dict[str, str | int | None] = {"gateway.port": port, "cores": cores}
+    flags = {"gateway.port": port, "cores": cores, **log_flags(as_json=as_json)}
     foreground = foreground_of(options, flags, development=True)
-    foreground.run(SourceRestarter(foreground, SourceFiles(locate(options.app))).look)
+    foreground.run(SourceRestarter(foreground, SourceFiles(locate(foreground.options.app))).look)
 
 
 class SourceRestarter:

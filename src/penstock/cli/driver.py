@@ -5,7 +5,14 @@ from typing import Final, Protocol
 
 from rich.console import Console
 
-from penstock.cli.options import AppOptions, CoresOption, PartitionsOption, SupervisedOption
+from penstock.cli.options import (
+    AppOptions,
+    CoresOption,
+    JsonLogOption,
+    PartitionsOption,
+    SupervisedOption,
+    log_flags,
+)
 from penstock.cli.status_line import shown
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -75,24 +82,25 @@ def command(
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
     supervised: SupervisedOption = False,
+    as_json: JsonLogOption = False,
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
-    _, settings = options.load(partitions=partitions, cores=cores)
+    _, settings = options.load(partitions=partitions, cores=cores, **log_flags(as_json=as_json))
     logs.configure(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
     presence.refuse_second(settings.data, ROLE)
     console = Console(quiet=supervised)
     with Stop(supervised=supervised) as stop:
-        console.print(f"{options.app} in {settings.data}: starting Spark …", highlight=False)
+        console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)
         from penstock.runtime.spark.jvm import Jvm, new_scratch  # noqa: PLC0415
 
         with Jvm(settings, new_scratch(settings.data)) as jvm:
             # Only this command and the benchmark import Spark, which takes long: Java starts meanwhile.
             from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
 
-            runtime = SparkRuntime(options.app, settings, jvm)
+            runtime = SparkRuntime(settings.app, settings, jvm)
             make = jvm.archive.make_in_background if settings.class_archive else _nothing
-            serve(runtime, options.app, settings, stop, console, when_running=make)
+            serve(runtime, settings.app, settings, stop, console, when_running=make)
 
 
 def serve(

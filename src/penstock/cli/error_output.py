@@ -1,19 +1,53 @@
 """The output of a command that fails: one message, its code, the next step, and the exit code.
 
-Exit codes are stable. Every code of the error tree has advice.
+People read it on standard error. With `--json` it is one JSON object on standard output, which then
+holds nothing else. Exit codes and the keys of the object are stable. Every code of the error tree has
+advice.
 """
 
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.output import print_json
 from penstock.errors import PenstockError, UserError
 
-USER_ERROR: Final = 2
 OTHER_ERROR: Final = 1
+USER_ERROR: Final = 2
 REPLY_IS_ERROR: Final = 3
 INTERRUPTED: Final = 130
+
+EXIT_CODES: Final = {
+    0: "the command has done its work",
+    OTHER_ERROR: "a failure, or a finding: status without a driver, replay with a difference, "
+    "verify with damage",
+    USER_ERROR: "you must change something: the command line, a setting, the application",
+    REPLY_IS_ERROR: "the application refused the request of penstock call",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+"""The meaning of each exit code, the same for all commands."""
+
+USAGE: Final = "usage"
+"""The code of a command line that cannot be read."""
+
+
+class ErrorDescription(msgspec.Struct, frozen=True):
+    """An error as `--json` prints it, as the value of `error`. Keys are stable.
+
+    Attributes:
+        code: The stable code of the error.
+        message: What happened, for people.
+        hint: The next step, for people.
+        exit_code: The exit code of the command.
+    """
+
+    code: str
+    message: str
+    hint: str
+    exit_code: int
+
 
 ADVICE: Final = {
     "penstock": "Run the command again with --debug for the details.",
@@ -57,22 +91,44 @@ ADVICE: Final = {
 """The next step for each code."""
 
 
-def exit_code_of(error: PenstockError) -> int:
-    """Return 2 if the caller must change something, else 1."""
-    return USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
+def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescription:
+    """Return the description of an error.
+
+    Args:
+        error: The error.
+        exit_code: The exit code; None: 2 if the caller must change something, else 1.
+    """
+    if isinstance(error, PenstockError):
+        usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
+        code, message = error.code, str(error)
+    else:
+        usual = OTHER_ERROR
+        code, message = "internal", f"{type(error).__name__}: {error}"
+    advised = error.code if isinstance(error, PenstockError) else "penstock"
+    hint = ADVICE.get(advised, ADVICE["penstock"])
+    return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
 
 
 def text_of(error: Exception) -> str:
     """Return the message of an error with its code, and the advice on the last line."""
-    if isinstance(error, PenstockError):
-        advice = ADVICE.get(error.code, ADVICE["penstock"])
-        return f"error [{error.code}] {error}\n{advice}"
-    return f"error [internal] {type(error).__name__}: {error}\n{ADVICE['penstock']}"
+    found = describe(error)
+    return f"error [{found.code}] {found.message}\n{found.hint}"
 
 
-def show(error: Exception, console: Console | None = None) -> None:
-    """Print an error on standard error, or on another console."""
-    message, _, advice = text_of(error).removeprefix("error").rpartition("\n")
-    text = Text.assemble(("error", "bold red"), message, "\n", (advice, "dim"))
+def show(found: ErrorDescription, *, as_json: bool = False, console: Console | None = None) -> int:
+    """Print an error and return its exit code.
+
+    Args:
+        found: The error.
+        as_json: Whether `--json` was given.
+        console: The place for text; None: standard error.
+    """
+    if as_json:
+        print_json({"error": found})
+        return found.exit_code
+    text = Text.assemble(
+        ("error", "bold red"), f" [{found.code}] {found.message}\n", (found.hint, "dim")
+    )
     console = console or Console(stderr=True)
     console.print(text, highlight=False, soft_wrap=True)
+    return found.exit_code

@@ -4,18 +4,15 @@ Warnings are part of the output and do not change the exit code.
 """
 
 from enum import StrEnum, unique
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.options import AppArgument
+from penstock.cli.options import AppOptions, JsonOption
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
-from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 
 HELP: Final = """Show the dataflow graph of an application: its entities, and the calls between them.
 
@@ -52,25 +49,19 @@ _PRINTERS: Final = {
 
 
 def command(
-    app: AppArgument,
+    options: AppOptions,
     form: Annotated[
         ExplainFormat, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
     ] = ExplainFormat.TEXT,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Also check the entities that are stored there."
-        ),
-    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the plan of an application.
 
     Raises:
         ConfigError: The application cannot be found or imported.
         DefinitionError: It is defined wrongly.
-        ClassChanged: A class is declared differently from its stored entities.
+        ClassChanged: With `--data`: a class is declared differently from its stored entities.
     """
-    application = load_app(app)
-    if data is not None:
-        DataDirectory(data).check_app(application)
-    typer.echo(_PRINTERS[form](analyze_app(application)), nl=False)
+    application, _ = options.load_unchecked() if options.data is None else options.load()
+    chosen = ExplainFormat.JSON if as_json else form
+    typer.echo(_PRINTERS[chosen](analyze_app(application)), nl=False)

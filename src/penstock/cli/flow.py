@@ -5,15 +5,15 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from penstock.cli.options import AppOptions, JsonOption, expanded
-from penstock.cli.output import print_result, utc_text
-from penstock.errors import OperationalError
+from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
+from penstock.cli.output import folding_table, print_result, utc_text
+from penstock.errors import ConfigError, OperationalError
 from penstock.gateway.flow.limit_table import check_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.limit import EVERYTHING
@@ -54,7 +54,7 @@ DRAIN_HELP: Final = """Pause everything, and wait until every admitted request i
 Then the application can be stopped with nothing under way. The pause stays in force, also after a
 restart: end it with penstock flow resume. A request that is scheduled for later stays scheduled.
 
-Exit codes: 0 every request is committed, 1 requests still wait; the pause stays in force.
+Exit code 1: requests still wait; the pause stays in force.
 
 \b
 Examples:
@@ -72,9 +72,14 @@ Examples:
 
 _LOOK_S: Final = 0.2
 
-TargetArgument = Annotated[
-    str,
-    typer.Argument(metavar="[TARGET]", help="A class, Class.method or a function; default all."),
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="APP TARGET",
+        help="The application, if no option or setting names it; then a class, Class.method or a "
+        "function. Default: everything.",
+        show_default=False,
+    ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
@@ -83,32 +88,44 @@ command: Final = typer.Typer(
 )
 
 
-def pause(options: AppOptions, reason: ReasonOption, target: TargetArgument = EVERYTHING) -> None:
+def pause(
+    options: DataOptions,
+    reason: ReasonOption,
+    words: WordsArgument = None,
+    as_json: JsonOption = False,
+) -> None:
     """Pause a target; see `PAUSE_HELP`.
 
     Raises:
         RequestError: The application has no such class, method or function.
     """
+    options, target = _named(options, words)
     application, settings = options.load_unchecked()
     check_target(application, target)
     PauseFile(settings.data).pause(target, user(), reason, _now_us())
-    typer.echo(f"Paused {target_text(target)}. Gateways refuse such requests within a second.")
+    line = f"Paused {target_text(target)}. Gateways refuse such requests within a second."
+    print_result({"paused": target}, lambda console: console.print(line), as_json=as_json)
 
 
 def resume(
-    options: AppOptions, target: TargetArgument = EVERYTHING, reason: ReasonOption = ""
+    options: DataOptions,
+    words: WordsArgument = None,
+    reason: ReasonOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """End a pause; see `RESUME_HELP`.
 
     Raises:
         RequestError: The target is not paused; the message names the pauses in force.
     """
+    options, target = _named(options, words)
     _, settings = options.load_unchecked()
     file = PauseFile(settings.data)
     file.resume(target, user(), reason, _now_us())
-    typer.echo(f"Resumed {target_text(target)}.")
-    for left in file.pauses().in_force.values():
-        typer.echo(f"Still paused: {describe(left)}")
+    left = file.pauses().in_force.values()
+    lines = [f"Resumed {target_text(target)}.", *(f"Still paused: {describe(one)}" for one in left)]
+    plain = {"resumed": target, "paused": [one.target for one in left]}
+    print_result(plain, lambda console: console.print("\n".join(lines)), as_json=as_json)
 
 
 def drain(
@@ -117,6 +134,7 @@ def drain(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", help="Longest wait in seconds.")
     ] = 300.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Pause everything and wait for the requests under way; see `DRAIN_HELP`.
 
@@ -125,12 +143,13 @@ def drain(
     """
     application, settings = options.load_unchecked()
     PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
-    typer.echo("Paused everything. Waiting for the requests under way …")
+    Console(stderr=True).print("Paused everything. Waiting for the requests under way …")
     await_drained(lambda: under_way(settings.data, application.name), timeout)
-    typer.echo(
+    line = (
         "Drained: every admitted request is committed. The pause stays in force until "
-        f"penstock flow resume {options.app} --data {settings.data}"
+        f"penstock flow resume {settings.app} --data {settings.data}"
     )
+    print_result({"drained": True}, lambda console: console.print(line), as_json=as_json)
 
 
 def show(options: AppOptions, as_json: JsonOption = False) -> None:
@@ -138,6 +157,21 @@ def show(options: AppOptions, as_json: JsonOption = False) -> None:
     application, settings = options.load_unchecked()
     flow = flow_standing(application, settings)
     print_result(flow, lambda console: _print(flow, console), as_json=as_json)
+
+
+def _named(options: DataOptions, words: list[str] | None) -> tuple[DataOptions, str]:
+    """Return the options with the application that the words name, and the target.
+
+    Raises:
+        ConfigError: There are too many words.
+    """
+    names = list(words or [])
+    known = options.settings().app
+    if names and options.named is None and (not known or names[0] == known or len(names) > 1):
+        options = replace(options, named=names.pop(0))
+    if len(names) > 1:
+        raise ConfigError("write at most an application and one target: APP TARGET")
+    return options, names[0] if names else EVERYTHING
 
 
 command.command("pause", help=PAUSE_HELP)(expanded(pause))
@@ -192,9 +226,7 @@ def _print(flow: FlowStanding, console: Console) -> None:
         console.print(f"  {describe(action)}")
     if not flow.newest:
         return
-    table = Table("time", "action", "target", "by", "reason", box=None)
-    for column in table.columns:
-        column.overflow = "fold"  # nothing is cut off
+    table = folding_table("time", "action", "target", "by", "reason", box=None)
     for action in flow.newest:
         table.add_row(
             utc_text(action.time_us),

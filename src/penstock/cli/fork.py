@@ -45,4 +45,4 @@ def command(
     reached = Fault(settings.fault).reached
     with ProgressBar("fork") as bar:
         branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)
-    print_branch(branch, "forked", options.app, as_json=as_json)
+    print_branch(branch, "forked", settings.app, as_json=as_json)

@@ -4,7 +4,14 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.options import AppOptions, HostOption, PortOption, SupervisedOption
+from penstock.cli.options import (
+    AppOptions,
+    HostOption,
+    JsonLogOption,
+    PortOption,
+    SupervisedOption,
+    log_flags,
+)
 from penstock.console.routes import console_routes
 from penstock.gateway.auth.exposure import check_exposure
 from penstock.gateway.auth.keys import KeyStore
@@ -36,12 +43,13 @@ def command(
     port: PortOption = None,
     dev: Annotated[bool, typer.Option("--dev", hidden=True)] = False,
     supervised: SupervisedOption = False,
+    as_json: JsonLogOption = False,
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
-    flags: dict[str, str | int | None] = {"gateway.host": host, "gateway.port": port}
+    flags = {"gateway.host": host, "gateway.port": port, **log_flags(as_json=as_json)}
     application, settings = options.load(**flags)
     logs.configure("gateway", settings.log_format, settings.log_level)
     end_with_threads()
     check_exposure(settings, KeyStore(settings.data).exists)
     more = console_routes(application, settings, dev=dev)
-    serve_gateway(application, options.app, settings, more=more, supervised=supervised)
+    serve_gateway(application, settings.app, settings, more=more, supervised=supervised)

@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from penstock.base.ids import entity_key
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result, utc_text
+from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of, folding
 from penstock.errors import RequestError
@@ -27,6 +28,7 @@ Examples:
   penstock history Item i1 examples/shop
   penstock history Item i1 examples/shop --last 100 --json
   penstock history Order o7 examples/shop --from 100 --to 200
+  penstock history Order o7 --url http://127.0.0.1:8000
 """
 
 
@@ -34,6 +36,7 @@ def command(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Its class.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.")],
     options: AppOptions,
+    remote: RemoteOptions,
     first: FromOption = None,
     last: ToOption = None,
     most: Annotated[
@@ -42,6 +45,29 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Show the changes of an entity; see `HELP`."""
+    if remote.url is None:
+        plain = _history_here(entity, key, options, (first, last), most)
+    else:
+        with remote.client() as client:
+            plain = client.history(entity, key, most, from_epoch=first, to_epoch=last)
+    print_result(plain, lambda console: _show(plain, console), as_json=as_json)
+
+
+def _history_here(
+    entity: str, key: str, options: AppOptions, bounds: tuple[int | None, int | None], most: int
+) -> dict[str, Any]:
+    """Return the changes of an entity from the journal of a data directory.
+
+    Args:
+        entity: The name of the class.
+        key: The text of its key.
+        options: The options that name the application.
+        bounds: The first and the last epoch, if the command names them.
+        most: The most changes.
+
+    Raises:
+        PenstockError: The application or the entity does not exist, or the journal cannot be read.
+    """
     application, settings = options.load()
     if entity not in application.entities:
         known = ", ".join(application.entities)
@@ -49,10 +75,9 @@ def command(
     name = entity_key(entity, key)
     # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
-        span = past.span(first, last)
+        span = past.span(*bounds)
         changes = entity_history(past, application, name, span, most, settings.limits)
-    plain = document_json(changes)
-    print_result(plain, lambda console: _show(plain, console), as_json=as_json)
+        return document_json(changes)
 
 
 def _show(plain: dict[str, Any], console: Console) -> None:

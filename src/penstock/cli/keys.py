@@ -11,10 +11,9 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
-from penstock.cli.output import print_result
+from penstock.cli.options import AppOptions, JsonOption, expanded
+from penstock.cli.output import folding_table, print_json, print_result
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
 from penstock.gateway.auth.principal import Scope, check_scope, parse_scope
@@ -86,6 +85,7 @@ def add(
             "--expires", metavar="TIME", help="From now: 90m, 12h, 30d, 4w; default: never."
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a key; see `ADD_HELP`.
 
@@ -101,7 +101,10 @@ def add(
     is_first = not store.exists
     made, secret = store.add(name, scopes, until, now)
     messages = Console(stderr=True, highlight=False, soft_wrap=True)
-    typer.echo(secret)
+    if as_json:
+        print_json({**_plain(made, now), "secret": secret})
+    else:
+        typer.echo(secret)
     messages.print(
         f"Key {made.id} ({made.name}) {_validity(made, now)}, for: {' '.join(made.scopes)}\n"
         "Keep it: it is shown only now. Send it as  Authorization: Bearer psk_…",
@@ -114,7 +117,7 @@ def add(
         )
 
 
-def list_keys(options: DataOptions, as_json: JsonOption = False) -> None:
+def list_keys(options: AppOptions, as_json: JsonOption = False) -> None:
     """List the keys; see `LIST_HELP`."""
     keys, now = KeyStore(options.folder()).read(), utc_now()
     plain = [_plain(key, now) for key in keys]
@@ -123,7 +126,8 @@ def list_keys(options: DataOptions, as_json: JsonOption = False) -> None:
 
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME|ID", help="Which key.")],
-    options: DataOptions,
+    options: AppOptions,
+    as_json: JsonOption = False,
 ) -> None:
     """Revoke a key; see `REVOKE_HELP`.
 
@@ -131,7 +135,9 @@ def revoke(
         ConfigError: There is no such key; the message names the existing keys.
     """
     revoked = KeyStore(options.folder()).revoke(name)
-    typer.echo(f"Revoked key {revoked.id} ({revoked.name}).")
+    line = f"Revoked key {revoked.id} ({revoked.name})."
+    plain = _plain(revoked, utc_now())
+    print_result(plain, lambda console: console.print(line), as_json=as_json)
 
 
 command.command("add", help=ADD_HELP)(expanded(add))
@@ -140,9 +146,7 @@ command.command("revoke", help=REVOKE_HELP)(expanded(revoke))
 
 
 def _show(keys: Sequence[ApiKey], now: datetime, console: Console) -> None:
-    table = Table("id", "name", "ends in", "created", "valid", "scopes", box=None)
-    for column in table.columns:
-        column.overflow = "fold"  # nothing is cut off
+    table = folding_table("id", "name", "ends in", "created", "valid", "scopes", box=None)
     for key in keys:
         created, valid = f"{key.created:%Y-%m-%d}", _validity(key, now)
         table.add_row(key.id, key.name, key.last, created, valid, "\n".join(key.scopes))

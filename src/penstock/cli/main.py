@@ -7,7 +7,9 @@ import typer
 
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
-from penstock.errors import PenstockError
+from penstock.cli.error_output import ErrorDescription
+from penstock.cli.missing_extra import MISSING
+from penstock.errors import ConfigError
 from penstock.files.private import keep_private
 from penstock.history.audit_hook import refuse_other_threads
 
@@ -27,11 +29,17 @@ Examples:
 """
 
 DEBUG: Final = "--debug"
+JSON: Final = "--json"
+
+EPILOG: Final = "\n\n".join(
+    ["Exit codes:", *(f"{code}: {meaning}" for code, meaning in error_output.EXIT_CODES.items())]
+)
 
 application: Final = typer.Typer(
     name="penstock",
     cls=Commands,
     help=HELP,
+    epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -57,28 +65,39 @@ def main() -> None:
 
 
 def execute(arguments: list[str]) -> int:
-    """Run a command and return its exit code.
-
-    The codes: 0 success, 2 the caller must change something, 3 the reply is an error, 130 interrupted,
-    1 any other error.
-    """
+    """Run a command and return its exit code; `error_output.EXIT_CODES` has the meanings."""
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    debug = DEBUG in words
+    debug, as_json = DEBUG in words, JSON in words
     rest = [word for word in words if word != DEBUG] + arguments[len(words) :]
     try:
-        application(rest, prog_name="penstock")
+        outcome = application(rest, prog_name="penstock", standalone_mode=not as_json)
     except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 0
-    except PenstockError as error:
-        if debug:
+        outcome = exit_.code
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and not isinstance(error, KeyboardInterrupt):
             raise
-        error_output.show(error)
-        return error_output.exit_code_of(error)
-    except KeyboardInterrupt:
-        return error_output.INTERRUPTED
-    except Exception as error:
-        if debug:
-            raise
-        error_output.show(error)
-        return error_output.OTHER_ERROR
-    return 0
+        outcome = _show(error, as_json=as_json)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _show(error: BaseException, *, as_json: bool) -> int:
+    """Print an error that ended a command, and return the exit code."""
+    match error:
+        case KeyboardInterrupt():
+            if not as_json:
+                return error_output.INTERRUPTED
+            found = error_output.describe(error, error_output.INTERRUPTED)
+        case typer.TyperException():
+            found = _usage_error(error)
+        case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):
+            found = error_output.describe(ConfigError(MISSING.format(module=error.name)))
+        case _:
+            found = error_output.describe(error)
+    return error_output.show(found, as_json=as_json)
+
+
+def _usage_error(error: typer.TyperException) -> ErrorDescription:
+    """Describe an error of typer: an unknown option, a missing argument."""
+    path = getattr(getattr(error, "ctx", None), "command_path", "penstock")
+    hint = f"{path} --help shows the arguments and options."
+    return ErrorDescription(error_output.USAGE, error.format_message(), hint, error.exit_code)

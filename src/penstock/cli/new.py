@@ -1,4 +1,7 @@
-"""`penstock new`: a first application, with a test that passes."""
+"""`penstock new`: a first application with a test that passes, or a copy of an example.
+
+The examples are in the wheel; in a checkout they are the folder `examples`.
+"""
 
 import keyword
 import re
@@ -7,14 +10,25 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli.commands import CHECKOUT
+from penstock.cli.options import JsonOption
+from penstock.cli.output import print_result
 from penstock.errors import ConfigError
 
-HELP: Final = """Write a first application with a test: NAME/app.py, NAME/test_app.py, NAME/README.md.
+HELP: Final = """Write a first application with a test, or an example: a folder NAME.
+
+A first application has app.py, test_app.py, README.md, and penstock.toml, which names the application,
+so that commands in the folder need no APP.
+
+With --example, the folder is a copy of an example of Penstock: bank, shop or talk. Its name is that of
+the example, unless NAME is given.
 
 \b
 Examples:
   penstock new kiosk
   penstock new kiosk && cd kiosk && pytest
+  penstock new --example shop
+  penstock new my_bank --example bank
 """
 
 APP: Final = '''"""What is on the shelves, and how it is sold."""
@@ -66,7 +80,7 @@ README: Final = """# {name}
 
 ```console
 pytest                   # test it, without Spark
-penstock dev app.py      # run it; a change of app.py starts it again
+penstock dev             # run it; a change of app.py starts it again
 ```
 
 From another terminal:
@@ -81,20 +95,78 @@ The console is at http://127.0.0.1:8000/console/, the reference of all paths at
 http://127.0.0.1:8000/docs.
 """
 
-FILES: Final = {"app.py": APP, "test_app.py": TEST, "README.md": README}
+SETTINGS: Final = """app = "app.py"
+"""
+
+FILES: Final = {
+    "app.py": APP,
+    "test_app.py": TEST,
+    "README.md": README,
+    "penstock.toml": SETTINGS,
+}
+PLACES: Final = (Path(__file__).parent / "examples", CHECKOUT / "examples")
+"""The folders that may hold the examples: in a wheel, and in a checkout."""
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and _.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Lower-case letters, digits and _.", show_default=False
+        ),
+    ] = None,
+    example: Annotated[
+        str | None, typer.Option("--example", metavar="EXAMPLE", help="bank, shop or talk.")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write a first application; see `HELP`."""
-    write(Path(name))
-    typer.echo(f"{name}/ has {', '.join(FILES)}. Next: cd {name} && penstock dev app.py")
+    """Write a first application or an example; see `HELP`."""
+    chosen = name or example
+    if chosen is None:
+        raise ConfigError("name the new application: penstock new NAME, or --example shop")
+    folder = Path(chosen)
+    if example is None:
+        write(folder)
+        hint = f"Next: cd {chosen} && penstock dev"
+    else:
+        copy_example(example, folder)
+        hint = f"Next: penstock dev {chosen}"
+    files = sorted(path.name for path in folder.iterdir())
+    plain = {"folder": chosen, "files": files}
+    line = f"{chosen}/ has {', '.join(files)}. {hint}"
+    print_result(plain, lambda console: console.print(line), as_json=as_json)
+
+
+def copy_example(example: str, folder: Path) -> None:
+    """Copy the package of an example.
+
+    Raises:
+        ConfigError: There is no such example, the name is invalid, or the folder exists already.
+    """
+    place = next((place for place in PLACES if place.is_dir()), PLACES[0])
+    known = sorted(path.parent.name for path in place.glob("*/__init__.py"))
+    if example not in known:
+        raise ConfigError(f"there is no example {example!r}; the examples are {', '.join(known)}")
+    _make(folder)
+    for path in sorted((place / example).glob("*.py")):
+        (folder / path.name).write_text(path.read_text())
 
 
 def write(folder: Path) -> None:
     """Write the files of an application, which has the name of its folder.
+
+    Raises:
+        ConfigError: The name is invalid, or the folder exists already.
+    """
+    _make(folder)
+    for file, text in FILES.items():
+        (folder / file).write_text(text.format(name=folder.name))
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of an application.
 
     Raises:
         ConfigError: The name is invalid, or the folder exists already.
@@ -110,5 +182,3 @@ def write(folder: Path) -> None:
         raise ConfigError(f"{folder} exists already; nothing was written") from None
     except OSError as error:
         raise ConfigError(f"{folder} cannot be created: {error.strerror}") from error
-    for file, text in FILES.items():
-        (folder / file).write_text(text.format(name=name))

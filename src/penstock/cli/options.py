@@ -1,7 +1,9 @@
 """The options that several commands share, and the application and settings that they choose.
 
-This module alone reads the environment. `AppOptions.load` compares the declared classes with the
-stored ones, so that no command reads or writes entities whose class has changed.
+This module alone reads the environment. Every command finds its application in the same way: from
+the argument APP, from the option `--app`, or from the setting `app`. `AppOptions.load` compares the
+declared classes with the stored ones, so that no command reads or writes entities whose class has
+changed.
 
 A command takes a group of options as one parameter: `expanded` gives its fields to typer.
 """
@@ -9,7 +11,7 @@ A command takes a group of options as one parameter: `expanded` gives its fields
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,7 +20,6 @@ import typer
 from penstock.errors import ConfigError
 from penstock.model.application import App
 from penstock.process.config import Config, Setting, load_config, parse_assignment
-from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 
 DIRECTORY: Final = Path(".penstock")
@@ -34,14 +35,26 @@ _FLAGS: Final = {
 }
 """Options whose names differ from those of their settings."""
 
+UNNAMED: Final = (
+    "name the application: write it as APP at the end of the command, as --app APP, as "
+    'PENSTOCK_APP=APP in the environment, or as app = "APP" in penstock.toml'
+)
+"""The message of a command that needs an application and finds no name."""
+
+KEY_VARIABLE: Final = "PENSTOCK_KEY"
+"""The environment variable with the API key for `--url`; it is not a setting."""
+
 AppArgument = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="APP", help="The application: module, module:name, a .py file or a package folder."
+        metavar="APP",
+        help="The application: module, module:name, a .py file or a package folder. Default: the setting app.",
+        show_default=False,
     ),
 ]
-OptionalAppArgument = Annotated[
-    str | None, typer.Argument(metavar="[APP]", help="The application; see penstock run.")
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="APP", help="The application, in place of the argument APP."),
 ]
 DataOption = Annotated[
     Path | None,
@@ -75,6 +88,9 @@ GatewaysOption = Annotated[
     int | None, typer.Option("--gateways", metavar="N", help="How many gateways; default 1.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonLogOption = Annotated[
+    bool, typer.Option("--json", help="Write log output as JSON: the setting log_format.")
+]
 SupervisedOption = Annotated[
     bool,
     typer.Option("--supervised", hidden=True, help="Stop at the end of standard input; be quiet."),
@@ -87,66 +103,112 @@ ToOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
-    """The options of a command that needs a data directory: an application's, or `--data`."""
+    """The options of every command that needs an application, or only its data directory."""
 
-    app: OptionalAppArgument = None
+    named: AppOption = None
     data: DataOption = None
     config: ConfigOption = None
     assignments: SetOption = None
 
+    @property
+    def spec(self) -> str | None:
+        """The application that the command line names, if it names one."""
+        return self.named
+
     def load(self, **flags: str | int | None) -> tuple[App, Config]:
         """Load the application, build its settings, and check that the stored data fit it.
+
+        The settings name the application and its data directory.
 
         Args:
             flags: Options by the name of their setting; None if not given.
 
         Raises:
-            ConfigError: The application does not exist, or a setting is invalid.
+            ConfigError: No source names an application, it does not exist, or a setting is invalid.
             DefinitionError: The application is defined wrongly.
             ClassChanged: The data directory holds entities of other classes; nothing was written.
             OperationalError: The journal cannot be read.
             IntegrityError: The journal is damaged.
         """
+        # Commands that only import and explain an application run without the extra `server`.
+        from penstock.process.data_directory import DataDirectory  # noqa: PLC0415
+
         application, settings = self.load_unchecked(**flags)
         DataDirectory(settings.data).check_app(application)
         return application, settings
 
     def load_unchecked(self, **flags: str | int | None) -> tuple[App, Config]:
         """Do the same without the check, for a command that reads no entities."""
-        assert self.app is not None, "the command requires an application"
-        application = load_app(self.app)
-        return application, self._settings(default_data(application.name), **flags)
+        settings = self.settings(**flags)
+        if not settings.app:
+            raise ConfigError(UNNAMED)
+        application = load_app(settings.app)
+        if settings.data == NOWHERE:
+            settings = replace(settings, data=default_data(application.name))
+        return application, settings
 
     def folder(self, default: Path = NOWHERE, hint: str = "") -> Path:
-        """Return the data directory.
+        """Return the data directory; the application is loaded only if nothing else names it.
 
         Args:
-            default: The directory when the options name none.
+            default: The directory when neither options nor settings name one, or an application.
             hint: The end of the error message.
 
         Raises:
-            ConfigError: The options name no directory, and there is no default.
+            ConfigError: No source names a directory or an application, and there is no default.
         """
-        if self.app is not None:
+        settings = self.settings()
+        if settings.data != NOWHERE and self.spec is None:
+            return settings.data
+        if settings.app:
             return self.load_unchecked()[1].data
-        chosen = self._settings(default).data
-        if chosen == NOWHERE:
+        if default == NOWHERE:
             raise ConfigError(f"name the application, or give its data directory as --data{hint}")
-        return chosen
+        return default
 
-    def _settings(self, default: Path, **flags: str | int | None) -> Config:
+    def settings(self, **flags: str | int | None) -> Config:
+        """Return the settings; `app` is empty and `data` is `NOWHERE` if no source names them.
+
+        Args:
+            flags: Options by the name of their setting; None if not given.
+
+        Raises:
+            ConfigError: Settings are invalid; the message names all of them.
+        """
         return config_of(
-            default, data=self.data, file=self.config, assignments=self.assignments, **flags
+            NOWHERE,
+            data=self.data,
+            file=self.config,
+            assignments=self.assignments,
+            **{"app": self.spec, **flags},
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions(DataOptions):
-    """The options of a command that needs an application."""
+    """The same options, with the application as the last argument of the command."""
 
-    app: AppArgument
+    app: AppArgument = None
+
+    @property
+    def spec(self) -> str | None:
+        """The application that the command line names, if it names one.
+
+        Raises:
+            ConfigError: The argument and `--app` name two applications.
+        """
+        if self.app is not None and self.named not in (None, self.app):
+            raise ConfigError(
+                f"the command names two applications: {self.app} and --app {self.named}"
+            )
+        return self.named if self.app is None else self.app
+
+
+def log_flags(*, as_json: bool) -> dict[str, str | int | None]:
+    """Return the settings that `--json` means for a command that keeps running."""
+    return {"log_format": "json"} if as_json else {}
 
 
 def default_data(name: str) -> Path:
@@ -182,7 +244,8 @@ def config_of(
     ]
     if data is not None:
         settings.append(Setting("data", data, "--data"))
-    return load_config(data=default, file=file, environment=os.environ, flags=settings)
+    environment = {name: text for name, text in os.environ.items() if name != KEY_VARIABLE}
+    return load_config(data=default, file=file, environment=environment, flags=settings)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:

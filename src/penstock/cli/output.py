@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 from penstock.base.instants import instant_of, with_times
+from penstock.cli.value_text import folding
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -24,6 +26,16 @@ def print_result(result: object, show: Callable[[Console], None], *, as_json: bo
         print_json(result)
     else:
         show(Console(soft_wrap=True, highlight=False, markup=False))
+
+
+def folding_table(*columns: str, **style: Any) -> Table:
+    """Return a table whose cells are folded, so that no terminal is too narrow for an id.
+
+    Args:
+        columns: The headings.
+        style: The style of the table, as rich names it.
+    """
+    return Table(*folding(*columns), **style)
 
 
 def print_json(value: object) -> None:

@@ -31,7 +31,7 @@ asks for are refused. Nothing is written; the application may run meanwhile.
 
 With --break, the command stops in pdb inside the handler of one request, with the state before it.
 
-Exit codes: 0 everything is as recorded, 1 something differs.
+Exit code 1: something differs.
 
 \b
 Examples:
@@ -54,13 +54,14 @@ def command(
     application, settings = options.load()
     with HistoryReader(settings.data, application, "replay") as past:
         if stop_in is not None:
-            outcome = debug_request(past, application, stop_in, settings.limits)
+            named = past.complete(stop_in)
+            outcome = debug_request(past, application, named, settings.limits)
             sys.stdout.write(f"reply: {json_line(reply_of(outcome.error, outcome.reply))}\n")
             return
         span = past.span(first, last)
         # The output of handlers is not part of the answer.
         with epoch_progress(span) as progress, redirect_stdout(sys.stderr):
-            replayed = replay(past, application, options.app, settings.limits, span, progress)
+            replayed = replay(past, application, settings.app, settings.limits, span, progress)
     print_result(_plain(replayed), lambda console: _show(replayed, console), as_json=as_json)
     if replayed.divergence is not None:
         raise typer.Exit(OTHER_ERROR)

@@ -10,8 +10,10 @@ from penstock.cli.options import (
     CoresOption,
     GatewaysOption,
     HostOption,
+    JsonLogOption,
     PartitionsOption,
     PortOption,
+    log_flags,
 )
 from penstock.cli.processes import ChildOptions
 from penstock.gateway.flow.limit_table import limits_in_force
@@ -45,6 +47,7 @@ def command(
     gateways: GatewaysOption = None,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
+    as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
     flags = {
@@ -53,6 +56,7 @@ def command(
         "gateway.processes": gateways,
         "partitions": partitions,
         "cores": cores,
+        **log_flags(as_json=as_json),
     }
     foreground_of(options, flags).run()
 
@@ -76,5 +80,5 @@ def foreground_of(
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
-    children = ChildOptions(options.app, options.config, assignments, development)
+    children = ChildOptions(settings.app, options.config, assignments, development)
     return Foreground(application, children, settings, Console(stderr=True))

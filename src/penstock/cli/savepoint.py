@@ -1,14 +1,14 @@
 """`penstock savepoint`: give the newest epoch a name, and keep its history."""
 
 import time
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from penstock.cli.options import AppOptions, ConfigOption, DataOption, JsonOption
-from penstock.cli.output import print_result, utc_text
+from penstock.cli.options import DataOptions, JsonOption
+from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError
 from penstock.history.reader import HistoryReader
 from penstock.retention import savepoints
@@ -29,29 +29,37 @@ Examples:
 
 
 def command(
+    options: DataOptions,
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="[NAME] APP", help="The new name, and the application."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME APP",
+            help="The new name, and the application if no option or setting names it.",
+            show_default=False,
+        ),
+    ] = None,
     note: Annotated[str, typer.Option("--note", help="A text to keep with the savepoint.")] = "",
     listed: Annotated[bool, typer.Option("--list", help="Show all savepoints.")] = False,
     removed: Annotated[
         str | None, typer.Option("--remove", metavar="NAME", help="Remove a savepoint.")
     ] = None,
-    data: DataOption = None,
-    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make, list or remove savepoints; see `HELP`."""
-    *names, app = words
     names_wanted = 0 if listed or removed is not None else 1
-    if len(names) != names_wanted or (listed and removed is not None):
+    names, apps = (words or [])[:names_wanted], (words or [])[names_wanted:]
+    if apps:
+        options = replace(options, named=apps[0])
+    unclear = len(names) < names_wanted or len(apps) > 1 or (listed and removed is not None)
+    if unclear or not options.settings().app:
         raise ConfigError(
-            "write penstock savepoint NAME APP, or APP with --list, or APP with --remove NAME"
+            "write penstock savepoint NAME APP, or APP with --list, or APP with --remove NAME; "
+            "--app or a setting may name the application in place of APP"
         )
-    application, settings = AppOptions(app, data, config).load()
+    application, settings = options.load()
     if removed is not None:
         savepoints.remove(settings.data, removed)
+        print_result({"removed": removed}, lambda console: None, as_json=as_json)
         return
     if listed:
         every = savepoints.every(settings.data)
@@ -66,7 +74,7 @@ def command(
 
 
 def _show(every: list[Savepoint], console: Console) -> None:
-    table = Table("savepoint", "epoch", "made", "note")
+    table = folding_table("savepoint", "epoch", "made", "note")
     for savepoint in every:
         epoch, made = str(savepoint.epoch), utc_text(savepoint.time_us)
         table.add_row(savepoint.name, epoch, made, savepoint.note)

@@ -7,15 +7,15 @@ from contextlib import closing, contextmanager
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-import httpx
 import msgspec
 import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.options import DataOptions
+from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.progress import ProgressBar
+from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, ViewUnavailable
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -75,13 +75,8 @@ RESULT_FORMATS: Final = {
 
 def command(
     text: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.")],
-    options: DataOptions,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Send the query to a gateway.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="With --url: the API key.")
-    ] = None,
+    options: AppOptions,
+    remote: RemoteOptions,
     output_format: Annotated[
         OutputFormat, typer.Option("--format", help="The output format.")
     ] = OutputFormat.TABLE,
@@ -98,14 +93,16 @@ def command(
         list[str] | None,
         typer.Option("--param", metavar="VALUE", help="For ? a value, for $name a name=value."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a query and print the result; see `HELP`."""
     past = None if as_of is None else _as_of(as_of)
     question = Query(text, parameters_of(parameters or []), min_epoch, past)
+    output_format = OutputFormat.JSON if as_json else output_format
     result_format = RESULT_FORMATS[output_format]
-    if url is not None:
-        with httpx.Client(base_url=url) as client:
-            answer = query(client, msgspec.json.encode(question), result_format, key)
+    if remote.url is not None:
+        with remote.connection() as connection:
+            answer = query(connection, msgspec.json.encode(question), result_format, None)
     else:
         answer = _answer_here(question, result_format, options)
     if output_format is OutputFormat.TABLE:
@@ -145,28 +142,28 @@ def _value(text: str) -> Any:
 
 
 def _answer_here(
-    question: Query, result_format: ResultFormat, options: DataOptions
+    question: Query, result_format: ResultFormat, options: AppOptions
 ) -> EncodedAnswer:
     """Query the view of a data directory, or build the view in this process if none runs.
 
     Raises:
         ConfigError: No view runs, and the options name no application or there is no journal.
     """
-    loaded = None if options.app is None else options.load()
+    loaded = None if options.spec is None else options.load()
     folder = options.folder(hint=" or --url") if loaded is None else loaded[1].data
     socket = socket_of(folder)
     if socket is not None:
         with view_client(socket) as client:
             return query(client, msgspec.json.encode(question), result_format, None)
-    if loaded is None:
+    if loaded is None and not options.settings().app:
         raise ConfigError(f"no view runs in {folder}; name the application to build one here")
-    app, settings = loaded
-    require_journal(settings, options)
+    app, settings = loaded or options.load()
+    require_journal(settings)
     result = _result(question, app, settings)
     return EncodedAnswer(str(result.epoch), encode_result(result, result_format))
 
 
-def require_journal(settings: Config, options: DataOptions) -> None:
+def require_journal(settings: Config) -> None:
     """Check that a data directory has a journal.
 
     Raises:
@@ -174,7 +171,7 @@ def require_journal(settings: Config, options: DataOptions) -> None:
     """
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(
-            f"there is no journal in {settings.data}; penstock run {options.app} makes one"
+            f"there is no journal in {settings.data}; penstock run {settings.app} makes one"
         )
 
 

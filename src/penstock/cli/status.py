@@ -7,11 +7,12 @@ from typing import Final
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions, JsonOption
-from penstock.cli.output import print_result
+from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
+from penstock.cli.output import folding_table, print_result
+from penstock.cli.remote import RemoteOptions
+from penstock.console.observation import Observed
 from penstock.files.layout import RUN
 from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
@@ -22,13 +23,14 @@ from penstock.sql.view_client import view_epoch
 
 HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.
 
-Exit codes: 0 the application runs, 1 it does not.
+Exit code 1: no driver runs.
 
 \b
 Examples:
   penstock status examples/shop
   penstock status --data /var/lib/shop
   penstock status --data /var/lib/shop --json
+  penstock status --url http://127.0.0.1:8000
 """
 
 RATE_OVER_S: Final = 10.0
@@ -59,7 +61,7 @@ class Status(msgspec.Struct, frozen=True):
 
     Attributes:
         running: Whether a driver processes requests.
-        data: The data directory.
+        data: The data directory; with `--url`, the URL.
         app: The application's name; None before its first start.
         processes: The running processes.
         epoch: The newest committed epoch.
@@ -67,8 +69,8 @@ class Status(msgspec.Struct, frozen=True):
         lag: The number of requests that wait for their epoch.
         requests_per_s: The rate over the last ten seconds.
         view_epoch: The epoch of SQL results; None if no view runs.
-        snapshot_epoch: The epoch of the newest snapshot; None before the first snapshot.
-        first_epoch: The oldest epoch in the journal.
+        snapshot_epoch: The epoch of the newest snapshot; None before the first, and with `--url`.
+        first_epoch: The oldest epoch in the journal; None with `--url`.
         held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
     """
@@ -88,15 +90,49 @@ class Status(msgspec.Struct, frozen=True):
     incidents: list[Incident]
 
 
-def command(options: DataOptions, as_json: JsonOption = False) -> None:
+def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """Show the processes and figures of an application; see `HELP`."""
-    known = sorted(DIRECTORY.iterdir()) if DIRECTORY.is_dir() else []
-    default = known[0] if len(known) == 1 else NOWHERE
-    hint = f"; there are {', '.join(map(str, known))}" if known else ""
-    found = status_of(options.folder(default, hint))
+    found = status_of(_folder(options)) if remote.url is None else _status_at(remote)
     print_result(found, lambda console: _show(found, console), as_json=as_json)
     if not found.running:
         raise typer.Exit(1)
+
+
+def _folder(options: AppOptions) -> Path:
+    """Return the data directory; the only one in `.penstock` needs no name."""
+    known = sorted(DIRECTORY.iterdir()) if DIRECTORY.is_dir() else []
+    default = known[0] if len(known) == 1 else NOWHERE
+    return options.folder(default, f"; there are {', '.join(map(str, known))}" if known else "")
+
+
+def _status_at(remote: RemoteOptions) -> Status:
+    """Return the status that a gateway answers."""
+    seen = remote.get("/console/api/status", Observed)
+    processes = [
+        ProcessStatus(
+            role=one.role,
+            pid=one.pid,
+            uptime_s=round(one.uptime_s, 1),
+            memory_mb=round(one.memory_bytes / (1 << 20), 1),
+            details=one.details,
+        )
+        for one in seen.processes
+    ]
+    return Status(
+        running=any(one.role == "driver" for one in processes),
+        data=str(remote.url),
+        app=seen.app,
+        processes=processes,
+        epoch=None if seen.epoch == BEFORE_FIRST else seen.epoch,
+        log_end=seen.accepted,
+        lag=seen.lag,
+        requests_per_s=round(seen.requests_per_s, 1),
+        view_epoch=seen.view_epoch,
+        snapshot_epoch=None,
+        first_epoch=None,
+        held_by=[],
+        incidents=seen.incidents,
+    )
 
 
 def status_of(data: Path) -> Status:
@@ -150,7 +186,7 @@ def _show(found: Status, console: Console) -> None:
     if not found.processes:
         console.print(f"nothing runs in {found.data}")
     else:
-        table = Table("process", "pid", "up", "memory", "", box=None, pad_edge=False)
+        table = folding_table("process", "pid", "up", "memory", "", box=None, pad_edge=False)
         for one in found.processes:
             details = "  ".join(f"{name} {value}" for name, value in one.details.items())
             indent = "  " if one.role in ("jvm", "worker") else ""

@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
+from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, folding, value_text
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, trace
@@ -30,6 +31,7 @@ request that changed each entity next.
 Examples:
   penstock trace checkout-17 examples/shop
   penstock trace checkout-17 examples/shop --data DIR --json
+  penstock trace checkout-17 --url http://127.0.0.1:8000
   penstock trace web~checkout-17 examples/shop
 
 \b
@@ -40,17 +42,31 @@ _UNITS: Final = ((1_000_000, "s"), (1_000, "ms"))
 
 
 def command(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request.")],
+    request_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="REQUEST_ID", help="The request: its id, or the beginning of its id."
+        ),
+    ],
     options: AppOptions,
+    remote: RemoteOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Run a request again and show what it did; see `HELP`."""
+    if remote.url is None:
+        plain = _trace_here(request_id, options)
+    else:
+        with remote.client() as client:
+            plain = client.trace(request_id)
+    print_result(plain, lambda console: _show(plain, console), as_json=as_json)
+
+
+def _trace_here(request_id: str, options: AppOptions) -> dict[str, Any]:
     application, settings = options.load()
     # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
-        found = trace(past, application, settings.data, request_id, settings.limits)
-        plain = document_json(found)
-    print_result(plain, lambda console: _show(plain, console), as_json=as_json)
+        named = past.complete(request_id)
+        return document_json(trace(past, application, settings.data, named, settings.limits))
 
 
 def show_outside_calls(calls: list[dict[str, str]], console: Console) -> None:

@@ -25,7 +25,7 @@ may run meanwhile; the command then lists the checks that it skipped.
 With --repair, for which the application must be stopped, damaged derived files are removed; they are
 rebuilt when they are needed.
 
-Exit codes: 0 nothing has to be done, 1 something has.
+Exit code 1: something has to be done.
 
 \b
 Examples:

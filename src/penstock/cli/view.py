@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.cli.options import AppOptions, SupervisedOption
+from penstock.cli.options import AppOptions, JsonLogOption, SupervisedOption, log_flags
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 from penstock.sql.server import ROLE, serve_view
@@ -20,9 +20,11 @@ Examples:
 """
 
 
-def command(options: AppOptions, supervised: SupervisedOption = False) -> None:
+def command(
+    options: AppOptions, supervised: SupervisedOption = False, as_json: JsonLogOption = False
+) -> None:
     """Run a view in the foreground; see `HELP`."""
-    application, settings = options.load()
+    application, settings = options.load(**log_flags(as_json=as_json))
     logs.configure(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
-    serve_view(application, options.app, settings, supervised=supervised)
+    serve_view(application, settings.app, settings, supervised=supervised)

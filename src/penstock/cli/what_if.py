@@ -33,7 +33,7 @@ from penstock.sql.result_diff import diff_results, entity_query
 
 HELP: Final = """Run the journal's requests again with changes, and show how the outcome differs.
 
-With --app, other code runs them; --without leaves requests out; --edit replaces, inserts or drops
+With --code, other code runs them; --without leaves requests out; --edit replaces, inserts or drops
 requests as a file says, one JSON object in each line:
 
 \b
@@ -46,12 +46,12 @@ The command shows the replies and entities that differ from the journal and, wit
 query about entities. Epochs, times and ids stay the same. The application does not change, and may run
 meanwhile. The outcome can be kept in a new data directory for sql, replay and trace.
 
-Exit codes: 0 whether something differs or not, 2 the request for changes is wrong.
+The exit code is 0, whether something differs or not.
 
 \b
 Examples:
   penstock what-if examples/shop --without checkout-17
-  penstock what-if examples/shop --app new/shop --sql "SELECT sum(credit) FROM User"
+  penstock what-if examples/shop --code new/shop --sql "SELECT sum(credit) FROM User"
   penstock what-if examples/shop --from 100 --to 200 --edit edits.jsonl --keep /tmp/what-if --json
 """
 
@@ -63,7 +63,7 @@ def command(
     first: FromOption = None,
     last: ToOption = None,
     new_app: Annotated[
-        str | None, typer.Option("--app", metavar="NEW_APP", help="Other code; named as APP is.")
+        str | None, typer.Option("--code", metavar="NEW_APP", help="Other code; named as APP is.")
     ] = None,
     without: Annotated[
         list[str] | None,
@@ -83,14 +83,16 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a scenario and compare; see `HELP`."""
-    application, settings = options.load()
-    edits = _edits(without or [], edit)
+    application, settings = _load(options)
+    file_edits = _edits(edit)
     with ExitStack() as stack:
         other = application
         if new_app is not None:
-            other = stack.enter_context(alternate_app(new_app, options.app))
+            other = stack.enter_context(alternate_app(new_app, settings.app))
         past = stack.enter_context(HistoryReader(settings.data, application, "what-if"))
         span = past.span(first, last)
+        left_out = drop_edits([past.complete(request_id) for request_id in without or []])
+        edits = ParsedEdits([*left_out, *file_edits.edits], file_edits.errors)
         alternative = Scenario(application, other, resolve_edits(edits, past, other, span))
         statements = [entity_query(query, application) for query in queries or []]
         before = _answers(statements, application, settings.data, settings, span[1])
@@ -107,21 +109,32 @@ def command(
     print_result(json_of(report), lambda console: show(report, console), as_json=as_json)
 
 
-def _edits(without: list[str], file: str | None) -> ParsedEdits:
-    """Return the changes to the requests.
+def _load(options: AppOptions) -> tuple[App, Config]:
+    """Load the application.
+
+    Raises:
+        ConfigError: `--app` names the other code, as it did in an earlier version.
+    """
+    if options.app is not None and options.named is not None:
+        raise ConfigError(
+            "--app names the application, as APP does; name the other code with --code NEW_APP"
+        )
+    return options.load()
+
+
+def _edits(file: str | None) -> ParsedEdits:
+    """Return the edits of a file.
 
     Raises:
         ConfigError: The file cannot be read.
     """
-    read = ParsedEdits(drop_edits(without), [])
     if file is None:
-        return read
+        return ParsedEdits([], [])
     try:
         text = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    found = read_edits(text)
-    return ParsedEdits([*read.edits, *found.edits], found.errors)
+    return read_edits(text)
 
 
 def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
+from penstock.cli.output import folding_table
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import (
     ABSENT,
@@ -143,7 +144,9 @@ def _show_query(query: QueryDifference, console: Console) -> None:
     if former != latter:
         console.print(f"  columns were {', '.join(former)}")
         console.print(f"  columns are  {', '.join(latter)}")
-    table = Table("recorded", "what-if", title=f"rows that differ; {found.same:,} are the same")
+    table = folding_table(
+        "recorded", "what-if", title=f"rows that differ; {found.same:,} are the same"
+    )
     for left, right in pair_rows(found)[:SHOWN_MAX]:
         table.add_row(_row_text(former, left), _row_text(latter, right))
     _print(table, found.count, console)

@@ -18,17 +18,19 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cProfile import Profile
 from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from penstock.model.application import App
 from penstock.model.declaration import RESERVED
 from penstock.model.entity import WAKING
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SAMPLED_RUN: Final = 8
 HEAVY: Final = 200
@@ -212,7 +214,7 @@ def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]
 
 def _shares(
     helpers: Sequence[Site], ahead: Mapping[Site, Mapping[Site, int]], total: Mapping[Site, int]
-) -> npt.NDArray[np.floating[Any]]:
+) -> "npt.NDArray[np.floating[Any]]":
     """Return how often the second helper runs, on average, for each call of the first.
 
     Helpers that call each other are an absorbing Markov chain: this is its fundamental matrix
@@ -222,6 +224,8 @@ def _shares(
     Returns:
         float64, shape (helpers, helpers).
     """
+    import numpy as np  # noqa: PLC0415 -- tests of applications run handlers without numpy
+
     index = {site: number for number, site in enumerate(helpers)}
     steps: npt.NDArray[np.float64] = np.eye(len(helpers))
     for site in helpers:

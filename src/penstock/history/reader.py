@@ -190,6 +190,35 @@ class HistoryReader:
             upto = after
         return epochs
 
+    def complete(self, text: str) -> str:
+        """Return the id of the request that a text names: the id itself, or its unique beginning.
+
+        A text with which no id begins is returned unchanged. An id takes precedence over longer ids
+        that begin with it. The method reads the ids of all epochs, unless it finds the id itself.
+
+        Raises:
+            RequestError: Several ids begin with the text; the message lists some of them.
+        """
+        found: dict[str, None] = {}
+        first, upto = self._journal.first(), self.last
+        while upto >= first:
+            after = Epoch(max(first, upto - _LOOKED_EPOCHS + 1) - 1)
+            for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, upto, ("request_id",)):
+                ids = rows["request_id"]
+                if pc.any(pc.equal(ids, text)).as_py():
+                    return text
+                if len(found) <= _NAMED_MAX:
+                    fitting = ids.filter(pc.starts_with(ids, text))
+                    found.update(dict.fromkeys(fitting.unique()[: _NAMED_MAX + 1].to_pylist()))
+            upto = after
+        if len(found) <= 1:
+            return next(iter(found), text)
+        names = ", ".join(sorted(found)[:_NAMED_MAX])
+        more = ", …" if len(found) > _NAMED_MAX else ""
+        raise RequestError(
+            f"several request ids begin with {text}: {names}{more}; write more of the id"
+        )
+
     def _ids_among(self, ids: pa.Array, after: Epoch, upto: Epoch) -> dict[str, Epoch]:
         found: dict[str, Epoch] = {}
         columns = ("request_id", "epoch")

@@ -34,6 +34,7 @@ class Config:
 
     Attributes:
         data: Directory of the application: log, journal, state, checkpoint.
+        app: The application of commands that name no other; empty if every command names it.
         cores: Spark task slots of the embedded master.
         partitions: Tasks of a round and stores of the state; 0 means as many as cores.
         master: Spark master URL; empty means `local[cores+1,4]`.
@@ -60,6 +61,7 @@ class Config:
     """
 
     data: Path
+    app: str = ""
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     partitions: int = 0
     master: str = ""
@@ -218,14 +220,24 @@ def _checked(setting: Setting) -> object:
     """
     wanted = _TYPES.get(setting.name)
     if wanted is None:
-        near = difflib.get_close_matches(setting.name, _TYPES, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_TYPES)}"
-        raise ConfigError(f"setting {setting.name!r} does not exist; {hint}")
+        near = _near(setting.name)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"setting {setting.name!r} does not exist{hint}")
     value = _converted(setting, wanted)
     complaint = _range_complaint(setting.name, value)
     if complaint is not None:
         raise ConfigError(complaint)
     return value
+
+
+def _near(name: str) -> list[str]:
+    """Return the settings that a wrong name probably means: near in full, or without their table."""
+    near = difflib.get_close_matches(name, _TYPES, n=2)
+    by_end: dict[str, list[str]] = {}
+    for one in _TYPES:
+        by_end.setdefault(one.rpartition(".")[2], []).append(one)
+    ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=0.8)
+    return list(dict.fromkeys([*near, *(one for end in ends for one in by_end[end])]))[:3]
 
 
 def _converted(setting: Setting, wanted: type) -> object:
@@ -237,6 +249,9 @@ def _converted(setting: Setting, wanted: type) -> object:
             raise ConfigError(f"{name} = {value!r}: must be a whole number") from None
     if wanted is Path and isinstance(value, str | Path) and str(value):
         return setting.base / Path(value).expanduser()
+    if name == "app" and isinstance(value, str) and setting.base != Path():
+        path = setting.base / value
+        return str(path) if Path(str(path).partition(":")[0]).exists() else value
     if type(value) is not wanted:
         raise ConfigError(f"{name} = {value!r}: must be {_CALLED[wanted]}")
     return value

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.explain import ExplainFormat
 from penstock.cli.explain import command as explain
+from penstock.cli.options import expanded
 from tests.checkout import SHOP
 
 
@@ -15,7 +16,7 @@ from tests.checkout import SHOP
 def program() -> typer.Typer:
     """A program with only this command."""
     made = typer.Typer()
-    made.command()(explain)
+    made.command()(expanded(explain))
     return made
 
 

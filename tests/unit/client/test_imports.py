@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.checkout import SHOP
 
 SERVER = [
     "deltalake",
@@ -67,3 +70,35 @@ def test_client_needs_nothing_of_the_server() -> None:
     assert lines[0] == lines[2] == "unreachable"
     assert "needs pyarrow" in lines[1]
     assert "needs pyarrow" in lines[3]
+
+
+TESTING = (
+    PROGRAM.partition("app = App")[0]
+    + """
+from penstock import Aborted, savepoint
+from penstock.cli.main import execute
+from penstock.testing import Kit
+
+kit = Kit(App("shop", Item))
+kit.call.Item.create("i1", stock=5)
+assert kit.call.Item("i1").add(2) == 7
+for words in (["--help"], ["explain", sys.argv[2]], ["new", "kiosk"]):
+    assert execute(words) == 0, words
+assert execute(["call", "Item", "i1", "add", "2", "--url", "http://127.0.0.1:9", "--timeout", "120"]) == 1
+assert execute(["sql", "FROM Item", sys.argv[2]]) == 2
+"""
+)
+
+
+def test_plain_installation_defines_tests_calls_and_explains(tmp_path: Path) -> None:
+    """Without the extra `server`, applications run in tests, and commands that need it name it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", TESTING, ",".join(SERVER), SHOP],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error [unreachable]" in done.stderr
+    assert "pip install 'penstock[server]'" in done.stderr

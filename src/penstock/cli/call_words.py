@@ -1,0 +1,106 @@
+"""The words of `penstock call`: which of them name the application, and the call of the others."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.http import DERIVED_KEY
+from penstock.cli.options import UNNAMED, DataOptions
+from penstock.errors import ConfigError, RequestError
+from penstock.model.application import App
+from penstock.model.call import Call
+from penstock.model.declaration import CREATIONS
+
+_SIGNS_OF_APP: Final = "/.:"
+"""A word with one of these characters names an application: classes and functions have none."""
+
+
+def split_app(
+    options: DataOptions, words: list[str], *, remote: bool
+) -> tuple[DataOptions, list[str]]:
+    """Return the options with the application that the words name, and the words of the call.
+
+    The first word is the application if it has the form of a path or of `module:name`. A bare word is
+    the application only if no option or setting names one, and if the call is not sent to a URL.
+
+    Args:
+        options: The options of the command.
+        words: The words of the command line.
+        remote: Whether a gateway gets the call; it needs no application.
+
+    Raises:
+        ConfigError: No word, option or setting names an application, or no word is left for the call.
+    """
+    first, *rest = words
+    known = options.settings().app
+    bare = not any(sign in first for sign in _SIGNS_OF_APP)
+    if options.named is not None or (bare and first != known and (known or remote)):
+        return options, words
+    if not rest:
+        raise ConfigError(
+            f"{first} is taken for the application, and no call follows; write penstock call "
+            f"ENTITY KEY METHOD with --app APP. Or {UNNAMED}"
+        )
+    return replace(options, named=first), rest
+
+
+def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
+    """Return the call that words describe.
+
+    Args:
+        app: The application; None: arguments are JSON or bare text, and a class begins with a capital
+            letter.
+        words: `ENTITY KEY METHOD [ARGUMENT …]` or `FUNCTION [ARGUMENT …]`.
+
+    Returns:
+        The call, with arguments of the types that the application declares.
+
+    Raises:
+        RequestError: The words name no method or function, or the arguments do not fit.
+    """
+    first, *rest = words
+    if first not in app.entities if app is not None else not first[:1].isupper():
+        return Call("", None, first, *_arguments(app, "", first, rest))
+    if len(rest) < 2:
+        known = [] if app is None else app.entities[first].methods
+        methods = ", ".join([*known, "create", "delete", "exists"])
+        raise RequestError(f"{first} needs a key and a method; the methods are {methods}")
+    key_text, method, *arguments = rest
+    positional, named = _arguments(app, first, method, arguments)
+    return Call(first, _key_of(app, first, key_text, method), method, positional, named)
+
+
+def _arguments(
+    app: App | None, entity: str, method: str, words: list[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments by position, and those by name."""
+    if app is not None:
+        if not entity and not app.functions:
+            raise RequestError(
+                f"there is no entity class {method!r}; the classes are {', '.join(app.entities)}"
+            )
+        positional, named = app.signature(entity, method).parse(words)
+        return tuple(positional), dict(named)
+    pairs = [word.partition("=") for word in words]
+    by_name = {name: _value(text) for name, equals, text in pairs if equals and name.isidentifier()}
+    by_place = [
+        _value(word)
+        for word, (name, equals, _) in zip(words, pairs, strict=True)
+        if not (equals and name.isidentifier())
+    ]
+    return tuple(by_place), by_name
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _key_of(app: App | None, entity: str, text: str, method: str) -> object:
+    """Return the key that a word gives; None for `-` in a creation, which derives the key."""
+    if text == DERIVED_KEY and method in CREATIONS:
+        return None
+    return text if app is None else app.key_of(entity, text)

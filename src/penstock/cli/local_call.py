@@ -1,0 +1,107 @@
+"""A request of `penstock call` that is appended to the log of a data directory."""
+
+import sys
+import time
+import uuid
+from contextlib import closing, redirect_stdout
+from typing import Any
+
+from rich.console import Console
+
+from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
+from penstock.errors import TimedOut
+from penstock.gateway.request_ids import check_stored
+from penstock.journal.api import Journal
+from penstock.journal.tail import JournalTail
+from penstock.log.api import Entry
+from penstock.model.application import App
+from penstock.model.call import Call
+from penstock.model.reply import Reply
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.reads.messages import ReadCall
+from penstock.runtime.reads.reader import Reader
+
+
+def reply_to(
+    app: App, settings: Config, call: Call[Any], request_id: str | None, timeout_s: float
+) -> Reply:
+    """Append a call to the log and return its reply.
+
+    A call of a `@readonly` handler without an id is not appended: it runs over the newest state.
+
+    Args:
+        app: The application.
+        settings: Its settings, which name the data directory.
+        call: The call.
+        request_id: The id of the request, as the log stores it; None: a new one.
+        timeout_s: How long to wait for the reply.
+
+    Raises:
+        RequestError: The arguments do not fit, or the id cannot be stored.
+        RequestConflict: The id was used with another body.
+        TimedOut: The reply did not come in time.
+    """
+    body, touches = app.request(call.entity, call.key, call.method, call.positional, call.named)
+    stored = check_stored(request_id or uuid.uuid4().hex)
+    data = DataDirectory(settings.data)
+    data.create()
+    if request_id is None and app.signature(call.entity, call.method).readonly:
+        return _read(app, settings, ReadCall(stored, body))
+    entry = Entry(stored, body, touches, time.time_ns() // 1_000)
+    with closing(
+        data.open_journal(app)
+    ) as journal:  # it may refuse, before the log has the request
+        with closing(data.open_log(settings)) as log:
+            lsn = log.append([entry])[0]
+        if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+            Console(stderr=True).print(
+                f"No penstock run is running in {settings.data}. The request is durable "
+                f"(position {lsn}, id {stored}) and waits for: penstock run {settings.app}",
+                style="yellow",
+                highlight=False,
+                soft_wrap=True,
+            )
+        return _await_reply(journal, lsn, stored, timeout_s)
+
+
+def _read(app: App, settings: Config, call: ReadCall) -> Reply:
+    """Run a `@readonly` call over the newest state, in this process.
+
+    Args:
+        app: The application.
+        settings: Its settings.
+        call: The call; the text that its handler prints goes to standard error.
+
+    Raises:
+        PenstockError: The state cannot be read.
+    """
+    partitions = presence.state_partitions(settings.data, settings.partitions)
+    with (
+        closing(Reader(app, settings.data, settings.limits, partitions)) as reader,
+        redirect_stdout(sys.stderr),
+    ):
+        return reader.reply(call)
+
+
+def _await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: float) -> Reply:
+    """Wait until the journal has the reply to the request at a log position.
+
+    Args:
+        journal: The journal.
+        lsn: The position of the request.
+        request_id: Its id.
+        timeout_s: How long to wait.
+
+    Raises:
+        TimedOut: The reply did not come in time.
+    """
+    with closing(JournalTail(journal)) as tail:
+        try:
+            return tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
+        except TimedOut:
+            raise TimedOut(
+                f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
+                f"will be processed; ask again with --request-id {request_id}"
+            ) from None

@@ -1,0 +1,83 @@
+"""Hints lead where they say: the commands, options and settings that messages name exist."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.commands import COMMANDS, load
+from penstock.cli.error_output import ADVICE
+from penstock.errors import ConfigError
+from penstock.process.config import load_config, setting_names
+from tests.checkout import TOP
+
+SOURCE = TOP / "src" / "penstock"
+COMMAND = re.compile(r"(?<![\w./-])(?<!from )penstock ([a-z][a-z-]+)((?:(?!penstock)[^.,;:\n`])*)")
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+SETTING = re.compile(r"\b(?:limits|gateway|view|history)\.[a-z_]+\b")
+EVERYWHERE = {"--help", "--debug"}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield every text in the source, with its place."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{path.relative_to(TOP)}:{node.lineno}", node.value
+
+
+def options_of(command: Any) -> set[str]:
+    """Return the options of a command and of the commands below it."""
+    found = {name for parameter in command.params for name in parameter.opts}
+    return found.union(*map(options_of, getattr(command, "commands", {}).values()))
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    """Messages, help and documentation in the source name commands and options that exist."""
+    options = {
+        name: options_of(load(name)) | EVERYWHERE
+        for name, listing in COMMANDS.items()
+        if listing.module.startswith("penstock.")
+    }
+    wrong = [
+        f"{place}: penstock {name}{rest}"
+        for place, text in texts()
+        for name, rest in COMMAND.findall(text)
+        if name not in COMMANDS
+        or not set(OPTION.findall(rest)) <= options.get(name, {*OPTION.findall(rest)})
+    ]
+    assert wrong == []
+
+
+def test_advice_names_settings_and_options_that_exist() -> None:
+    """Each setting in the advice exists, and each option is one of a command."""
+    every = EVERYWHERE.union(
+        *(options_of(load(name)) for name, one in COMMANDS.items() if one.module.startswith("pen"))
+    )
+    told = " ".join(ADVICE.values())
+    assert set(OPTION.findall(told)) <= every
+    assert set(SETTING.findall(told)) <= set(setting_names())
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("pol_ms", ["poll_ms"]),
+        ("port", ["gateway.port"]),
+        ("gateway.prt", ["gateway.port"]),
+        ("time_ms", ["limits.time_ms", "view.time_ms"]),
+        ("nonsense", []),
+    ],
+)
+def test_unknown_setting_names_near_misses_only(name: str, near: list[str], tmp_path: Path) -> None:
+    """A wrong name is answered with the settings that it resembles, never with the whole list."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(data=tmp_path, environment={f"PENSTOCK_{name.upper().replace('.', '_')}": "1"})
+    message = str(caught.value)
+    for one in near:
+        assert one in message
+    assert sum(one in message.split() for one in setting_names()) <= 3
+    assert ("did you mean" in message) == bool(near)
