@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.base.lowering import lower_reply
+from penstock.cli import completion
 from penstock.cli.call_words import call_of_words, split_app
 from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
 from penstock.cli.options import DataOptions, JsonOption
@@ -50,7 +51,12 @@ Examples:
 
 
 def command(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS…", help="The call; see above.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORDS…", help="The call; see above.", autocompletion=completion.call_words
+        ),
+    ],
     options: DataOptions,
     remote: RemoteOptions,
     request_id: Annotated[

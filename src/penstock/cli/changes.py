@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.base.difference import attribute_differences
 from penstock.base.http import EPOCH
+from penstock.cli import completion
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.sql import (
@@ -47,7 +48,14 @@ _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 
 
 def command(
-    entity: Annotated[str, typer.Argument(metavar="CLASS", help="The class of the entities.")],
+    entity: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLASS",
+            help="The class of the entities.",
+            autocompletion=completion.stored_classes,
+        ),
+    ],
     options: AppOptions,
     remote: RemoteOptions,
     first: Annotated[

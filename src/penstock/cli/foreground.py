@@ -27,6 +27,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.metrics import clear
 from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
+from penstock.process.startup import step_of
 from penstock.process.status import status_of
 from penstock.process.stop import Stop
 
@@ -122,10 +123,13 @@ class Foreground:
             closing(DataDirectory(data).open_journal(self.app)) as journal,
             closing(DataDirectory(data).open_log()) as log,
         ):
-            while not supervisor.ready:
-                look(supervisor)
-                if stop.wanted.wait(LOOK_S):
-                    return
+            display = Console(quiet=True) if self._for_programs else self.console
+            with shown(display) as show:
+                while not supervisor.ready:
+                    look(supervisor)
+                    show(lambda: self._starting(supervisor))
+                    if stop.wanted.wait(LOOK_S):
+                        return
             self._announce(url)
 
             def line() -> str:
@@ -136,11 +140,16 @@ class Foreground:
                     standing = f"log or journal cannot be read: {error}"
                 return f"waiting for {waiting}  {standing}" if waiting else standing
 
-            display = Console(quiet=True) if self._for_programs else self.console
             with shown(display) as show:
                 while not stop.wanted.wait(LOOK_S):
                     look(supervisor)
                     show(line)
+
+    def _starting(self, supervisor: Supervisor) -> str:
+        """Return a line that says which processes start, and which steps they have reached."""
+        steps = [(role, step_of(self.settings.data, role)) for role in supervisor.waiting]
+        roles = ", ".join(f"{role} ({step})" if step else role for role, step in steps)
+        return f"starting: {roles}"
 
     def _announce(self, url: str) -> None:
         guarded = KeyStore(self.settings.data).exists or self.settings.gateway.jwks != NOT_SET

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from penstock.base.ids import entity_key
+from penstock.cli import completion
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.remote import RemoteOptions
@@ -33,7 +34,12 @@ Examples:
 
 
 def command(
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Its class.")],
+    entity: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENTITY", help="Its class.", autocompletion=completion.stored_classes
+        ),
+    ],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.")],
     options: AppOptions,
     remote: RemoteOptions,

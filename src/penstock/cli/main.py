@@ -46,9 +46,23 @@ application: Final = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- a callback of typer
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 -- it takes long to load
+
+        sys.stdout.write(f"penstock {version('penstock')}\n")
+        raise typer.Exit
+
+
 @application.callback()
 def options(
     context: typer.Context,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
+        ),
+    ] = False,
     debug: Annotated[
         bool, typer.Option(DEBUG, help="Show the traceback of an error; anywhere before --.")
     ] = False,

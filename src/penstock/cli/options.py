@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from penstock.cli import completion
 from penstock.errors import ConfigError
 from penstock.model.application import App
 from penstock.process.config import Config, Setting, load_config, parse_assignment
@@ -50,6 +51,7 @@ AppArgument = Annotated[
         metavar="APP",
         help="The application: module, module:name, a .py file or a package folder. Default: the setting app.",
         show_default=False,
+        autocompletion=completion.applications,
     ),
 ]
 AppOption = Annotated[

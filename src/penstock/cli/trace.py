@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from penstock.cli import completion
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.remote import RemoteOptions
@@ -45,7 +46,9 @@ def command(
     request_id: Annotated[
         str,
         typer.Argument(
-            metavar="REQUEST_ID", help="The request: its id, or the beginning of its id."
+            metavar="REQUEST_ID",
+            help="The request: its id, or the beginning of its id.",
+            autocompletion=completion.request_ids,
         ),
     ],
     options: AppOptions,

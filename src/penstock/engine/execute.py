@@ -6,7 +6,6 @@ handler that runs too long, by raising `Interrupted` inside it.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
 from penstock.engine.isolation import Isolation
+from penstock.engine.limits import Limits as Limits
 from penstock.errors import LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate
@@ -29,29 +29,6 @@ from penstock.model.signature import Signature
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of one transaction; exceeding a limit undoes that transaction only.
-
-    Attributes:
-        time_ms: Wall-clock milliseconds of one handler.
-        memory_bytes: Bytes that a handler may allocate on top of the process's own.
-        depth: Python call depth inside a handler.
-        reply_bytes: Encoded size of a result.
-        state_bytes: Encoded size of one entity.
-        output_bytes: Encoded size of the result and of all entities that it changed, together.
-        entities: The most entities that a transaction may touch.
-    """
-
-    time_ms: int = 15_000
-    memory_bytes: int = 1 << 30
-    depth: int = 900
-    reply_bytes: int = 4 << 20
-    state_bytes: int = 4 << 20
-    output_bytes: int = 64 << 20
-    entities: int = 1_000_000
 
 
 class Outcome(NamedTuple):

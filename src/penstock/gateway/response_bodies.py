@@ -45,8 +45,11 @@ class Readiness(Struct, frozen=True):
     pid: int
     epoch: int
     waiting: Annotated[int, Meta(description="Requests that wait for their epoch.")]
-    driver: Literal["running", "absent"]
+    driver: Literal["running", "starting", "absent"]
     view: Literal["running", "absent"]
+    missing: Annotated[
+        list[str], Meta(description="Each process that does not run, with the effect on requests.")
+    ] = []
 
 
 class RecentLoad(Struct, frozen=True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from penstock.engine.execute import Limits
+from penstock.engine.limits import Limits
 from penstock.errors import ConfigError
 from penstock.process import logs
 from penstock.process.sections import GatewayConfig as GatewayConfig

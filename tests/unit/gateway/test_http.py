@@ -200,6 +200,8 @@ def test_health_needs_nothing(shop: httpx.Client) -> None:
     assert shop.get("/healthz").json() == {"status": "alive"}
     ready = shop.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    assert ready.json()["driver"] == "absent"
+    assert [one.split()[1] for one in ready.json()["missing"]] == ["driver", "view"]
 
 
 def test_metrics_count_what_was_answered(shop: httpx.Client) -> None:

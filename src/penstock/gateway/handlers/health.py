@@ -1,7 +1,7 @@
 """`/healthz` and `/readyz`: whether this process is alive, and whether it can serve.
 
 A gateway is ready if it can append requests and follow the journal. `/readyz` also says whether a
-driver and a view run. A gateway without a driver stays ready: it accepts requests, and they are
+driver and a view run, and which step a starting driver has reached. A gateway without a driver stays ready: it accepts requests, and they are
 answered when a driver runs again.
 """
 
@@ -18,6 +18,9 @@ from penstock.gateway.response_bodies import Readiness
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
+from penstock.process.startup import step_of
+
+DriverState = Literal["running", "starting", "absent"]
 
 
 class HealthHandler:
@@ -44,17 +47,37 @@ class HealthHandler:
         failure = self._tail.failure
         reasons = ["this gateway stops"] if self._is_draining() else []
         reasons += [failure.code] if failure is not None else []
+        step = step_of(self._data, "driver")
+        view = self._presence_of("view")
+        driver: DriverState = self._presence_of("driver")
+        if driver == "absent" and step is not None:
+            driver = "starting"
         readiness = Readiness(
             status="not ready" if reasons else "ready",
             reasons=reasons,
             pid=os.getpid(),
             epoch=self._tail.epoch,
             waiting=self._tail.waiting,
-            driver=self._presence_of("driver"),
-            view=self._presence_of("view"),
+            driver=driver,
+            view=view,
+            missing=[*_missing_driver(driver, step), *_missing_view(view)],
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
 
     def _presence_of(self, role: str) -> Literal["running", "absent"]:
         return "running" if presence.find(self._data, role) else "absent"
+
+
+def _missing_driver(driver: DriverState, step: str | None) -> list[str]:
+    match driver:
+        case "running":
+            return []
+        case "starting":
+            return [f"the driver starts ({step}): requests are durable, and wait for it"]
+        case "absent":
+            return ["no driver runs: requests are durable, and wait until a driver starts"]
+
+
+def _missing_view(view: Literal["running", "absent"]) -> list[str]:
+    return [] if view == "running" else ["no view runs: SQL queries are refused"]

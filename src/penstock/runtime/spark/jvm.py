@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from penstock.errors import ConfigError, OperationalError
+from penstock.files import private
+from penstock.process import startup
 from penstock.process.config import Config
 from penstock.runtime.spark.class_archive import ClassArchive
 from penstock.runtime.spark.java import Java, find_java
@@ -70,6 +72,8 @@ class Jvm:
         Raises:
             ConfigError: There is no Java or no PySpark that Spark can run on.
         """
+        private.create(config.data)
+        startup.note(config.data, "driver", "Java starts")
         self.scratch = scratch.absolute()
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._connection = self.scratch / "java-connection"

@@ -33,6 +33,7 @@ from penstock.log.api import Entry
 from penstock.log.pump import Pump
 from penstock.model.call import Call
 from penstock.model.reply import Reply, caller_of
+from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
@@ -137,7 +138,9 @@ class SparkRuntime:
         self._lock = DataDirectory(self._config.data).claim()
         self._check_log()
         self._scratch.mkdir(parents=True, exist_ok=True)
+        startup.note(self._config.data, "driver", "Spark starts")
         self._session = start_session(self.app.name, self._config, self._scratch, self._jvm)
+        startup.note(self._config.data, "driver", "local state is examined")
         self._session.dataSource.register(LogSource)
         self._batches = BatchListener(self._session)
         damaged = self._stores().examine()
@@ -149,7 +152,9 @@ class SparkRuntime:
         self._clear_scratch()
         recovered = self._driver.recover()  # while Spark plans the query
         self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
+        startup.note(self._config.data, "driver", "Spark plans the query")
         self._query = self._begin_query()
+        startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
         self._watchdog.start()
         self._pump.start()
@@ -158,6 +163,7 @@ class SparkRuntime:
             target=self._supervise, name="penstock-supervisor", daemon=True
         )
         self._supervisor.start()
+        startup.finish(self._config.data, "driver")
 
     def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
@@ -215,6 +221,7 @@ class SparkRuntime:
     def stop(self) -> None:
         """Stop after the running epoch is committed; then stop Spark."""
         self._stopping.set()
+        startup.finish(self._config.data, "driver")
         if self._maintenance is not None:
             self._maintenance.stop()
         with self._batch_lock:
