@@ -127,7 +127,7 @@ def test_new_code_changes_a_price_rule(
     """Another version of the application, whose modules have the same names, runs the requests."""
     new = other_shop(tmp_path, "order.py", "quantity * item.price", "quantity * item.price // 2")
     modules = {name: one for name, one in sys.modules.items() if name.startswith("shop")}
-    found = asked(data, "--app", new, capsys=capsys)
+    found = asked(data, "--code", new, capsys=capsys)
     assert list(replies(found["replies"])) == ["r3", "r6"]
     changed = entities(found["entities"]["changed"])
     assert changed == {("Order/o1", "total_cost"): (6, 3), ("User/u1", "credit"): (0, 3)}
@@ -140,7 +140,7 @@ def test_new_code_begins_with_a_recorded_state(
 ) -> None:
     """Of a range, only its own epochs run with the new code; the basket was filled before."""
     new = other_shop(tmp_path, "order.py", "quantity * item.price", "quantity * item.price // 2")
-    assert asked(data, "--app", new, "--from", "2", capsys=capsys)["replies"]["count"] == 0
+    assert asked(data, "--code", new, "--from", "2", capsys=capsys)["replies"]["count"] == 0
 
 
 def test_edited_arguments_are_another_call(
@@ -304,10 +304,10 @@ def test_class_that_is_stored_otherwise_is_refused(
 ) -> None:
     """Stored rows cannot be read by a class with other attributes; from epoch 0 it makes its own."""
     other = other_shop(tmp_path, "stock.py", old, new)
-    err = refused(data, "--app", other, "--from", "1", capsys=capsys)
+    err = refused(data, "--code", other, "--from", "1", capsys=capsys)
     assert "[class-changed]" in err
     assert why in err
-    found = asked(data, "--app", other, "--sql", "SELECT * FROM Item", capsys=capsys)
+    found = asked(data, "--code", other, "--sql", "SELECT * FROM Item", capsys=capsys)
     changed = entities(found["entities"]["changed"])
     assert list(changed) == [("Item/i1", why.split()[1].removesuffix(":"))]
 
@@ -319,7 +319,7 @@ def test_swapped_attributes_are_refused(
     old = "    price: int\n    stock: int = 0\n"
     new = "    stock: int\n    price: int\n"
     other = other_shop(tmp_path, "stock.py", old, new)
-    err = refused(data, "--app", other, "--from", "1", capsys=capsys)
+    err = refused(data, "--code", other, "--from", "1", capsys=capsys)
     assert "item_id, price, stock is stored, item_id, stock, price is declared" in err
 
 
@@ -377,7 +377,7 @@ def test_request_that_exceeded_a_limit_runs_only_when_changed(
     found = asked(data, "--edit", file, capsys=capsys)
     assert (found["requests"], found["skipped"], found["replies"]["count"]) == (2, 0, 1)
     new = other_shop(tmp_path, "order.py", "Checkout successful", "Thank you")
-    assert asked(data, "--app", new, capsys=capsys)["skipped"] == 0
+    assert asked(data, "--code", new, capsys=capsys)["skipped"] == 0
 
 
 def test_differences_beyond_the_first_are_counted(
