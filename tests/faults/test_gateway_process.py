@@ -131,8 +131,11 @@ def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
 
 
 def test_drain_ends_in_its_time(tmp_path: Path) -> None:
-    """After `gateway.drain_ms` a gateway stops although a request waits; `log_level` hides its warning."""
-    warnings = {}
+    """After `gateway.drain_ms` a request that waits gets 504, and the gateway stops.
+
+    The setting `log_level` hides its warning.
+    """
+    warnings, answers = {}, []
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(2))
         processes = {}
@@ -142,13 +145,15 @@ def test_drain_ends_in_its_time(tmp_path: Path) -> None:
             settings = ("gateway.drain_ms=200", f"log_level={level}", "log_format=json")
             processes[level] = stack.enter_context(gateway(data, port, *settings))
             load = Load(HOST, port, 1, timeout_s=20)
-            thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
+            answers.append(thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")])))
             wait_for(partial(waiting, port), "a request that waits")
             processes[level].send_signal(signal.SIGTERM)
         for level, process in processes.items():
             assert process.wait(timeout=60) == 0
             lines = (tmp_path / level / LOG).read_text().splitlines()
             warnings[level] = [json.loads(line)["level"] for line in lines]
+        for answer in answers:
+            assert [one.status for one in answer.result(timeout=60)] == [504]
     assert warnings == {"warning": ["warning"], "error": []}
 
 

@@ -18,6 +18,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from starlette.routing import BaseRoute
 
+from penstock.errors import TimedOut
 from penstock.gateway.assembly import assemble
 from penstock.model.application import App
 from penstock.process import presence
@@ -28,6 +29,7 @@ from penstock.process.stop import stop_event
 _log = logging.getLogger(__name__)
 
 BACKLOG: Final = 4_096
+_LAST_ANSWERS_S: Final = 2.0
 UNSET: Final = Path()
 _REACHED_AT: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- names, binding to none
 
@@ -69,6 +71,13 @@ async def _serve(
                         _log.warning(
                             "the gateway stops while requests still wait; ask for them by their ids"
                         )
+                        assembly.tail.fail(
+                            TimedOut(
+                                "the gateway stops before the reply; the request is durable and "
+                                "will be processed; ask again with the same request id"
+                            )
+                        )
+                        await assembly.gateway.drain(_LAST_ANSWERS_S)
         finally:
             await assembly.close()
 

@@ -40,6 +40,9 @@ _YOUNG_S: Final = 1.0
 _PAUSE_S: Final = 0.2
 """The pause after the death of a reader that was younger than `_YOUNG_S`, to save processor time."""
 
+_PAUSE_MAX_S: Final = 10.0
+"""The longest pause: it doubles with each reader in a row that cannot load the application."""
+
 _GARBAGE: Final = 50_000
 """Objects between two collections, as in a worker."""
 
@@ -51,6 +54,8 @@ class Nursery:
         self._settings = settings
         self._control = control
         self._born_s: dict[int, float] = {}
+        self._failures = 0
+        self._resume_s = 0.0
         self._deaths, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._deaths, False)
@@ -61,9 +66,11 @@ class Nursery:
         signal.signal(signal.SIGCHLD, _noted)
         try:
             while True:
-                while len(self._born_s) < self._settings.count:
+                pause_s = self._resume_s - time.monotonic()
+                while pause_s <= 0 and len(self._born_s) < self._settings.count:
                     self._fork()
-                ready, _, _ = select.select([self._control.fileno(), self._deaths], [], [])
+                watched = [self._control.fileno(), self._deaths]
+                ready, _, _ = select.select(watched, [], [], pause_s if pause_s > 0 else None)
                 if self._control.fileno() in ready and not self._obey():
                     return
                 self._bury()
@@ -71,14 +78,18 @@ class Nursery:
             for pid in self._born_s:
                 os.kill(pid, signal.SIGKILL)
 
+    def close(self) -> None:
+        """Close the pipe that tells of deaths."""
+        os.close(self._deaths)
+        os.close(self._bell)
+
     def _fork(self) -> None:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.close(self._deaths)
-            os.close(self._bell)
+            self.close()
             self._control.close()
             ours.close()
             _live(self._settings, theirs)
@@ -98,14 +109,19 @@ class Nursery:
         return False
 
     def _bury(self) -> None:
-        """Forget the readers that have died."""
+        """Forget the readers that have died; pause the next fork if they died young."""
         with suppress(BlockingIOError):
             os.read(self._deaths, 4_096)
+        now_s = time.monotonic()
         for pid in list(self._born_s):
-            if os.waitpid(pid, os.WNOHANG)[0] and (
-                time.monotonic() - self._born_s.pop(pid) < _YOUNG_S
-            ):
-                time.sleep(_PAUSE_S)
+            dead, status = os.waitpid(pid, os.WNOHANG)
+            if not dead:
+                continue
+            has_failed = os.waitstatus_to_exitcode(status) == os.EX_SOFTWARE
+            self._failures = self._failures + 1 if has_failed else 0
+            if now_s - self._born_s.pop(pid) < _YOUNG_S or has_failed:
+                pause_s = min(_PAUSE_S * 2 ** min(self._failures, 10), _PAUSE_MAX_S)
+                self._resume_s = now_s + pause_s
 
 
 def _noted(_signal: int, _frame: object) -> None:
