@@ -12,7 +12,7 @@ from penstock.log.api import Entry, Record
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.reads.messages import Outcomes, Question, ReadCall, ReadOutcome, Started
-from penstock.runtime.reads.reader import Reader
+from penstock.runtime.reads.reader import CallReader
 from tests.differential.machine import app
 from tests.differential.programs import BEGINNING_US, Call, History, histories, programs, whos
 from tests.serial_driver import SerialDriver
@@ -38,7 +38,7 @@ def written(config: Config, sent: list[tuple[str, Call]]) -> dict[EntityKey, byt
     return oracle.state
 
 
-def answered(reader: Reader, question: Question) -> tuple[Epoch, list[ReadOutcome]]:
+def answered(reader: CallReader, question: Question) -> tuple[Epoch, list[ReadOutcome]]:
     started, *parts = reader.answer(question)
     assert isinstance(started, Started)
     return started.epoch, [
@@ -56,7 +56,7 @@ def test_reads_agree_with_the_oracle(
     with tempfile.TemporaryDirectory() as folder:
         config = Config(data=Path(folder), cores=1)
         state = written(config, history.created() + history.once())
-        with closing(Reader(app, config.data, config.limits, 2)) as reader:
+        with closing(CallReader(app, config.data, config.limits, 2)) as reader:
             epoch, found = answered(reader, Question(asked, is_careful))
             assert answered(reader, Question(asked)) == (epoch, found)
             oracle = LocalRuntime(app, secret=reader._secret)

@@ -31,7 +31,7 @@ class RecordKind(Enum):
     PYDANTIC = "pydantic model"
 
 
-class Member(NamedTuple):
+class RecordMember(NamedTuple):
     """A field of a record, without its type.
 
     Attributes:
@@ -50,7 +50,7 @@ class Member(NamedTuple):
 class Field(NamedTuple):
     """A field of a record, with its type."""
 
-    member: Member
+    member: RecordMember
     annotation: Any
 
 
@@ -85,19 +85,19 @@ def is_record(annotation: Any) -> bool:
     return kind_of(annotation) is not None
 
 
-def members_of(annotation: Any) -> tuple[Member, ...]:
+def members_of(annotation: Any) -> tuple[RecordMember, ...]:
     """Return the fields of a record in the order in which they are stored."""
     cls: Any = typing.get_origin(annotation) or annotation
     return _members(cls)
 
 
 @functools.lru_cache(maxsize=4096)
-def _members(cls: Any) -> tuple[Member, ...]:
+def _members(cls: Any) -> tuple[RecordMember, ...]:
     match kind_of(cls):
         case RecordKind.DATACLASS:
             missing = dataclasses.MISSING
             return tuple(
-                Member(
+                RecordMember(
                     one.name,
                     one.name,
                     one.default is not missing or one.default_factory is not missing,
@@ -105,19 +105,21 @@ def _members(cls: Any) -> tuple[Member, ...]:
                 for one in dataclasses.fields(cls)
             )
         case RecordKind.NAMED_TUPLE:
-            return tuple(Member(name, name, name in cls._field_defaults) for name in cls._fields)
+            return tuple(
+                RecordMember(name, name, name in cls._field_defaults) for name in cls._fields
+            )
         case RecordKind.TYPED_DICT:
             needed = cls.__required_keys__
             return tuple(
-                Member(name, name, name not in needed, name not in needed)
+                RecordMember(name, name, name not in needed, name not in needed)
                 for name in cls.__annotations__
             )
         case RecordKind.STRUCT:
             found = msgspec.structs.fields(cls)
-            return tuple(Member(one.name, one.encode_name, not one.required) for one in found)
+            return tuple(RecordMember(one.name, one.encode_name, not one.required) for one in found)
         case RecordKind.PYDANTIC:
             fields = cls.model_fields.items()
-            return tuple(Member(name, name, not one.is_required()) for name, one in fields)
+            return tuple(RecordMember(name, name, not one.is_required()) for name, one in fields)
         case _:
             raise TypeError(f"{cls!r} is not a record")
 

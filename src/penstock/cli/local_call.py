@@ -21,7 +21,7 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.reads.messages import ReadCall
-from penstock.runtime.reads.reader import Reader
+from penstock.runtime.reads.reader import CallReader
 
 
 def reply_to(
@@ -79,7 +79,7 @@ def _read(app: App, settings: Config, call: ReadCall) -> Reply:
     """
     partitions = presence.state_partitions(settings.data, settings.partitions)
     with (
-        closing(Reader(app, settings.data, settings.limits, partitions)) as reader,
+        closing(CallReader(app, settings.data, settings.limits, partitions)) as reader,
         redirect_stdout(sys.stderr),
     ):
         return reader.reply(call)

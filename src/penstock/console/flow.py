@@ -32,7 +32,7 @@ FLOW: Final = "flow"
 _BODY_BYTES_MAX: Final = 8_192
 
 
-class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pause or resume that the page asks for."""
 
     kind: Literal["pause", "resume"]
@@ -70,7 +70,7 @@ def flow_routes(app: App, config: Config) -> list[Route]:
         left = under_way(config.data, app.name)
         return FlowPage(targets, standing, left, drained=closed and not left)
 
-    def change(wanted: Change, by: str) -> FlowPage:
+    def change(wanted: PauseOrder, by: str) -> FlowPage:
         now_us = time.time_ns() // 1_000
         if wanted.kind == "pause":
             check_target(app, wanted.target)
@@ -104,7 +104,7 @@ def targets_of(app: App) -> list[str]:
     return [EVERYTHING, *classes, *app.functions]
 
 
-async def _change_in(request: Request) -> Change:
+async def _change_in(request: Request) -> PauseOrder:
     """Read the change in a body.
 
     Raises:
@@ -116,6 +116,6 @@ async def _change_in(request: Request) -> Change:
         if len(body) > _BODY_BYTES_MAX:
             raise RequestError(f"the body has at most {_BODY_BYTES_MAX} bytes")
     try:
-        return msgspec.json.decode(body, type=Change)
+        return msgspec.json.decode(body, type=PauseOrder)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RequestError(f"the body is not a change: {error}") from error

@@ -8,7 +8,6 @@ A pause closes admission only. Requests that are in the log run, and scheduled r
 due. Reads of entities, SQL and status are not paused.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from penstock.errors import Corrupt, OperationalError, RequestError
 from penstock.files import durable, private
 from penstock.files.layout import PAUSES
 from penstock.files.lock import locked_file
+from penstock.files.sealed import seal, unseal
 from penstock.model.limit import EVERYTHING
 
 LOCK: Final = "pauses.lock"
@@ -33,7 +33,7 @@ _ACTIONS_MAX: Final = 10_000
 _ACTIONS_KEPT: Final = 5_000
 
 
-class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PauseAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pause or a resume.
 
     Attributes:
@@ -51,26 +51,19 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file: the actions, and the SHA-256 of their JSON without spaces."""
-
-    checksum: str
-    actions: tuple[Action, ...]
-
-
 class Pauses:
     """The pauses in force, by target."""
 
-    def __init__(self, actions: Iterable[Action] = ()) -> None:
+    def __init__(self, actions: Iterable[PauseAction] = ()) -> None:
         """Apply actions in their order."""
-        in_force: dict[str, Action] = {}
+        in_force: dict[str, PauseAction] = {}
         for action in actions:
             in_force.pop(action.target, None)
             if action.kind == "pause":
                 in_force[action.target] = action
-        self.in_force: Mapping[str, Action] = in_force
+        self.in_force: Mapping[str, PauseAction] = in_force
 
-    def pause_of(self, entity: str, method: str) -> Action | None:
+    def pause_of(self, entity: str, method: str) -> PauseAction | None:
         """Return the pause that covers a method, or a function if `entity` is empty."""
         in_force = self.in_force
         if not in_force:
@@ -87,7 +80,7 @@ class PauseFile:
         self.path = data / PAUSES
         self._lock_path = data / LOCK
 
-    def actions(self) -> tuple[Action, ...]:
+    def actions(self) -> tuple[PauseAction, ...]:
         """Return all pauses and resumes, the oldest first.
 
         Raises:
@@ -107,7 +100,7 @@ class PauseFile:
         """Return the pauses in force; raises as `actions`."""
         return Pauses(self.actions())
 
-    def pause(self, target: str, by: str, reason: str, time_us: int) -> Action:
+    def pause(self, target: str, by: str, reason: str, time_us: int) -> PauseAction:
         """Pause a target durably; a target that is paused already gets the new reason.
 
         Args:
@@ -124,9 +117,9 @@ class PauseFile:
             Corrupt: The file is damaged; nothing is changed.
             OperationalError: The file cannot be written; nothing is changed.
         """
-        return self._record(Action("pause", target, time_us, by, reason))
+        return self._record(PauseAction("pause", target, time_us, by, reason))
 
-    def resume(self, target: str, by: str, reason: str, time_us: int) -> Action:
+    def resume(self, target: str, by: str, reason: str, time_us: int) -> PauseAction:
         """End the pause of exactly this target durably; other pauses stay in force.
 
         Args:
@@ -143,9 +136,9 @@ class PauseFile:
             Corrupt: The file is damaged; nothing is changed.
             OperationalError: The file cannot be written; nothing is changed.
         """
-        return self._record(Action("resume", target, time_us, by, reason))
+        return self._record(PauseAction("resume", target, time_us, by, reason))
 
-    def _record(self, action: Action) -> Action:
+    def _record(self, action: PauseAction) -> PauseAction:
         for text in (action.by, action.reason):
             if len(text) > TEXT_MAX:
                 raise RequestError(f"a reason or name has at most {TEXT_MAX} characters")
@@ -170,7 +163,7 @@ def target_text(target: str) -> str:
     return "everything" if target == EVERYTHING else target
 
 
-def describe(pause: Action) -> str:
+def describe(pause: PauseAction) -> str:
     """Return a pause for people: its target, its time, its user and its reason."""
     since = datetime.fromtimestamp(pause.time_us / 1_000_000, UTC)
     reason = f": {pause.reason}" if pause.reason else ""
@@ -179,32 +172,24 @@ def describe(pause: Action) -> str:
     )
 
 
-def encode_actions(actions: tuple[Action, ...]) -> bytes:
+def encode_actions(actions: tuple[PauseAction, ...]) -> bytes:
     """Return the file that holds these actions."""
-    return msgspec.json.format(msgspec.json.encode(_Stored(_checksum(actions), actions))) + b"\n"
+    return seal("actions", actions)
 
 
-def decode_actions(data: bytes) -> tuple[Action, ...]:
+def decode_actions(data: bytes) -> tuple[PauseAction, ...]:
     """Return the actions that a file holds.
 
     Raises:
         Corrupt: The file is damaged, or another program changed it.
     """
-    hint = "remove the file to end all pauses"
     try:
-        stored = msgspec.json.decode(data, type=_Stored)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"the pauses cannot be read ({error}); {hint}") from error
-    if stored.checksum != _checksum(stored.actions):
-        raise Corrupt(f"the pauses do not fit their checksum; {hint}")
-    return stored.actions
+        return unseal("actions", data, tuple[PauseAction, ...])
+    except ValueError as error:
+        raise Corrupt(f"the file of the pauses {error}; remove it to end all pauses") from error
 
 
-def _checksum(actions: tuple[Action, ...]) -> str:
-    return hashlib.sha256(msgspec.json.encode(actions)).hexdigest()
-
-
-def _recent(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+def _recent(actions: tuple[PauseAction, ...]) -> tuple[PauseAction, ...]:
     """Return the actions to keep: the newest, and the older ones that are still in force."""
     if len(actions) < _ACTIONS_MAX:
         return actions

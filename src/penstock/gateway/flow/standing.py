@@ -9,7 +9,7 @@ from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.metrics import UNDER_WAY, live_sum
-from penstock.process.pauses import Action, PauseFile, Pauses
+from penstock.process.pauses import PauseAction, PauseFile, Pauses
 from penstock.process.status import status_in
 
 NEWEST: Final = 20
@@ -26,8 +26,8 @@ class FlowStanding(msgspec.Struct, frozen=True):
     """
 
     limits: list[str]
-    paused: list[Action]
-    newest: list[Action]
+    paused: list[PauseAction]
+    newest: list[PauseAction]
 
 
 def flow_standing(app: App, config: Config) -> FlowStanding:

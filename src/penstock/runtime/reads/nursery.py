@@ -144,13 +144,13 @@ def _live(settings: ReaderSettings, channel: socket.socket) -> NoReturn:
 
 
 def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -> None:
-    from penstock.runtime.reads.reader import Reader  # noqa: PLC0415 -- loaded by `main`
+    from penstock.runtime.reads.reader import CallReader  # noqa: PLC0415 -- loaded by `main`
 
     logs.configure("reader", settings.log_format, settings.log_level)
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
     app = load_app(settings.spec)
-    reader = Reader(app, settings.data, settings.limits, settings.partitions)
+    reader = CallReader(app, settings.data, settings.limits, settings.partitions)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)

@@ -68,7 +68,7 @@ class _State(NamedTuple):
     get: Read
 
 
-class Reader:
+class CallReader:
     """Answers questions about one application, one at a time."""
 
     def __init__(self, app: App, data: Path, limits: Limits, partitions: int) -> None:
