@@ -186,7 +186,7 @@ def decode_actions(data: bytes) -> tuple[PauseAction, ...]:
     try:
         return unseal("actions", data, tuple[PauseAction, ...])
     except ValueError as error:
-        raise Corrupt(f"the file of the pauses {error}; remove it to end all pauses") from error
+        raise Corrupt(f"the content {error}; remove the file to end all pauses") from error
 
 
 def _recent(actions: tuple[PauseAction, ...]) -> tuple[PauseAction, ...]:
