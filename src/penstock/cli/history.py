@@ -90,7 +90,7 @@ def _show(plain: dict[str, Any], console: Console) -> None:
     table = Table("epoch", Column("committed", no_wrap=True), *folding("request", *SIDES))
     for change in plain["changes"]:
         request = f"{change['request_id']}: {change['call']}"
-        head = [str(change["epoch"]), utc_text(change["time_us"], exact=True), request]
+        head = [str(change["epoch"]), utc_text(change["time_us"]), request]
         rows = difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]
         for number, row in enumerate(rows):
             table.add_row(*(["", "", ""] if number else head), *row)

@@ -63,6 +63,14 @@ def test_two_traces_are_two_lines() -> None:
     assert folded(f"{trace}1\n{trace}2") == [f"ValueError: 1 {NAMED}", f"ValueError: 2 {NAMED}"]
 
 
+def test_trace_at_the_end_is_in_the_file_only() -> None:
+    """While Java is stopped, traces are no lines; lines of handlers stay."""
+    folder = TraceFolder(FILE)
+    folder.is_ending = True
+    shown = [line for taken in IDLE_WORKER.splitlines() for line in folder.take(taken)]
+    assert shown + folder.flush() == ["printed by a handler"]
+
+
 @pytest.mark.parametrize("text", ["a\n\n  b\nCaused by: a name in a text", "at home\n... 3 more"])
 def test_lines_that_only_resemble_a_trace_stay(text: str) -> None:
     """Lines of handlers are unchanged, also empty and indented lines."""

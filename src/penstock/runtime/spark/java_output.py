@@ -2,8 +2,8 @@
 
 Java and PySpark write a trace of many lines for events that are normal, such as a worker that ends
 while it is idle. `JavaOutput` writes all of the output to `run/java.log` in the data directory. On
-standard error, a trace is one line that names this file. All other lines appear unchanged, such as
-those that a handler prints.
+standard error, a trace is one line that names this file; while Java is stopped, it is no line at all.
+All other lines appear unchanged, such as those that a handler prints.
 """
 
 import os
@@ -47,6 +47,7 @@ class TraceFolder:
         self._thrown: str | None = None  # below the kept line; a trace of Java may follow it
         self._folded = False
         self._in_python = False  # between "Traceback" and the line with the error
+        self.is_ending = False  # a stop interrupts workers: their traces tell nothing
 
     def take(self, line: str) -> list[str]:
         """Take a line; return the lines that are complete now."""
@@ -83,6 +84,8 @@ class TraceFolder:
         kept = [line for line in (self._kept, self._thrown) if line is not None]
         folded, self._folded, self._in_python = self._folded, False, False
         self._kept = self._thrown = None
+        if folded and self.is_ending:
+            return []
         return [f"{line} (all of it is in {self._path})" for line in kept] if folded else kept
 
 
@@ -108,6 +111,10 @@ class JavaOutput:
             target=self._pass_on, name="penstock-java-output", daemon=True
         )
         self._thread.start()
+
+    def expect_end(self) -> None:
+        """Keep traces in the file only, from now on: the process is being stopped."""
+        self._folder.is_ending = True
 
     def close(self) -> None:
         """Wait for the rest of the output; workers that Java left behind may keep it open."""

@@ -117,9 +117,14 @@ class Jvm:
         gateway.proc = self  # PySpark keeps the process here, too, for as long as it uses it
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 -- there is no public way
 
+    def expect_end(self) -> None:
+        """Show no traces of interrupted workers from now on."""
+        self._output.expect_end()
+
     def close(self) -> None:
         """End Java, and wait until it has ended."""
         assert self._process.stdin is not None
+        self.expect_end()
         self._process.stdin.close()
         try:
             self._process.wait(_END_S)

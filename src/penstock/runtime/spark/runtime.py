@@ -226,10 +226,7 @@ class SparkRuntime:
             self._maintenance.stop()
         with self._batch_lock:
             pass  # a running epoch holds the lock until it is committed
-        if self._query is not None:
-            self._query.stop()
-        if self._supervisor is not None:
-            self._supervisor.join(timeout=60)
+        self._stop_query()
         if self._driver is not None:
             self._driver.close()
         self._watchdog.stop()
@@ -244,6 +241,14 @@ class SparkRuntime:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _stop_query(self) -> None:
+        if self._jvm is not None:
+            self._jvm.expect_end()
+        if self._query is not None:
+            self._query.stop()
+        if self._supervisor is not None:
+            self._supervisor.join(timeout=60)
 
     def _settings(self) -> WorkerSettings:
         config = self._config
