@@ -1,8 +1,7 @@
 """The Spark runtime: one application as one streaming query, supervised.
 
-Starts Spark and the query, restarts the query when it fails, and stops it between two epochs. The
-journal has the committed positions, and Spark's checkpoint is only a hint: a driver that starts again
-continues from the journal.
+It restarts the query when it fails, and stops it between two epochs. The journal has the committed
+positions, and Spark's checkpoint is only a hint: a driver that starts again continues from the journal.
 """
 
 import logging
@@ -66,7 +65,6 @@ _FULL: Final = ("No space left on device", "Disk quota exceeded", "File too larg
 
 PAUSE_MAX_S: Final = 5.0
 """The longest pause between two restarts."""
-
 REPLY_TIMEOUT_MS: Final = 60_000
 
 
@@ -87,8 +85,7 @@ class SparkRuntime:
         Args:
             spec: The application, as for `load_app`.
             config: The settings.
-            jvm: The Java process that runs Spark, which the caller ends; None starts one that ends
-                with this process, or uses the one that an earlier runtime has started.
+            jvm: The Java process for Spark, which the caller ends; None uses that of this process.
 
         Raises:
             UserError: There is no such application, or its definition or a setting is wrong.
@@ -97,9 +94,9 @@ class SparkRuntime:
         self._spec = spec
         self._config = config
         self.app = load_app(spec)
-        DataDirectory(config.data).create()
-        self.journal = DataDirectory(config.data).open_journal(self.app)
-        self.log = DataDirectory(config.data).open_log(config)
+        directory = DataDirectory(config.data)
+        directory.create()
+        self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
         self.call = caller_of(self)
         self.failure: BaseException | None = None
         self._restarts = 0
@@ -107,8 +104,8 @@ class SparkRuntime:
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
         self._lock: int | None = None
-        # A directory of this run alone, because workers of a killed run may still write files.
         self._jvm = jvm
+        # Of this run alone: workers of a killed run may still write files.
         self._scratch = new_scratch(config.data) if jvm is None else jvm.scratch
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
         self._maintenance: MaintenanceScheduler | None = None
