@@ -97,7 +97,9 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
     secret = run("console", add_key, folder, PENSTOCK_DATA=str(data)).strip()
     certificate = write_certificate(tmp_path)
     port = free_port("127.0.0.1")
-    with RunningGateway(str(folder / "boxoffice"), data) as gateway:
+    # In this process the name `boxoffice` may be taken by the example itself.
+    served = shutil.copytree(TOP / "examples" / "boxoffice", tmp_path / "proxied_boxoffice")
+    with RunningGateway(str(served), data) as gateway:
         site, hidden = (text for _, text in blocks("proxy", "nginx"))
         site = site.rstrip().removesuffix("}") + hidden + "}\n"
         for written, here in {
