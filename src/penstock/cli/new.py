@@ -31,7 +31,7 @@ Examples:
   penstock new my_bank --example bank
 """
 
-APP: Final = '''"""What is on the shelves, and how it is sold."""
+APP: Final = '''"""The items on the shelves, and their sale."""
 
 from penstock import App, Entity, key, route
 

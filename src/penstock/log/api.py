@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 
 PROMOTED_MAX: Final = 1_000
-"""Scheduled entries that one call of `promote` appends at most."""
+"""The most scheduled entries that a call of `promote` appends."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

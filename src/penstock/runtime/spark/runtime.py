@@ -313,7 +313,7 @@ class SparkRuntime:
         return start_query(self._session, name, options, self._checkpoint, self._on_batch)
 
     def _on_batch(self, batch: int) -> None:
-        """Process a batch of Spark: the epochs up to the positions that the source offered."""
+        """Process a batch of Spark: epochs that reach the positions that the source offered."""
         assert self._driver is not None
         with self._batch_lock:
             if self._stopping.is_set():
