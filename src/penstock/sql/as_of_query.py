@@ -9,10 +9,12 @@ removed.
 
 import difflib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+
+import duckdb
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
@@ -27,6 +29,7 @@ from penstock.sql import query_guard
 from penstock.sql.as_of_cache import AsOfCache
 from penstock.sql.as_of_clause import FEED, AsOfStatement, TableAsOf
 from penstock.sql.connection import ViewDamaged, close_to_outside, fix_settings, open_isolated
+from penstock.sql.error_place import error_place
 from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read, translating_errors
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
 from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
@@ -120,6 +123,7 @@ class AsOfQueries:
         with (
             translating_errors(limits),
             closing(open_isolated(self._settings.memory_mb)) as connection,
+            translating_errors(limits, _place_of(statement, connection)),
         ):
             named = query_guard.check_query(statement.query, names, connection, statement.schemas)
             epoch = self._epoch_of(statement, named)
@@ -194,6 +198,15 @@ class AsOfQueries:
         near = difflib.get_close_matches(name, names_of(self._tables.values()), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return QueryError(f"there is no table {name}{hint}")
+
+
+def _place_of(
+    statement: AsOfStatement, connection: duckdb.DuckDBPyConnection
+) -> Callable[[], str] | None:
+    """Return what finds the place of an error; None if the query differs from the given text."""
+    if statement.schemas:
+        return None
+    return partial(error_place, connection, statement.query, statement.parameters)
 
 
 def as_of_queries(data: Path, app: App, journal: Journal, settings: ViewConfig) -> AsOfQueries:

@@ -5,7 +5,7 @@ bytes. `query_guard` decides which queries are allowed, and `query_pool` ends th
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +19,7 @@ from penstock.process.config import ViewConfig
 from penstock.sql import query_guard
 from penstock.sql.as_of_clause import AsOfStatement, parse_statement
 from penstock.sql.connection import ViewDamaged, is_damage
+from penstock.sql.error_place import error_place
 from penstock.sql.query_body import QueryBody
 from penstock.sql.view_store import ViewStore, names_of
 
@@ -108,7 +109,9 @@ def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
         QueryError: The query is not allowed, is wrong, or exceeds a limit.
         ViewDamaged: DuckDB or its file is damaged.
     """
-    with translating_errors(limits):
+    with translating_errors(
+        limits, lambda: error_place(store.sealed(), query.query, query.parameters)
+    ):
         cursor = store.sealed()
         query_guard.check_query(query.query, names_of(store.tables.values()), cursor)
         cursor.execute("BEGIN TRANSACTION READ ONLY")
@@ -117,8 +120,14 @@ def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
 
 
 @contextmanager
-def translating_errors(limits: QueryLimits) -> Iterator[None]:
+def translating_errors(
+    limits: QueryLimits, place: Callable[[], str] | None = None
+) -> Iterator[None]:
     """Translate errors of DuckDB.
+
+    Args:
+        limits: The limits of the query.
+        place: Returns the place of an error, for the beginning of its message.
 
     Raises:
         QueryError: The query is wrong, or exceeds a limit.
@@ -127,7 +136,7 @@ def translating_errors(limits: QueryLimits) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, OSError) as error:  # OSError: an error while rows are fetched
-        raise _translated(error, limits) from error
+        raise _translated(error, limits, place) from error
     except MemoryError as error:
         raise too_large(limits.settings) from error
 
@@ -155,13 +164,15 @@ def read(
     return QueryResult(epoch, _rows(relation, limits), types)
 
 
-def _translated(error: Exception, limits: QueryLimits) -> Exception:
+def _translated(
+    error: Exception, limits: QueryLimits, place: Callable[[], str] | None
+) -> Exception:
     text = str(error)
     if text.startswith("Out of Memory"):
         return too_large(limits.settings)
     if is_damage(error):
         return ViewDamaged(text)
-    return QueryError(query_guard.error_text(error))
+    return QueryError(f"{place() if place else ''}{query_guard.error_text(error)}")
 
 
 def too_large(settings: ViewConfig) -> QueryError:

@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.errors import QueryError
 from penstock.snapshots.column import quoted
+from penstock.sql.error_place import syntax_error_place
 
 QUERY_CHARACTERS_MAX: Final = 100_000
 
@@ -72,11 +73,11 @@ def check_query(
         QueryError: The query is not allowed, or cannot be parsed.
     """
     check_length(query)
-    kind = _kind_of(query, tables, cursor)
+    kind = _kind_of(query, tables, cursor, is_given=not schemas)
     if kind == "EXPLAIN":
         explained = _EXPLAIN.match(query)
         query = query[explained.end() :] if explained else query
-        kind = _kind_of(query, tables, cursor)
+        kind = _kind_of(query, tables, cursor, is_given=False)
     if kind != "SELECT":
         raise QueryError(_KINDS.format(kind=kind))
     named: set[TableName] = set()
@@ -99,11 +100,15 @@ def check_length(query: str) -> None:
         raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
 
 
-def _kind_of(query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection) -> str:
+def _kind_of(
+    query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection, *, is_given: bool
+) -> str:
+    """Return the kind of a statement; an error names its place if the caller gave this text."""
     try:
         statements = cursor.extract_statements(query)
     except duckdb.Error as error:
-        raise QueryError(f"{error_text(error)}{_hint(str(error), tables)}") from error
+        place = syntax_error_place(cursor, query) if is_given else ""
+        raise QueryError(f"{place}{error_text(error)}{_hint(str(error), tables)}") from error
     if len(statements) != 1:
         raise QueryError(_ONE.format(count=len(statements) or "none"))
     return str(statements[0].type.name)

@@ -209,3 +209,26 @@ def test_near_miss_is_named(view: View, query: str, named: str) -> None:
     """The error for a misspelt name lists the similar tables or columns."""
     with pytest.raises(QueryError, match=named):
         view.ask(Query(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("SELECT nane FROM Painter", "line 1, column 8: Referenced"),
+        ("SELECT *\n  FORM Painter", "line 2, column 8: syntax error"),
+        ("\n -- who\n\n SELECT name,\n nane FROM Painter", "line 5, column 2: Referenced"),
+        ("SELECT '日本', nane FROM Painter", "line 1, column 14: Referenced"),
+        ("EXPLAIN SELECT nane FROM Painter", "line 1, column 16: Referenced"),
+        (f"SELECT {'number, ' * 60}nane FROM Painter", "line 1, column 488: Referenced"),
+        ("SELECT ?, nane FROM Painter", "line 1, column 11: Referenced"),
+        ("SELECT nane FROM Painter AS OF EPOCH 0", "line 1, column 8: Referenced"),
+        ("SELECT nane FROM Painter AS OF EPOCH 0 AS a, Painter AS b", "Referenced"),
+        ("SELECT CAST(name AS INT) FROM Painter", "Could not convert"),
+    ],
+)
+def test_error_begins_with_its_place(view: View, query: str, place: str) -> None:
+    """The message names line and column in the query as it was given, where DuckDB knows them."""
+    with pytest.raises(QueryError) as raised:
+        view.ask(Query(query, [1] if "?" in query else []))
+    assert str(raised.value).startswith(place)
+    assert view.ask(Query("SELECT 1")).table.num_rows == 1

@@ -1,0 +1,102 @@
+"""The place of an error in a query: the line and the column, counted from 1.
+
+DuckDB shows the place in the message of some errors, as a line of the query with a mark below it. This
+module computes the line and the column from that. A relation's error has no mark, and neither has the
+error of a query that begins with a comment. So the query is planned once more without its beginning.
+"""
+
+import re
+import unicodedata
+from contextlib import suppress
+from typing import Any, Final
+
+import duckdb
+
+_MARKED: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
+_EXPLAIN: Final = "EXPLAIN "
+_EXPLAINED: Final = re.compile(r"EXPLAIN\s+(?:ANALYZE\s+)?(?=\w|\()", re.IGNORECASE)
+_CUT: Final = "..."
+
+
+def syntax_error_place(cursor: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Return the place of a syntax error as `line 2, column 6: `; empty if DuckDB names none."""
+    start = _beginning_of(query)
+    try:
+        cursor.extract_statements(query[start:])
+    except duckdb.Error as error:
+        return _place_text(query, start, offset_of(str(error), query[start:]))
+    return ""
+
+
+def error_place(
+    cursor: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any]
+) -> str:
+    """Return the place of an error as `line 2, column 6: `; empty if DuckDB names none.
+
+    Args:
+        cursor: The database; a transaction of it is ended.
+        query: A query that `query_guard` allows; it is planned and not executed.
+        parameters: Its parameters.
+    """
+    start = _beginning_of(query)
+    explained = _EXPLAINED.match(query, start)
+    start = explained.end() if explained else start
+    text = _EXPLAIN + query[start:]
+    with suppress(duckdb.Error):
+        cursor.execute("ROLLBACK")
+    try:
+        cursor.execute(text, parameters or None)
+    except duckdb.Error as error:
+        return _place_text(query, start - len(_EXPLAIN), offset_of(str(error), text))
+    return ""
+
+
+def offset_of(message: str, query: str) -> int | None:
+    """Return the position of the first marked character; None if the message marks none.
+
+    Args:
+        message: A message of DuckDB.
+        query: The text that DuckDB was given.
+    """
+    found = _MARKED.search(message)
+    lines = query.split("\n")
+    if found is None or int(found[1]) > len(lines):
+        return None
+    number, shown = int(found[1]) - 1, found[2]
+    line = lines[number].removesuffix("\r")
+    column = _characters(shown, len(found[3]) - len(f"LINE {found[1]}: "))
+    if shown != line:  # of a long line, DuckDB shows a part
+        column -= len(_CUT) if shown.startswith(_CUT) else 0
+        part = shown.removeprefix(_CUT).removesuffix(_CUT)
+        if line.count(part) != 1:
+            return None
+        column += line.index(part)
+    return sum(len(one) + 1 for one in lines[:number]) + column if column >= 0 else None
+
+
+def _place_text(query: str, start: int, offset: int | None) -> str:
+    if offset is None or start + offset < 0:
+        return ""
+    before = query[: start + offset]
+    line_start = before.rfind("\n") + 1
+    line = before.count("\n") + 1
+    return f"line {line}, column {len(before) - line_start + 1}: "
+
+
+def _beginning_of(query: str) -> int:
+    """Return the position behind the comments and spaces at the beginning of a query."""
+    data = query.encode()
+    for start, kind in duckdb.tokenize(query):
+        if kind != duckdb.token_type.comment:
+            return len(data[:start].decode())
+    return 0
+
+
+def _characters(text: str, width: int) -> int:
+    """Return how many characters of a text a terminal shows in a number of columns."""
+    for count, character in enumerate(text):
+        if width <= 0:
+            return count
+        if not unicodedata.combining(character):
+            width -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return len(text)
