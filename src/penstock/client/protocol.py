@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK, NDJSON
+from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
@@ -196,7 +196,7 @@ class GatewayProtocol:
             PenstockError: The journal does not hold these epochs, or see `send_with_retries`.
         """
         path = f"{path_of('entities', entity, 'changes')}?from={first}"
-        headers = {"Accept": NDJSON, **self._seen()}
+        headers = {"Accept": JSON, **self._seen()}  # unlike lines, it names the types of SQL
         path = path if last is None else f"{path}&to={last}"
         response = yield from self._ask(OutgoingRequest("GET", path, headers))
         if response.status != 200:

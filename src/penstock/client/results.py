@@ -65,8 +65,8 @@ class Change(msgspec.Struct, frozen=True):
         time: The time of its commit.
         key: The entity's key.
         kind: `create`, `update` or `delete`.
-        before: The attributes with the key before the epoch, as plain JSON values; None if the
-            entity did not exist.
+        before: The attributes with the key before the epoch, as Python values of the types that
+            `sql_values` lists; None if the entity did not exist.
         after: The same after the epoch.
     """
 
@@ -76,9 +76,6 @@ class Change(msgspec.Struct, frozen=True):
     kind: Annotated[str, _KINDS]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-
-
-_decode_changes: Final = msgspec.json.Decoder(Change).decode_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +126,14 @@ def rows_of(response: HttpResponse) -> Rows:
 
 
 def changes_of(response: HttpResponse) -> list[Change]:
-    """Return the changes of a response.
+    """Return the changes of a response, with Python values.
 
     Raises:
         OperationalError: The response cannot be read.
     """
     try:
-        return _decode_changes(response.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return msgspec.convert(rows_of(response).dicts(), list[Change])
+    except msgspec.ValidationError as error:
         raise OperationalError(f"the feed of changes cannot be read: {error}") from error
 
 

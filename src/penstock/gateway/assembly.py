@@ -134,7 +134,7 @@ async def assemble(
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     admission = Admission(config.gateway, limits, watched_pauses(data), tail, metrics.flow)
     readers = _readers(app, spec, config, metrics)
-    reads = ReadHandler(app, config, admission, tail, readers)
+    reads = ReadHandler(app, config, admission, tail, entities, readers)
     calls = CallHandler(app, config, admission, batcher, tail, reads)
     entity_reads = EntityReadHandler(app, config, entities, tail)
     _serve_calls(routing, app, calls, reads, entity_reads)

@@ -5,6 +5,7 @@ it first looks up the newest epoch of the journal and brings the stores to it. I
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -26,15 +27,17 @@ class EntityReader:
         self._journal = DataDirectory(data).open_journal_of(app)
         self._stores = DataDirectory(data).open_stores(self._journal, partitions)
 
-    async def read(self, key: EntityKey) -> tuple[Epoch, bytes | None]:
-        """Return the newest epoch and the encoded attributes; None if the entity does not exist.
+    async def read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
+        """Return the newest epoch, and each entity's encoded attributes; None if it does not exist.
+
+        All entities are read at that epoch.
 
         Raises:
             OperationalError: Journal or state cannot be read.
             IntegrityError: The journal is damaged.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._read, key)
+        return await loop.run_in_executor(self._thread, self._read, keys)
 
     def close(self) -> None:
         """Close stores and journal."""
@@ -42,18 +45,22 @@ class EntityReader:
         self._thread.shutdown()
         self._journal.close()
 
-    def _read(self, key: EntityKey) -> tuple[Epoch, bytes | None]:
+    def _read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
         failure: PenstockError | None = None
         for _ in range(ATTEMPTS):
             last = self._journal.last()
             if last is None:
-                return BEFORE_FIRST, None
+                return BEFORE_FIRST, [None] * len(keys)
+            states: list[bytes | None] = []
             try:
                 with self._stores.at(last.epoch) as reader:
-                    return last.epoch, reader.get(key)
+                    for key in keys:
+                        states.append(reader.get(key))  # noqa: PERF401 -- an error needs the number
+                    return last.epoch, states
             except StateUnavailable as error:  # usually a driver has committed meanwhile
                 failure = error
             except Corrupt as error:
                 failure = error
-                self._stores.rebuild(self._stores.partition_of(key), str(error))
+                damaged = self._stores.partition_of(keys[len(states)])
+                self._stores.rebuild(damaged, str(error))
         raise StateUnavailable("no epoch could be read") from failure

@@ -329,6 +329,7 @@ def _exists_at(reference: Any) -> bool:
     return bool(type(reference).exists(reference))
 
 
+_exists_at.__readonly__ = True  # type: ignore[attr-defined]  # it needs no block that enforces it
 _NO_ARGUMENTS: Final = {
     "delete": Signature("delete", lambda reference: reference.delete(), [], type(None), "penstock"),
     "exists": Signature("exists", _exists_at, [], bool, "penstock"),

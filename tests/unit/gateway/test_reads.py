@@ -151,6 +151,29 @@ def test_read_is_no_request(kitchen: httpx.Client) -> None:
     assert kitchen.get("/entities/Pot/quiet").headers["penstock-epoch"] == before
 
 
+def test_exists_is_a_read(kitchen: httpx.Client) -> None:
+    """`exists` makes no epoch, and its answer follows each reply to a creation or deletion."""
+    for _ in range(3):
+        create(kitchen, "fleeting")
+        found = kitchen.post("/call/Pot/fleeting/exists")
+        before = found.headers["penstock-epoch"]
+        assert "penstock-request-id" not in found.headers
+        assert kitchen.post("/call/Pot/fleeting/delete").status_code == 200
+        lost = kitchen.post("/call/Pot/fleeting/exists")
+        assert (found.json(), lost.json()) == (True, False)
+        assert int(lost.headers["penstock-epoch"]) > int(before)
+    create(kitchen, "there")
+    calls = [call("there", "exists"), call("gone", "exists")]
+    told = kitchen.post("/read", json={"calls": calls}).json()["answers"]
+    assert told == [{"value": True}, {"value": False}]
+    told = kitchen.post("/read", json={"calls": [*calls, call("there", "shown")]}).json()["answers"]
+    assert told == [{"value": True}, {"value": False}, {"value": 10}]
+    asked = kitchen.post("/call/Pot/there/exists", headers={"Idempotency-Key": "asked-1"})
+    assert asked.json() is True
+    assert kitchen.get("/requests/asked-1").json()["value"] is True
+    assert kitchen.post("/call/Pot/there/exists", json=[1]).status_code == 400
+
+
 def test_read_sees_every_change_that_was_replied(kitchen: httpx.Client) -> None:
     """A read after a reply shows its change, each time."""
     create(kitchen, "strict")
@@ -345,6 +368,9 @@ def test_without_readers_a_read_is_a_request(spec: str, tmp_path: Path) -> None:
         )
         batch = client.post("/read", json={"calls": [call("logged", "shown")]})
         assert (batch.status_code, code(batch)) == (400, "request")
+        assert "penstock-request-id" not in client.post("/call/Pot/logged/exists").headers
+        batch = client.post("/read", json={"calls": [call("logged", "exists")]})
+        assert batch.json()["answers"] == [{"value": True}]
 
 
 def test_reads_before_the_first_epoch_find_nothing(spec: str, tmp_path: Path) -> None:
@@ -356,4 +382,6 @@ def test_reads_before_the_first_epoch_find_nothing(spec: str, tmp_path: Path) ->
         answer = client.post("/call/Pot/none/shown")
         assert (answer.status_code, code(answer)) == (404, "no-such-entity")
         assert answer.headers["penstock-epoch"] == "-1"
+        answer = client.post("/call/Pot/none/exists")
+        assert (answer.json(), answer.headers["penstock-epoch"]) == (False, "-1")
         assert len(client.post("/call/drawn").json()) == 36

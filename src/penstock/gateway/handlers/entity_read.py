@@ -68,8 +68,8 @@ class EntityReadHandler:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
             await self._tail.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
         entity_type = self._app.entities[name]
-        epoch, data = await self._entities.read(
-            EntityKey(entity_type.prefix + entity_type.key_text(key))
+        epoch, (data,) = await self._entities.read(
+            [EntityKey(entity_type.prefix + entity_type.key_text(key))]
         )
         if data is None:
             raise NoSuchEntity(f"{name} {text!r} does not exist")

@@ -1,6 +1,7 @@
-"""`@readonly` calls and `POST /read`: answers calls from the state, without a request in the log.
+"""`@readonly` calls, `exists` and `POST /read`: answers from the state, without a request in the log.
 
-Promises strict reads, as `runtime.reads.reader` does: an answer shows every change whose reply any
+Readers run the handlers. This process itself answers calls of `exists`, because they run no code of the
+application. Promises strict reads, as `runtime.reads.reader` does: an answer shows every change whose reply any
 caller had before. All calls of one `POST /read` see one epoch. The values and errors are those of a
 request that comes directly after that epoch.
 """
@@ -13,7 +14,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, ErrorBody
-from penstock.base.ids import Epoch
+from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
 from penstock.gateway.call_target import (
     Arguments,
@@ -22,6 +23,7 @@ from penstock.gateway.call_target import (
     flow_caller,
     read_arguments,
 )
+from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
@@ -43,14 +45,21 @@ _decode_requests: Final = msgspec.msgpack.Decoder(
 
 
 class _EncodedCall(NamedTuple):
-    """A call as a reader takes it, and its caller as the limits count it."""
+    """A call as a reader takes it.
+
+    Attributes:
+        body: The encoded call.
+        caller: The caller, as the limits count it.
+        sought: For a call of `exists`, the entity; None for other calls.
+    """
 
     body: bytes
     caller: Caller
+    sought: EntityKey | None
 
 
 class ReadHandler:
-    """Answers the `@readonly` calls of one gateway."""
+    """Answers the calls of one gateway that change nothing."""
 
     def __init__(
         self,
@@ -58,6 +67,7 @@ class ReadHandler:
         config: Config,
         admission: Admission,
         tail: AsyncJournalTail,
+        entities: EntityReader,
         pool: ReaderPool | None,
     ) -> None:
         """Create the handler.
@@ -67,18 +77,20 @@ class ReadHandler:
             config: The gateway's configuration.
             admission: Applies limits and pauses to reads.
             tail: The journal tail, which knows the newest epoch.
-            pool: The readers; None if such calls are requests in the log.
+            entities: Reads the stores for calls of `exists`.
+            pool: The readers; None if calls of `@readonly` handlers are requests in the log.
         """
         self._app = app
         self._config = config
         self._admission = admission
         self._tail = tail
+        self._entities = entities
         self._pool = pool
         self._ids = RequestIds()
 
     def serves(self, request: HttpRequest, target: CallTarget) -> bool:
-        """Return whether a call is answered from the state: `@readonly`, without a chosen id."""
-        if self._pool is None or request.is_recorded:
+        """Return whether a call is answered from the state: `@readonly` or `exists`, without a chosen id."""
+        if request.is_recorded or (self._pool is None and not _is_existence(target)):
             return False
         return self._app.signature(target.entity, target.method).readonly
 
@@ -121,18 +133,28 @@ class ReadHandler:
     async def _outcomes(
         self, request: HttpRequest, calls: Sequence[_EncodedCall], timeout_s: float
     ) -> tuple[Epoch, list[ReadOutcome]]:
-        """Wait for the wanted epoch, and let a reader run the calls."""
-        if self._pool is None:
+        """Wait for the wanted epoch, and answer the calls."""
+        sought = [call.sought for call in calls if call.sought is not None]
+        is_existence = len(sought) == len(calls)
+        if self._pool is None and not is_existence:
             raise RequestError(
                 "this gateway has no readers (gateway.readers = 0); use POST /call for each call"
             )
         min_epoch = request.min_epoch()
         if min_epoch > self._tail.epoch:
             await self._tail.until(Epoch(min_epoch), timeout_s)
-        drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
-        asked = [ReadCall(name, one.body) for name, one in zip(drawn, calls, strict=True)]
         with self._admission.reading([one.caller for one in calls]):
+            if self._pool is None or is_existence:
+                return await self._existence(sought)
+            drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
+            asked = [ReadCall(name, one.body) for name, one in zip(drawn, calls, strict=True)]
             return await self._pool.read(asked, timeout_s)
+
+    async def _existence(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[ReadOutcome]]:
+        """Return the outcomes of calls of `exists`, and their epoch."""
+        epoch, states = await self._entities.read(keys)
+        found = [msgspec.msgpack.encode(state is not None) for state in states]
+        return epoch, [ReadOutcome(None, value) for value in found]
 
     async def _calls(self, request: HttpRequest) -> list[_EncodedCall]:
         """Return the calls of a body, if the principal may make all of them."""
@@ -169,7 +191,18 @@ class ReadHandler:
         self, request: HttpRequest, target: CallTarget, arguments: Arguments
     ) -> _EncodedCall:
         body, touches = encoded_call(self._app, self._config, target, arguments)
-        return _EncodedCall(body, flow_caller(request, target, touches))
+        sought = None
+        if _is_existence(target):
+            assert target.key is not None, "only calls with a key are encoded"
+            entity_type = self._app.entities[target.entity]
+            key = entity_type.key_at(target.key)
+            sought = EntityKey(entity_type.prefix + entity_type.key_text(key))
+        return _EncodedCall(body, flow_caller(request, target, touches), sought)
+
+
+def _is_existence(target: CallTarget) -> bool:
+    """Say whether a call is one of `exists`, which no class can define itself."""
+    return bool(target.entity) and target.method == "exists"
 
 
 def _of_json(call: ReadBodyCall) -> tuple[CallTarget, bytes]:

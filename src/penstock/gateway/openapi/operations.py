@@ -206,7 +206,11 @@ class Operations:
         feed = _operation(f"changes.{entity.name}", entity, f"List changes of {article}.", _CHANGED)
         begin, end = _bound("from", "first", needed=True), _bound("to", "last")
         feed["parameters"] = [begin, end, MIN_EPOCH_PARAMETER]
-        content = {NDJSON: {"schema": reference_to("PenstockChange")}, ARROW: {"schema": {}}}
+        content = {
+            NDJSON: {"schema": reference_to("PenstockChange")},
+            **json_content("PenstockRows"),
+            ARROW: {"schema": {}},
+        }
         feed["responses"] = _answers(200, "The changes, in order.", content, SHOWN)
         feed["responses"] |= error_references((*ALWAYS, *AWAITED))
         history = _operation(
