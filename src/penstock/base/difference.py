@@ -57,17 +57,17 @@ class ElementDifferences:
     """The differences of two values.
 
     Attributes:
-        found: The first differences, in order.
+        shown: The first differences, in order.
         left_out: The number of the others.
     """
 
-    found: list[ElementDifference] = field(default_factory=list)
+    shown: list[ElementDifference] = field(default_factory=list)
     left_out: int = 0
 
     @property
     def count(self) -> int:
         """The number of all differences."""
-        return len(self.found) + self.left_out
+        return len(self.shown) + self.left_out
 
 
 def attribute_differences(
@@ -152,13 +152,13 @@ class _Comparison:
         return True
 
     def _add(
-        self, path: str, kind: Literal["changed", "added", "removed"], before: Any, after: Any
+        self, path: str, change: Literal["changed", "added", "removed"], before: Any, after: Any
     ) -> None:
-        if len(self.differences.found) == SHOWN_MAX:
+        if len(self.differences.shown) == SHOWN_MAX:
             self.differences.left_out += 1
             return
         sides = [side if _is_small(side) else UNSET for side in (before, after)]
-        self.differences.found.append(ElementDifference(path, kind, *sides))
+        self.differences.shown.append(ElementDifference(path, change, *sides))
 
 
 def _is_small(value: Any) -> bool:

@@ -96,9 +96,9 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(ErrorAnswer)
 
 
-def encode_error(code: str, kind: str, message: str) -> bytes:
+def encode_error(code: str, class_name: str, message: str) -> bytes:
     """Return the body of a response that is an error."""
-    return _encoder.encode(ErrorAnswer(ErrorBody(code, kind, message)))
+    return _encoder.encode(ErrorAnswer(ErrorBody(code, class_name, message)))
 
 
 def decode_error(body: bytes) -> ErrorBody | None:

@@ -24,9 +24,9 @@ def is_key_type(annotation: Any) -> bool:
     """Say whether values of a type can be keys."""
     parts = key_parts(annotation)
     if parts is not None:
-        return bool(parts) and all(is_key_type(one) and key_parts(one) is None for one in parts)
+        return bool(parts) and all(is_key_type(part) and key_parts(part) is None for part in parts)
     if is_enum(annotation):
-        kinds = {type(one.value) for one in annotation}
+        kinds = {type(member.value) for member in annotation}
         return kinds in ({int}, {str}) and not issubclass(annotation, enum.Flag)
     return annotation in _SCALARS
 
@@ -34,7 +34,7 @@ def is_key_type(annotation: Any) -> bool:
 def key_parts(annotation: Any) -> list[Any] | None:
     """Return the types of the parts of a tuple or a `NamedTuple`; None for a key without parts."""
     if kind_of(annotation) is RecordKind.NAMED_TUPLE:
-        return [one.annotation for one in fields_of(annotation)]
+        return [field.annotation for field in fields_of(annotation)]
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is tuple else None
 
 
@@ -56,7 +56,7 @@ def encode_key(value: object, annotation: Any) -> str:
     if annotation is tuple and isinstance(
         value, tuple
     ):  # a client that does not know the application
-        parts = [type(one) for one in value]
+        parts = [type(part) for part in value]
     try:
         if parts is None:
             plain = _plain(value, annotation)
@@ -66,7 +66,7 @@ def encode_key(value: object, annotation: Any) -> str:
         else:
             if not isinstance(value, tuple) or len(value) != len(parts):
                 raise TypeError
-            row = [_plain(one, part) for one, part in zip(value, parts, strict=True)]
+            row = [_plain(item, part) for item, part in zip(value, parts, strict=True)]
             text = msgspec.json.encode(row).decode()
         size = len(text.encode())
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:

@@ -102,8 +102,8 @@ def _lower_inside(value: Any, lower: Lower) -> Any:
             cls = type(value)
             tag = tag_of_record(cls)
             lowered: dict[str, Any] = {} if tag is None else dict([tag])
-            for one in members_of(cls):
-                lowered[one.wire] = lower(getattr(value, one.name))
+            for member in members_of(cls):
+                lowered[member.wire] = lower(getattr(value, member.name))
             return lowered
         case _:
             return _lower_alone(value, lower)
@@ -218,8 +218,8 @@ def _class_of(annotation: Any) -> Any:
 
 def _lower_record(annotation: Any) -> Lower:
     """Lower a record to its fields; refuse an instance of a subclass, which would change its class."""
-    kind, cls = kind_of(annotation), typing.get_origin(annotation) or annotation
-    if kind is RecordKind.TYPED_DICT:
+    record_kind, cls = kind_of(annotation), typing.get_origin(annotation) or annotation
+    if record_kind is RecordKind.TYPED_DICT:
         return _lower_typed_dict(annotation)
     tag = tag_of_record(annotation)
     head = [] if tag is None else [tag]
@@ -230,7 +230,7 @@ def _lower_record(annotation: Any) -> Lower:
             raise Unencodable(f"expected {name_of(annotation)}, got {type(value).__qualname__}")
         if not fields:  # only now, because a record may have fields of its own class
             fields.extend(_lowered_fields(annotation))
-        if kind is RecordKind.NAMED_TUPLE:
+        if record_kind is RecordKind.NAMED_TUPLE:
             return [
                 inner(item) if inner else item
                 for item, (_, _, inner) in zip(value, fields, strict=True)
@@ -268,7 +268,7 @@ def _lower_typed_dict(annotation: Any) -> Lower:
 
 def _lowered_fields(annotation: Any) -> list[tuple[str, str, Lower | None]]:
     """Return name, stored name and lowering of each field of a record."""
-    return [(one.name, one.wire, lower_of(hint)) for one, hint in fields_of(annotation)]
+    return [(member.name, member.wire, lower_of(hint)) for member, hint in fields_of(annotation)]
 
 
 _BY_ORIGIN: Final[dict[Any, Callable[[tuple[Any, ...]], Lower | None]]] = {
@@ -314,8 +314,8 @@ def alike(value: Any, stored: Any) -> bool:
             same = value == stored
         case _ if type(stored) not in _PLAIN and is_record(type(stored)):
             same = type(value) is type(stored) and all(
-                alike(getattr(value, one.name), getattr(stored, one.name))
-                for one in members_of(type(stored))
+                alike(getattr(value, member.name), getattr(stored, member.name))
+                for member in members_of(type(stored))
             )
         case set() | frozenset() | bytes():  # equal to their mutable or frozen variants
             same = value == stored or _alike_members(value, stored)

@@ -20,8 +20,8 @@ _OLDEST: Final = "2.11"
 def wire_model(model: Any) -> Any:
     """Return the type of a stored model: a dictionary with the names and types of its fields."""
     fields = {
-        one.name: typing.NotRequired[hint] if one.has_default else hint
-        for one, hint in fields_of(model)
+        member.name: typing.NotRequired[hint] if member.has_default else hint
+        for member, hint in fields_of(model)
     }
     return typing.TypedDict(model.__name__, fields)  # type: ignore[operator]
 
@@ -65,10 +65,12 @@ def _text_of(error: ValueError) -> str:
     details: Any = getattr(error, "errors", None)
     if details is None:
         return str(error)
-    found = details(include_url=False, include_context=False, include_input=False)
+    mistakes = details(include_url=False, include_context=False, include_input=False)
     texts = []
-    for one in found[:_ERRORS_SHOWN]:
-        place = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in one["loc"])
-        texts.append(f"{one['msg']} in `${place}`" if place else one["msg"])
-    more = len(found) - len(texts)
+    for mistake in mistakes[:_ERRORS_SHOWN]:
+        place = "".join(
+            f".{part}" if isinstance(part, str) else f"[{part}]" for part in mistake["loc"]
+        )
+        texts.append(f"{mistake['msg']} in `${place}`" if place else mistake["msg"])
+    more = len(mistakes) - len(texts)
     return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)

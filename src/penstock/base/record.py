@@ -98,11 +98,11 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
             missing = dataclasses.MISSING
             return tuple(
                 RecordMember(
-                    one.name,
-                    one.name,
-                    one.default is not missing or one.default_factory is not missing,
+                    field.name,
+                    field.name,
+                    field.default is not missing or field.default_factory is not missing,
                 )
-                for one in dataclasses.fields(cls)
+                for field in dataclasses.fields(cls)
             )
         case RecordKind.NAMED_TUPLE:
             return tuple(
@@ -115,11 +115,15 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
                 for name in cls.__annotations__
             )
         case RecordKind.STRUCT:
-            found = msgspec.structs.fields(cls)
-            return tuple(RecordMember(one.name, one.encode_name, not one.required) for one in found)
+            return tuple(
+                RecordMember(field.name, field.encode_name, not field.required)
+                for field in msgspec.structs.fields(cls)
+            )
         case RecordKind.PYDANTIC:
             fields = cls.model_fields.items()
-            return tuple(RecordMember(name, name, not one.is_required()) for name, one in fields)
+            return tuple(
+                RecordMember(name, name, not field.is_required()) for name, field in fields
+            )
         case _:
             raise TypeError(f"{cls!r} is not a record")
 
@@ -133,8 +137,8 @@ def is_frozen(cls: Any) -> bool:
             return bool(cls.__struct_config__.frozen)
         case RecordKind.PYDANTIC:
             return bool(cls.model_config.get("frozen"))
-        case kind:
-            return kind is RecordKind.NAMED_TUPLE
+        case record_kind:
+            return record_kind is RecordKind.NAMED_TUPLE
 
 
 def tag_of_record(cls: Any) -> tuple[str, str | int] | None:
@@ -154,14 +158,17 @@ def fields_of(annotation: Any) -> list[Field]:
         NameError: A field has an unknown type.
     """
     hints = _hints_of(annotation)
-    return [Field(one, simplified(hints[one.name], annotation)) for one in members_of(annotation)]
+    return [
+        Field(member, simplified(hints[member.name], annotation))
+        for member in members_of(annotation)
+    ]
 
 
 def _hints_of(annotation: Any) -> dict[str, Any]:
     """Return the types of the fields; variables of a generic class are replaced by its arguments."""
     cls = typing.get_origin(annotation) or annotation
     if kind_of(cls) is RecordKind.PYDANTIC:
-        return {name: one.annotation for name, one in cls.model_fields.items()}
+        return {name: field.annotation for name, field in cls.model_fields.items()}
     bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation), strict=False))
     hints: dict[str, Any] = {}
     for base in reversed(vars(cls).get("__orig_bases__", cls.__bases__)):
@@ -182,7 +189,7 @@ def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
     variables = getattr(hint, "__parameters__", ())
     if not variables or isinstance(hint, type) or not bound:
         return hint
-    return hint[tuple(bound.get(one, one) for one in variables)]
+    return hint[tuple(bound.get(variable, variable) for variable in variables)]
 
 
 def simplified(annotation: Any, owner: Any = None) -> Any:

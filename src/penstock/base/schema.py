@@ -120,7 +120,7 @@ def entities_in(annotation: Any, seen: list[Any] | None = None) -> list[type]:
     if typing.get_origin(annotation) is typing.Literal:
         return []
     if is_record(annotation):
-        inner = [] if annotation in seen else [one.annotation for one in fields_of(annotation)]
+        inner = [] if annotation in seen else [field.annotation for field in fields_of(annotation)]
         seen.append(annotation)
     else:
         inner = list(typing.get_args(annotation))
@@ -194,7 +194,7 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
         return [refused]
     if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
-    if sum(typing.get_origin(one) is cls for one in seen) > _FORMS_MAX:
+    if sum(typing.get_origin(form) is cls for form in seen) > _FORMS_MAX:
         return [f"{name} contains itself with other arguments each time; use a list of records"]
     try:
         fields = fields_of(annotation)
@@ -218,9 +218,9 @@ def _misfit(annotation: Any, origin: type, inside: Any) -> list[str]:
 def _unhashable(annotation: Any, of: type) -> list[str]:
     """Return the parts of an annotation that cannot be keys of a dictionary, or members of a set."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    kind = kind_of(annotation)
-    if kind is RecordKind.NAMED_TUPLE:
-        inside = [one.annotation for one in fields_of(annotation)]
+    record_kind = kind_of(annotation)
+    if record_kind is RecordKind.NAMED_TUPLE:
+        inside = [field.annotation for field in fields_of(annotation)]
         return [complaint for part in inside for complaint in _unhashable(part, of)]
     if origin in (tuple, *_UNIONS):
         return [
@@ -231,11 +231,13 @@ def _unhashable(annotation: Any, of: type) -> list[str]:
         ]
     cls = origin or annotation
     if of is dict:
-        refused = cls in (list, dict, set, frozenset, deque) or kind is not None
+        refused = cls in (list, dict, set, frozenset, deque) or record_kind is not None
         hint = "; use a scalar, a reference, or a tuple of them"
     else:
-        refused = cls in (list, dict, set, deque) or (kind is not None and cls.__hash__ is None)
-        hint = "; a frozen dataclass can" if kind else ""
+        refused = cls in (list, dict, set, deque) or (
+            record_kind is not None and cls.__hash__ is None
+        )
+        hint = "; a frozen dataclass can" if record_kind else ""
     what = "the key of a dictionary" if of is dict else "the member of a set"
     return [f"{name_of(annotation)} cannot be {what}{hint}"] if refused else []
 
@@ -309,7 +311,7 @@ def name_of(annotation: Any) -> str:
         return "None" if annotation is type(None) else annotation.__qualname__
     if not isinstance(origin, type) and origin is not typing.Union:
         return "..." if annotation is Ellipsis else str(annotation)
-    inner = [name_of(one) for one in arguments]
+    inner = [name_of(argument) for argument in arguments]
     return " | ".join(inner) if origin in _UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
 
 

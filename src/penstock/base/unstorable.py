@@ -47,7 +47,7 @@ def alternative_to(annotation: Any) -> str:
     known = _ALTERNATIVES.get(f"{cls.__module__.partition('.')[0]}.{cls.__name__}")
     if known is not None:
         return f"; use {known}"
-    plain = next((one for one in _PLAIN if issubclass(cls, one)), None)
+    plain = next((base for base in _PLAIN if issubclass(cls, base)), None)
     if plain is not None:
         return f"; use {plain.__name__}, or a NewType of it"
     return "; make it a dataclass, or derive it from Entity"

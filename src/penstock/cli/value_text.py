@@ -44,7 +44,7 @@ def value_text(value: Any) -> str:
 
 def difference_rows(differences: ElementDifferences) -> list[Row]:
     """Return a row for each difference, and a last row that counts the others."""
-    rows = [_row(difference) for difference in differences.found]
+    rows = [_row(difference) for difference in differences.shown]
     if differences.left_out:
         rows.append((f"{differences.left_out:,} more", "", ""))
     return rows

@@ -216,7 +216,7 @@ def _plain_entity(entity: EntityDifference) -> dict[str, Any]:
                 "attribute": attribute,
                 "recorded": _value(recorded),
                 "what_if": _value(replayed),
-                "differences": list(map(_plain_element, elements.found)),
+                "differences": list(map(_plain_element, elements.shown)),
                 "differences_left_out": elements.left_out,
             }
         )

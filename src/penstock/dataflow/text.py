@@ -41,8 +41,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _operator(operator: Operator, links: Sequence[Link]) -> list[str]:
-    kind = "function" if operator.key is None else "entity"
-    lines = [f"{kind} {operator.name}  {operator.where.text}"]
+    noun = "function" if operator.key is None else "entity"
+    lines = [f"{noun} {operator.name}  {operator.where.text}"]
     if operator.key is not None:
         lines.append(f"  {operator.key.text}  (key)")
         lines += [f"  {attribute.text}" for attribute in operator.attributes]

@@ -74,7 +74,9 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
-        self._has_strict_references = any(kind.must_exist for kind in app.entities.values())
+        self._has_strict_references = any(
+            entity_type.must_exist for entity_type in app.entities.values()
+        )
         self.secret = b""
         self.isolation = Isolation(app.context, limits.depth)
         self.interrupted: str | None = None

@@ -199,7 +199,7 @@ class HistoryReader:
         Raises:
             RequestError: Several ids begin with the text; the message lists some of them.
         """
-        found: dict[str, None] = {}
+        fitting_ids: dict[str, None] = {}
         first, upto = self._journal.first(), self.last
         while upto >= first:
             after = Epoch(max(first, upto - _LOOKED_EPOCHS + 1) - 1)
@@ -207,26 +207,28 @@ class HistoryReader:
                 ids = rows["request_id"]
                 if pc.any(pc.equal(ids, text)).as_py():
                     return text
-                if len(found) <= _NAMED_MAX:
-                    fitting = ids.filter(pc.starts_with(ids, text))
-                    found.update(dict.fromkeys(fitting.unique()[: _NAMED_MAX + 1].to_pylist()))
+                if len(fitting_ids) <= _NAMED_MAX:
+                    more_ids = ids.filter(pc.starts_with(ids, text))
+                    fitting_ids.update(
+                        dict.fromkeys(more_ids.unique()[: _NAMED_MAX + 1].to_pylist())
+                    )
             upto = after
-        if len(found) <= 1:
-            return next(iter(found), text)
-        names = ", ".join(sorted(found)[:_NAMED_MAX])
-        more = ", …" if len(found) > _NAMED_MAX else ""
+        if len(fitting_ids) <= 1:
+            return next(iter(fitting_ids), text)
+        names = ", ".join(sorted(fitting_ids)[:_NAMED_MAX])
+        more = ", …" if len(fitting_ids) > _NAMED_MAX else ""
         raise RequestError(
             f"several request ids begin with {text}: {names}{more}; write more of the id"
         )
 
     def _ids_among(self, ids: pa.Array, after: Epoch, upto: Epoch) -> dict[str, Epoch]:
-        found: dict[str, Epoch] = {}
+        epoch_by_id: dict[str, Epoch] = {}
         columns = ("request_id", "epoch")
         for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, upto, columns):
             matching = rows.filter(pc.is_in(rows["request_id"], ids))
             epochs = map(Epoch, matching["epoch"].to_pylist())
-            found.update(zip(matching["request_id"].to_pylist(), epochs, strict=True))
-        return found
+            epoch_by_id.update(zip(matching["request_id"].to_pylist(), epochs, strict=True))
+        return epoch_by_id
 
     def changes_of(self, key: EntityKey, after: Epoch, upto: Epoch) -> list[Epoch]:
         """Return the epochs of (after, upto] that changed an entity, in order."""

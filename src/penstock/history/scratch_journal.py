@@ -122,11 +122,15 @@ class ScratchJournal:
         return self._write(PartKind.CHANGES, CHANGES, epoch, columns)
 
     def _write(
-        self, kind: PartKind, schema: pa.Schema, epoch: Epoch, columns: Sequence[Sequence[object]]
+        self,
+        part_kind: PartKind,
+        schema: pa.Schema,
+        epoch: Epoch,
+        columns: Sequence[Sequence[object]],
     ) -> tuple[Part, ...]:
         """Write a part with a column for the epoch, followed by `columns`."""
         values = [[epoch] * len(columns[0]), *columns]
         arrays = [
             pa.array(column, field.type) for column, field in zip(values, schema, strict=True)
         ]
-        return (self._journal.write(kind, pa.Table.from_arrays(arrays, schema=schema), _NAME),)
+        return (self._journal.write(part_kind, pa.Table.from_arrays(arrays, schema=schema), _NAME),)

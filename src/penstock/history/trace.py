@@ -193,7 +193,7 @@ def _entities_of(
         values = attributes_of(app, key, old), attributes_of(app, key, new)
         parts = attribute_differences(*values)
         entities[key] = TracedEntity(
-            *split_entity_key(key), written, undone, *values, None, parts.found, parts.left_out
+            *split_entity_key(key), written, undone, *values, None, parts.shown, parts.left_out
         )
     return entities
 
@@ -284,11 +284,11 @@ def _change_of(
     before: dict[str, Any] | None,
     after: dict[str, Any] | None,
 ) -> EntityChange:
-    kind: Literal["create", "update", "delete"] = "update"
+    change: Literal["create", "update", "delete"] = "update"
     if before is None:
-        kind = "create"
+        change = "create"
     elif after is None:
-        kind = "delete"
+        change = "delete"
     parts = attribute_differences(before, after)
     before, after = before or {}, after or {}
     attributes = [
@@ -298,5 +298,5 @@ def _change_of(
     ]
     call, times = call_text(row.body), (epoch.time_us, instant_of(epoch.time_us))
     return EntityChange(
-        epoch.epoch, *times, row.request_id, call, kind, attributes, parts.found, parts.left_out
+        epoch.epoch, *times, row.request_id, call, change, attributes, parts.shown, parts.left_out
     )

@@ -179,7 +179,9 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
         secret: `Journal.secret`; it is stored in a field that other engines skip.
     """
     fields = {field.name: field.type for schema in SCHEMAS.values() for field in schema}
-    types = {PARTITION_COLUMN: "string"} | {name: _TYPES[kind] for name, kind in fields.items()}
+    types = {PARTITION_COLUMN: "string"} | {
+        name: _TYPES[arrow_type] for name, arrow_type in fields.items()
+    }
     columns = [
         {"name": name, "type": type_name, "nullable": True, "metadata": {}}
         for name, type_name in types.items()

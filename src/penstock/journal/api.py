@@ -72,9 +72,9 @@ class Commit:
     parts: tuple[Part, ...]
     time_us: int  # when the driver committed, microseconds since the Unix epoch
 
-    def parts_of(self, kind: PartKind) -> Sequence[Part]:
+    def parts_of(self, part_kind: PartKind) -> Sequence[Part]:
         """Return the parts of one kind."""
-        return [part for part in self.parts if part.kind is kind]
+        return [part for part in self.parts if part.kind is part_kind]
 
 
 class CompactionPolicy(NamedTuple):
@@ -132,11 +132,11 @@ class Journal(Protocol):
         Copies and branches keep it, because they run the same requests again.
         """
 
-    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+    def write(self, part_kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Write a part durably; it is not visible before its commit.
 
         Args:
-            kind: The kind of the rows.
+            part_kind: The kind of the rows.
             rows: Rows of one epoch, with the schema of the kind.
             name: Letters, digits, dots, dashes and underscores. The epoch and a random token are
                 added to it, so that two attempts never share a file.
@@ -178,12 +178,12 @@ class Journal(Protocol):
         """Return the newest epoch that was compacted; -1 before the first."""
 
     def rows(
-        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+        self, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], in order.
 
         Args:
-            kind: The kind of the rows.
+            part_kind: The kind of the rows.
             after: The epoch before the first one.
             upto: The last epoch.
             columns: The columns to read.

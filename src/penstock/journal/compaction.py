@@ -146,11 +146,11 @@ class Compaction:
         """Write the files of a segment, durably."""
         first, last = batch[0].epoch, batch[-1].epoch
         files: list[Part] = []
-        for kind in PartKind:
-            tables = [journal.read(part) for commit in batch for part in commit.parts_of(kind)]
+        for part_kind in PartKind:
+            tables = [journal.read(part) for commit in batch for part in commit.parts_of(part_kind)]
             if any(table.num_rows for table in tables):
-                path = segment.file_path(kind, first, last)
-                part, data = segment.encode(kind, tables, path)
+                path = segment.file_path(part_kind, first, last)
+                part, data = segment.encode(part_kind, tables, path)
                 durable.create(self._root / part.path, data)
                 durable.sync_directory((self._root / part.path).parent)
                 files.append(part)
@@ -194,14 +194,16 @@ class Compaction:
     def _files(self) -> list[Path]:
         """Return the segments' files."""
         return [
-            file for kind in PartKind for file in (self._root / f"kind={kind}").glob(f"{PREFIX}*")
+            file
+            for part_kind in PartKind
+            for file in (self._root / f"kind={part_kind}").glob(f"{PREFIX}*")
         ]
 
     def _parts(self) -> Iterator[tuple[str, Epoch]]:
         """Yield the path and the epoch of each part that has a file."""
-        for kind in PartKind:
-            for file in list((self._root / f"kind={kind}").iterdir()):
-                path = f"kind={kind}/{file.name}"
+        for part_kind in PartKind:
+            for file in list((self._root / f"kind={part_kind}").iterdir()):
+                path = f"kind={part_kind}/{file.name}"
                 if (epoch := parquet.epoch_of(path)) is not None:
                     yield path, epoch
 

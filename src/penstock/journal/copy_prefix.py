@@ -83,10 +83,12 @@ def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> lis
         durable.publish(index, segment.index_of(commits, None))
         return [part for commit in commits for part in commit.parts]
     files: list[Part] = []
-    for kind in PartKind:
-        rows = segments.rows(whole, kind, whole.first, upto, SCHEMAS[kind].names)
+    for part_kind in PartKind:
+        rows = segments.rows(whole, part_kind, whole.first, upto, SCHEMAS[part_kind].names)
         if rows.num_rows:
-            part, data = segment.encode(kind, [rows], segment.file_path(kind, whole.first, upto))
+            part, data = segment.encode(
+                part_kind, [rows], segment.file_path(part_kind, whole.first, upto)
+            )
             durable.create(path / part.path, data)
             files.append(part)
     durable.publish(index, segment.index_of(commits, files))
@@ -96,10 +98,10 @@ def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> lis
 def _remove_others(path: Path, kept: list[Part], merged: Epoch, upto: Epoch) -> None:
     """Remove the other parts, the commits outside of (merged, upto], and the checkpoints."""
     listed = {part.path for part in kept}
-    for kind in PartKind:
-        folder = path / f"kind={kind}"
+    for part_kind in PartKind:
+        folder = path / f"kind={part_kind}"
         for file in list(folder.iterdir()):
-            if f"kind={kind}/{file.name}" not in listed:
+            if f"kind={part_kind}/{file.name}" not in listed:
                 file.unlink()
         durable.sync_directory(folder)
     log = path / LOG

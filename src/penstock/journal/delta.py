@@ -99,17 +99,17 @@ class DeltaJournal:
         """The secret that was drawn when the journal was created."""
         return self._secret
 
-    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+    def write(self, part_kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Write and fsync a Parquet file; touches neither the Delta log nor other parts.
 
         Raises:
             ClassChanged: Another process has stored a class for the first time, in another shape.
         """
         self._commits.check_open()
-        if kind is PartKind.CHANGES and self._knows_shapes:
+        if part_kind is PartKind.CHANGES and self._knows_shapes:
             with storage("record how classes are stored"):
                 self._shapes.record(pc.unique(rows["entity"]).to_pylist())
-        written, data = parquet.encode(kind, rows, name)
+        written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
             durable.create(path, data)
@@ -182,18 +182,18 @@ class DeltaJournal:
         return parquet.decode(part, data, columns)
 
     def rows(
-        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+        self, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], one table for each merged segment."""
         while after < upto and (segment := self._segments.covering(Epoch(after + 1))) is not None:
             last = min(segment.last, upto)
             if segment.merged:
-                yield last, self._segments.rows(segment, kind, Epoch(after + 1), last, columns)
+                yield last, self._segments.rows(segment, part_kind, Epoch(after + 1), last, columns)
             else:
-                yield from rows_by_epoch(self, kind, after, last, columns)
+                yield from rows_by_epoch(self, part_kind, after, last, columns)
             after = last
         if after < upto:
-            yield from rows_by_epoch(self, kind, after, upto, columns)
+            yield from rows_by_epoch(self, part_kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Write a Delta checkpoint, as the port says; the commits stay."""
@@ -285,7 +285,7 @@ class DeltaJournal:
         return _table_of(self._commits)
 
     def _create(self, secret: bytes) -> None:
-        for name in (_LOG, *(f"kind={kind}" for kind in PartKind)):
+        for name in (_LOG, *(f"kind={part_kind}" for part_kind in PartKind)):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         durable.sync_directory(self._root)
         durable.sync_directory(self._root.absolute().parent)

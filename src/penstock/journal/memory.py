@@ -49,9 +49,9 @@ class MemoryJournal:
         """As the port says."""
         return self._secret
 
-    def write(self, kind: PartKind, rows: pa.Table, name: str) -> Part:
+    def write(self, part_kind: PartKind, rows: pa.Table, name: str) -> Part:
         """Keep a part, as the port says."""
-        written, data = parquet.encode(kind, rows, name)
+        written, data = parquet.encode(part_kind, rows, name)
         with self._changed:
             self._check_open()
             self._parts[written.path] = bytes(data)
@@ -116,10 +116,10 @@ class MemoryJournal:
         return BEFORE_FIRST
 
     def rows(
-        self, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+        self, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], as the port says."""
-        return rows_by_epoch(self, kind, after, upto, columns)
+        return rows_by_epoch(self, part_kind, after, upto, columns)
 
     def checkpoint(self) -> None:
         """Do nothing, since no other engine opens this journal."""

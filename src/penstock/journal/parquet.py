@@ -27,13 +27,13 @@ _PATH: Final = re.compile(r"kind=[a-z]+/(?P<epoch>\d{12})-[A-Za-z0-9._-]+\.parqu
 _EMPTY: Final = "empty"
 
 
-def encode(kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:
+def encode(part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:
     """Return a part and the bytes of its file.
 
     The path starts with the epoch of the rows and ends with a random token, so that a driver that
     starts again never meets the orphans of its former attempts. All rows are of one epoch.
     """
-    assert rows.schema.equals(SCHEMAS[kind]), f"{kind} rows have the schema {rows.schema}"
+    assert rows.schema.equals(SCHEMAS[part_kind]), f"{part_kind} rows have the schema {rows.schema}"
     assert _NAME.fullmatch(name), f"{name!r} is not a name for a part"
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -46,8 +46,8 @@ def encode(kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]
         store_schema=False,
     )
     data = memoryview(sink.getvalue())
-    path = f"kind={kind}/{_epoch_text(rows)}-{name}-{secrets.token_hex(4)}.parquet"
-    return Part(kind, path, rows.num_rows, len(data), checksum_of(data)), data
+    path = f"kind={part_kind}/{_epoch_text(rows)}-{name}-{secrets.token_hex(4)}.parquet"
+    return Part(part_kind, path, rows.num_rows, len(data), checksum_of(data)), data
 
 
 def decode(part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:

@@ -11,37 +11,37 @@ from penstock.journal.api import SCHEMAS, Commit, Journal, PartKind
 
 
 def rows_by_epoch(
-    journal: Journal, kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
+    journal: Journal, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
 ) -> Iterator[tuple[Epoch, pa.Table]]:
     """Implement `Journal.rows`, with one table for each epoch."""
     reached = after
     for commit in journal.commits(after, upto):
         if commit.epoch != reached + 1:
             break
-        yield commit.epoch, epoch_rows(journal, commit, kind, columns)
+        yield commit.epoch, epoch_rows(journal, commit, part_kind, columns)
         reached = commit.epoch
     if reached < upto:
         raise missing_epoch(Epoch(reached + 1))
 
 
 def epoch_rows(
-    journal: Journal, commit: Commit, kind: PartKind, columns: Sequence[str]
+    journal: Journal, commit: Commit, part_kind: PartKind, columns: Sequence[str]
 ) -> pa.Table:
     """Return the rows of one epoch.
 
     Args:
         journal: The journal that holds the epoch.
         commit: The epoch's commit.
-        kind: The kind of the rows.
+        part_kind: The kind of the rows.
         columns: The columns to read.
 
     Raises:
         Corrupt: A part is damaged.
     """
-    tables = [journal.read(part, columns) for part in commit.parts_of(kind)]
+    tables = [journal.read(part, columns) for part in commit.parts_of(part_kind)]
     if len(tables) == 1:
         return tables[0]
-    return pa.concat_tables(tables) if tables else SCHEMAS[kind].empty_table().select(columns)
+    return pa.concat_tables(tables) if tables else SCHEMAS[part_kind].empty_table().select(columns)
 
 
 def entity_keys(rows: pa.Table) -> list[EntityKey]:

@@ -67,7 +67,7 @@ class Segment:
     def __init__(self, index: _Index) -> None:
         self.first, self.last = Epoch(index.first), Epoch(index.last)
         self.merged = index.files is not None
-        self.files = {PartKind(kind): part for kind, part in (index.files or {}).items()}
+        self.files = {PartKind(part_kind): part for part_kind, part in (index.files or {}).items()}
         self.time_us = index.time_us
         self._encoded = index.commits
 
@@ -97,22 +97,22 @@ class Segment:
         """Return the rows of a part in the merged file; None if the part still has its own file."""
         return self._places.get(path) if self.merged else None
 
-    def span(self, kind: PartKind, first: Epoch, last: Epoch) -> tuple[int, int]:
+    def span(self, part_kind: PartKind, first: Epoch, last: Epoch) -> tuple[int, int]:
         """Return the first row of epoch `first`, and the number of rows up to epoch `last`."""
-        starts = self._starts[kind]
+        starts = self._starts[part_kind]
         start, end = starts[first - self.first], starts[last + 1 - self.first]
         return start, end - start
 
     @cached_property
     def _starts(self) -> dict[PartKind, list[int]]:
-        counts: dict[PartKind, list[int]] = {kind: [] for kind in PartKind}
+        counts: dict[PartKind, list[int]] = {part_kind: [] for part_kind in PartKind}
         for commit in self._commits:
             rows = dict.fromkeys(PartKind, 0)
             for part in commit.parts:
                 rows[part.kind] += part.rows
-            for kind, count in rows.items():
-                counts[kind].append(count)
-        return {kind: list(accumulate(rows, initial=0)) for kind, rows in counts.items()}
+            for part_kind, count in rows.items():
+                counts[part_kind].append(count)
+        return {part_kind: list(accumulate(rows, initial=0)) for part_kind, rows in counts.items()}
 
     @cached_property
     def _places(self) -> dict[str, RowRange]:
@@ -178,9 +178,9 @@ def epochs_of_name(name: str) -> tuple[Epoch, Epoch] | None:
     return Epoch(int(first)), Epoch(int(last))
 
 
-def file_path(kind: PartKind, first: Epoch, last: Epoch) -> str:
+def file_path(part_kind: PartKind, first: Epoch, last: Epoch) -> str:
     """Return a path for a segment's file that no other attempt has."""
-    return f"kind={kind}/{PREFIX}{first:012}-{last:012}-{secrets.token_hex(4)}.parquet"
+    return f"kind={part_kind}/{PREFIX}{first:012}-{last:012}-{secrets.token_hex(4)}.parquet"
 
 
 def epochs_of_file(name: str) -> tuple[Epoch, Epoch] | None:
@@ -189,16 +189,16 @@ def epochs_of_file(name: str) -> tuple[Epoch, Epoch] | None:
     return None if match is None else (Epoch(int(match[1])), Epoch(int(match[2])))
 
 
-def encode(kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part, memoryview]:
+def encode(part_kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part, memoryview]:
     """Return a segment's file, and its bytes.
 
     Args:
-        kind: The kind of the rows.
+        part_kind: The kind of the rows.
         tables: The rows, in order of epochs.
         path: The file's path, relative to the journal.
     """
     rows = pa.concat_tables(tables)
-    assert rows.schema.equals(SCHEMAS[kind]), f"{kind} rows have the schema {rows.schema}"
+    assert rows.schema.equals(SCHEMAS[part_kind]), f"{part_kind} rows have the schema {rows.schema}"
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,
@@ -211,4 +211,4 @@ def encode(kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[Part,
         store_schema=False,
     )
     data = memoryview(sink.getvalue())
-    return Part(kind, path, rows.num_rows, len(data), checksum_of(data)), data
+    return Part(part_kind, path, rows.num_rows, len(data), checksum_of(data)), data

@@ -152,13 +152,18 @@ class Segments:
         return self._table(opened, place.kind, columns).slice(place.start, place.rows)
 
     def rows(
-        self, opened: Segment, kind: PartKind, first: Epoch, last: Epoch, columns: Sequence[str]
+        self,
+        opened: Segment,
+        part_kind: PartKind,
+        first: Epoch,
+        last: Epoch,
+        columns: Sequence[str],
     ) -> pa.Table:
         """Return the rows of some epochs of a merged segment.
 
         Args:
             opened: The segment.
-            kind: The kind of the rows.
+            part_kind: The kind of the rows.
             first: The first epoch.
             last: The last epoch.
             columns: The columns to read.
@@ -166,7 +171,7 @@ class Segments:
         Raises:
             Corrupt: The segment is damaged.
         """
-        return self._table(opened, kind, columns).slice(*opened.span(kind, first, last))
+        return self._table(opened, part_kind, columns).slice(*opened.span(part_kind, first, last))
 
     def floor(self) -> Epoch:
         """Return the oldest epoch that was not forgotten.
@@ -209,17 +214,19 @@ class Segments:
             )
         return spans
 
-    def _table(self, opened: Segment, kind: PartKind, columns: Sequence[str] | None) -> pa.Table:
+    def _table(
+        self, opened: Segment, part_kind: PartKind, columns: Sequence[str] | None
+    ) -> pa.Table:
         """Return all rows of a segment's file; the last table of each kind is kept in memory."""
-        part = opened.files.get(kind)
-        names = tuple(SCHEMAS[kind].names if columns is None else columns)
+        part = opened.files.get(part_kind)
+        names = tuple(SCHEMAS[part_kind].names if columns is None else columns)
         if part is None:
-            return SCHEMAS[kind].empty_table().select(names)
+            return SCHEMAS[part_kind].empty_table().select(names)
         with self._lock:
-            path, had, table = self._decoded.get(kind, ("", (), None))
+            path, had, table = self._decoded.get(part_kind, ("", (), None))
             if path != part.path or not set(names) <= set(had):
                 table = self._read(part, names)
-                self._decoded[kind] = (part.path, names, table)
+                self._decoded[part_kind] = (part.path, names, table)
             return table.select(names)
 
     def _read(self, part: Part, columns: Sequence[str]) -> pa.Table:

@@ -88,8 +88,8 @@ def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[
         Corrupt: One of these entries is damaged.
     """
     rows = connection.execute(f"{_SELECT} ORDER BY due_us, number LIMIT ?", (count_max,))
-    found = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
-    return [(one.due_us, one.entry) for one in found]
+    scheduled = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
+    return [(row.due_us, row.entry) for row in scheduled]
 
 
 def is_due(connection: sqlite3.Connection, now_us: int) -> bool:

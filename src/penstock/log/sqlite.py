@@ -169,7 +169,9 @@ class SqliteLog:
                 due = schedule.take_due(connection, now_us, str(self._path))
                 # An acknowledged entry is appended even if the index knows its id: a clock that
                 # was set back may have made an expired id valid again.
-                entries = [msgspec.structs.replace(one.entry, time_us=now_us) for one in due]
+                entries = [
+                    msgspec.structs.replace(scheduled.entry, time_us=now_us) for scheduled in due
+                ]
                 call = self._call(entries)
                 packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
                 connection.executemany(INSERT_BLOCK, packed)

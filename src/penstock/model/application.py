@@ -282,13 +282,13 @@ def _default_complaints(entity_type: EntityType) -> list[str]:
         for name, default in entity_type.defaults.items()
         if not isinstance(default, DefaultFactory)
     }
-    found = {
+    complaints = {
         name: default_complaint(default, entity_type.attributes.get(name, Any))
         for name, default in fixed.items()
     }
     return [
         f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"
-        for name, complaint in found.items()
+        for name, complaint in complaints.items()
         if complaint
     ]
 

@@ -83,8 +83,8 @@ def call_of(
 
 def _entity_type(cls: Any) -> EntityType | None:
     """Return the description of a class where it is an entity class."""
-    found = reference_type(cls) if isinstance(cls, type) else None
-    return found if isinstance(found, EntityType) else None
+    entity_type = reference_type(cls) if isinstance(cls, type) else None
+    return entity_type if isinstance(entity_type, EntityType) else None
 
 
 def _class_call(

@@ -235,8 +235,8 @@ class EntityType:
             try:
                 lower = lowers.get(index)
                 _encode(lower(values[name]) if lower else values[name])
-            except UNENCODABLE as found:
-                return f"{self.name}.{name}: {reason_of(found)}"
+            except UNENCODABLE as unencodable:
+                return f"{self.name}.{name}: {reason_of(unencodable)}"
         return f"{self.name}: {reason_of(error)}"
 
     def key_text(self, key: object) -> str:

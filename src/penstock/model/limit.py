@@ -135,7 +135,7 @@ def limits_of(
     entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
 ) -> tuple[Limit, ...]:
     """Return the limits of an application's members, and add mistakes to the complaints."""
-    found: list[Limit] = []
+    limits: list[Limit] = []
     for target, where, texts in _declarations(entities, functions):
         for text in texts:
             try:
@@ -145,8 +145,8 @@ def limits_of(
                 continue
             if declared.per == KEY and target in functions:
                 complaints.append(f"{where}: {target}: a function has no key; remove `per key`")
-            found.append(declared)
-    return tuple(found)
+            limits.append(declared)
+    return tuple(limits)
 
 
 def _declarations(

@@ -66,5 +66,5 @@ def _references_in(value: Any) -> Iterator[Any]:
         inside = value
     elif is_record(cls):
         inside = [getattr(value, member.name) for member in members_of(cls)]
-    for one in inside:
-        yield from _references_in(one)
+    for item in inside:
+        yield from _references_in(item)

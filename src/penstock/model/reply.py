@@ -68,19 +68,19 @@ class Runtime(Protocol):
         """
 
 
-def raised_by(code: str, kind: str, message: str) -> errors.PenstockError:
+def raised_by(code: str, class_name: str, message: str) -> errors.PenstockError:
     """Return the error with a code; `Aborted` stands for exceptions of user code.
 
     Args:
         code: The code of the error; an exception class of the application may have one of its own.
-        kind: The name of the exception's class.
+        class_name: The name of the exception's class.
         message: The exception's text.
     """
     cls = errors.BY_CODE.get(code, errors.Aborted)
     error = cls.__new__(cls)
     error.code = code
-    Exception.__init__(error, message if kind == cls.__name__ else f"{kind}: {message}")
-    error.kind = kind
+    Exception.__init__(error, message if class_name == cls.__name__ else f"{class_name}: {message}")
+    error.kind = class_name
     return error
 
 

@@ -159,9 +159,9 @@ def is_changeable(value: Any) -> bool:
     """Say whether a handler could change a value, which all calls share."""
     if isinstance(value, tuple | frozenset):
         return any(map(is_changeable, value))
-    kind = kind_of(type(value))
-    if kind in (RecordKind.DATACLASS, RecordKind.STRUCT, RecordKind.PYDANTIC):
-        inside = (getattr(value, one.name) for one in members_of(type(value)))
+    record_kind = kind_of(type(value))
+    if record_kind in (RecordKind.DATACLASS, RecordKind.STRUCT, RecordKind.PYDANTIC):
+        inside = (getattr(value, member.name) for member in members_of(type(value)))
         return not is_frozen(type(value)) or any(map(is_changeable, inside))
     return isinstance(value, _MUTABLE)
 

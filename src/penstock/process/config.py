@@ -234,10 +234,10 @@ def _near(name: str) -> list[str]:
     """Return the settings that a wrong name probably means: near in full, or without their table."""
     near = difflib.get_close_matches(name, _TYPES, n=2)
     by_end: dict[str, list[str]] = {}
-    for one in _TYPES:
-        by_end.setdefault(one.rpartition(".")[2], []).append(one)
+    for setting in _TYPES:
+        by_end.setdefault(setting.rpartition(".")[2], []).append(setting)
     ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=0.8)
-    return list(dict.fromkeys([*near, *(one for end in ends for one in by_end[end])]))[:3]
+    return list(dict.fromkeys([*near, *(setting for end in ends for setting in by_end[end])]))[:3]
 
 
 def _converted(setting: Setting, wanted: type) -> object:
@@ -298,14 +298,14 @@ _TABLES: Final[dict[str, type[Any]]] = {
 }
 _TYPES: Final = {
     **{
-        one.name: _type_of(one.type)
-        for one in dataclasses.fields(Config)
-        if one.name not in _TABLES
+        field.name: _type_of(field.type)
+        for field in dataclasses.fields(Config)
+        if field.name not in _TABLES
     },
     **{
-        f"{name}.{one.name}": _type_of(one.type)
+        f"{name}.{field.name}": _type_of(field.type)
         for name, table in _TABLES.items()
-        for one in dataclasses.fields(table)
+        for field in dataclasses.fields(table)
     },
 }
 _CHOICES: Final = {"log_format": logs.FORMS, "log_level": logs.LEVELS}

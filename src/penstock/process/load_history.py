@@ -124,7 +124,7 @@ def points_of(samples: Iterable[LoadSample]) -> list[LoadPoint]:
         end_us = -(-sample.time_us // STEP_US) * STEP_US
         other = steps.get(end_us)
         if other is not None:
-            counts = [one + more for one, more in zip(sample.counts, other.counts, strict=True)]
+            counts = [count + more for count, more in zip(sample.counts, other.counts, strict=True)]
             sample = LoadSample(end_us, max(sample.lag, other.lag), counts)
         steps[end_us] = sample
     return [_point(end_us, steps[end_us]) for end_us in sorted(steps)]

@@ -47,24 +47,24 @@ Reason = dict[str, str]
 class EntityTable:
     """The table of one entity class."""
 
-    def __init__(self, kind: EntityType, name: str, *, wide: bool) -> None:
-        self.kind = kind
+    def __init__(self, entity_type: EntityType, name: str, *, wide: bool) -> None:
+        self.entity_type = entity_type
         self.name = name
         self.wide = wide
         columns = [
-            column_of(kind.key_annotation, wide=wide),
-            *(column_of(annotation, wide=wide) for annotation in kind.attributes.values()),
+            column_of(entity_type.key_annotation, wide=wide),
+            *(column_of(annotation, wide=wide) for annotation in entity_type.attributes.values()),
         ]
-        names = [kind.key_name, *kind.attributes]
+        names = [entity_type.key_name, *entity_type.attributes]
         if wide:
             columns.append(Reasons())
             names.append(UNSHOWN)
         self.columns = list(zip(distinct(names), columns, strict=True))
         self.key = self.columns[0][0]
-        self._attributes = self.columns[1 : len(kind.attributes) + 1]
-        self._read_keys = key_reader(kind.key_annotation)
+        self._attributes = self.columns[1 : len(entity_type.attributes) + 1]
+        self._read_keys = key_reader(entity_type.key_annotation)
         wires = tuple(column.wire for _, column in self._attributes)
-        row: Any = types.GenericAlias(tuple, (Literal[kind.shape.tag], *wires))
+        row: Any = types.GenericAlias(tuple, (Literal[entity_type.shape.tag], *wires))
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
 
     @property
@@ -118,7 +118,7 @@ class EntityTable:
             decoded = self._decode(array_header(len(states)) + b"".join(states))
         except msgspec.MsgspecError as error:
             for text, state in zip(texts, states, strict=True):
-                self.kind.check_shape(text, state)
+                self.entity_type.check_shape(text, state)
             raise self._diverged(error) from error
         parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
         if not decoded:
@@ -135,7 +135,7 @@ class EntityTable:
         """Build the columns without the values that do not fit them."""
         reasons: list[Reason] = [{} for _ in states]
         for text, state in zip(texts, states, strict=True):
-            self.kind.check_shape(text, state)
+            self.entity_type.check_shape(text, state)
         rows = [
             self._row(state, reason, cell_bytes_max)
             for state, reason in zip(states, reasons, strict=True)
@@ -178,7 +178,7 @@ class EntityTable:
 
     def _diverged(self, error: Exception) -> Diverged:
         return Diverged(
-            f"the journal holds a {self.kind.name} that does not fit its class: {error}"
+            f"the journal holds a {self.entity_type.name} that does not fit its class: {error}"
         )
 
 
@@ -210,8 +210,8 @@ def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
     chosen = frozenset(wide)
     names = distinct(list(app.entities))
     return {
-        kind.name: EntityTable(kind, name, wide=kind.name in chosen)
-        for kind, name in zip(app.entities.values(), names, strict=True)
+        entity_type.name: EntityTable(entity_type, name, wide=entity_type.name in chosen)
+        for entity_type, name in zip(app.entities.values(), names, strict=True)
     }
 
 

@@ -288,7 +288,7 @@ def _tokens_of(query: str) -> list[_Token]:
     starts = duckdb.tokenize(query)
     ends = [start for start, _ in starts[1:]] + [len(data)]
     tokens = []
-    for (start, kind), end in zip(starts, ends, strict=True):
+    for (start, token_type), end in zip(starts, ends, strict=True):
         text = data[start:end].decode().rstrip()
-        tokens.append(_Token(text, start, start + len(text.encode()), kind.name))
+        tokens.append(_Token(text, start, start + len(text.encode()), token_type.name))
     return [token for token in tokens if token.kind != "comment"]

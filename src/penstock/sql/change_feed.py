@@ -129,11 +129,11 @@ def create_feed_table(connection: duckdb.DuckDBPyConnection, feed: ChangeFeed, t
     """Create the table of a feed; `target` is its quoted name."""
     table, key = feed.table, quoted(feed.table.key)
     run = connection.execute
-    kind = f"STRUCT({table.definition})"
+    row_type = f"STRUCT({table.definition})"
     key_type = table.columns[0][1].sql
     run(
         f"CREATE TABLE {target}(epoch BIGINT, time TIMESTAMP WITH TIME ZONE, key {key_type}, "
-        f"kind VARCHAR, before {kind}, after {kind})"
+        f"kind VARCHAR, before {row_type}, after {row_type})"
     )
     run(f"CREATE TABLE {_STEPS}(place BIGINT, epoch BIGINT, time TIMESTAMPTZ, key {key_type})")
     run(f"CREATE TABLE {_STATES}({_PLACE} BIGINT, {table.definition})")

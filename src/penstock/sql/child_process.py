@@ -211,10 +211,12 @@ def keep_to(bounds: Bounds) -> None:
         _limit(resource.RLIMIT_DATA, pages * resource.getpagesize() + bounds.memory_bytes)
 
 
-def _limit(kind: int, most: int) -> None:
-    _, hard = resource.getrlimit(kind)
+def _limit(resource_number: int, most: int) -> None:
+    _, hard = resource.getrlimit(resource_number)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (most, hard if kind == resource.RLIMIT_CPU else most))
+    resource.setrlimit(
+        resource_number, (most, hard if resource_number == resource.RLIMIT_CPU else most)
+    )
 
 
 def _sockets() -> list[int]:

@@ -73,13 +73,13 @@ def check_query(
         QueryError: The query is not allowed, or cannot be parsed.
     """
     check_length(query)
-    kind = _kind_of(query, tables, cursor, is_given=not schemas)
-    if kind == "EXPLAIN":
+    statement_type = _kind_of(query, tables, cursor, is_given=not schemas)
+    if statement_type == "EXPLAIN":
         explained = _EXPLAIN.match(query)
         query = query[explained.end() :] if explained else query
-        kind = _kind_of(query, tables, cursor, is_given=False)
-    if kind != "SELECT":
-        raise QueryError(_KINDS.format(kind=kind))
+        statement_type = _kind_of(query, tables, cursor, is_given=False)
+    if statement_type != "SELECT":
+        raise QueryError(_KINDS.format(kind=statement_type))
     named: set[TableName] = set()
     for node in _nodes(_tree(query, cursor)):
         _check_node(node, tables, schemas)
@@ -143,10 +143,10 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_node(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
-    kind = node.get("type")
-    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _NODES:
-        raise QueryError(_KINDS.format(kind=kind.removesuffix("_NODE").removesuffix("_QUERY")))
-    match kind:
+    node_type = node.get("type")
+    if isinstance(node_type, str) and node_type.endswith("_NODE") and node_type not in _NODES:
+        raise QueryError(_KINDS.format(kind=node_type.removesuffix("_NODE").removesuffix("_QUERY")))
+    match node_type:
         case "TABLE_FUNCTION":
             name = str(node["function"].get("function_name", "")).casefold()
             if name not in TABLE_FUNCTIONS:

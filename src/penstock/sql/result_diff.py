@@ -63,18 +63,18 @@ def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
     return ResultDiff(columns, same, _ordered(only_first), _ordered(only_second))
 
 
-def pair_rows(found: ResultDiff) -> list[tuple[Row | None, Row | None]]:
+def pair_rows(diff: ResultDiff) -> list[tuple[Row | None, Row | None]]:
     """Pair rows with equal first columns; other rows are paired with None.
 
     If both sides have a single row, these two are a pair.
     """
-    if len(found.only_first) == len(found.only_second) == 1:
-        return [(found.only_first[0], found.only_second[0])]
+    if len(diff.only_first) == len(diff.only_second) == 1:
+        return [(diff.only_first[0], diff.only_second[0])]
     waiting: dict[str, list[Row]] = {}
-    for row in found.only_second:
+    for row in diff.only_second:
         waiting.setdefault(json_text(row[:1]), []).append(row)
     pairs: list[tuple[Row | None, Row | None]] = []
-    for row in found.only_first:
+    for row in diff.only_first:
         partners = waiting.get(json_text(row[:1]))
         pairs.append((row, partners.pop(0) if partners else None))
     pairs += [(None, row) for rows in waiting.values() for row in rows]

@@ -123,8 +123,12 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _csv_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = column.type
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind):
+    arrow_type = column.type
+    if (
+        pa.types.is_boolean(arrow_type)
+        or pa.types.is_integer(arrow_type)
+        or pa.types.is_string(arrow_type)
+    ):
         return column
     texts = [None if value is None else _text(value) for value in _plain_column(name, column)]
     return pa.chunked_array([pa.array(texts, pa.string())])
@@ -134,11 +138,11 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value).strip('"')
 
 
-def _plain_of(kind: pa.DataType) -> Plain | None:
+def _plain_of(arrow_type: pa.DataType) -> Plain | None:
     """Return the conversion of an Arrow type's values for JSON; None if they need none."""
     for is_kind, make in _MAKERS:
-        if is_kind(kind):
-            return make(kind)
+        if is_kind(arrow_type):
+            return make(arrow_type)
     return None
 
 
@@ -152,11 +156,11 @@ def _float(value: float) -> float | str:
     return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
 
 
-def _decimal(kind: pa.DataType) -> Plain:
+def _decimal(arrow_type: pa.DataType) -> Plain:
     """Return the conversion of decimals; HUGEINT is a decimal of 38 digits without a fraction."""
-    if kind.precision == 38 and kind.scale == 0:
+    if arrow_type.precision == 38 and arrow_type.scale == 0:
         return lambda value: _integer(int(value))
-    if kind.scale >= DECIMAL_PLACES:
+    if arrow_type.scale >= DECIMAL_PLACES:
         return short_decimal
     return lambda value: format(value, "f")
 
@@ -165,15 +169,17 @@ def _interval(value: Any) -> str:
     return interval_text(value.months, value.days, value.nanoseconds)
 
 
-def _list(kind: pa.DataType) -> Plain | None:
-    inner = _plain_of(kind.value_type)
+def _list(arrow_type: pa.DataType) -> Plain | None:
+    inner = _plain_of(arrow_type.value_type)
     if inner is None:
         return None
     return lambda value: [None if item is None else inner(item) for item in value]
 
 
-def _struct(kind: pa.DataType) -> Plain | None:
-    plains = {field.name: plain for field in kind if (plain := _plain_of(field.type)) is not None}
+def _struct(arrow_type: pa.DataType) -> Plain | None:
+    plains = {
+        field.name: plain for field in arrow_type if (plain := _plain_of(field.type)) is not None
+    }
     if not plains:
         return None
 
@@ -186,15 +192,15 @@ def _struct(kind: pa.DataType) -> Plain | None:
     return make
 
 
-def _map(kind: pa.DataType) -> Plain:
-    key, inner = _plain_of(kind.key_type), _plain_of(kind.item_type)
+def _map(arrow_type: pa.DataType) -> Plain:
+    key, inner = _plain_of(arrow_type.key_type), _plain_of(arrow_type.item_type)
 
     def make(value: list[tuple[Any, Any]]) -> Any:
         pairs = [
             (key(name) if key else name, inner(item) if inner and item is not None else item)
             for name, item in value
         ]
-        return dict(pairs) if pa.types.is_string(kind.key_type) else pairs
+        return dict(pairs) if pa.types.is_string(arrow_type.key_type) else pairs
 
     return make
 

@@ -126,10 +126,10 @@ def _plain(value: Any) -> Any:
 def _plain_record(value: Any) -> Any:
     """Return a copy of a dataclass or a `Struct` with keys in place of references."""
     shown = copy(value)
-    for one in members_of(type(value)):
-        plain = _plain(getattr(value, one.name))
+    for member in members_of(type(value)):
+        plain = _plain(getattr(value, member.name))
         if isinstance(shown, msgspec.Struct):
-            msgspec.structs.force_setattr(shown, one.name, plain)
+            msgspec.structs.force_setattr(shown, member.name, plain)
         else:
-            object.__setattr__(shown, one.name, plain)
+            object.__setattr__(shown, member.name, plain)
     return shown

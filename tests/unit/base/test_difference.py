@@ -23,7 +23,7 @@ LINE = {"item": "tea", "quantity": 3}
 
 
 def told(before: Any, after: Any) -> list[str]:
-    found = element_differences("x", before, after).found
+    found = element_differences("x", before, after).shown
     return [f"{one.path} {one.kind} {_side(one.before)} {_side(one.after)}" for one in found]
 
 
@@ -62,10 +62,10 @@ def test_difference_is_told_by_element(before: Any, after: Any, expected: list[s
 
 def test_entity_that_is_created_or_deleted_has_all_its_attributes() -> None:
     """An entity that did not exist has no attributes."""
-    assert attribute_differences(None, {"stock": 1}).found == [
+    assert attribute_differences(None, {"stock": 1}).shown == [
         ElementDifference("stock", "added", after=1)
     ]
-    assert attribute_differences({"stock": 1}, None).found == [
+    assert attribute_differences({"stock": 1}, None).shown == [
         ElementDifference("stock", "removed", before=1)
     ]
 
@@ -86,7 +86,7 @@ def test_differing_values_have_a_difference_and_equal_ones_have_none(
     before: Any, after: Any
 ) -> None:
     """The smallest elements are told, and every difference is one: its sides differ."""
-    found = element_differences("x", before, after).found
+    found = element_differences("x", before, after).shown
     same = repr(before) == repr(after)
     assert bool(found) != same or (before == after and repr(before) != repr(after))
     for one in found:
@@ -102,7 +102,7 @@ def test_differing_values_have_a_difference_and_equal_ones_have_none(
 )
 def test_differences_lead_from_one_list_to_the_other(before: list[int], after: list[int]) -> None:
     """The removals, changes and additions of a list make the second list from the first."""
-    found = element_differences("x", before, after).found
+    found = element_differences("x", before, after).shown
     at: dict[str, dict[int, Any]] = {"changed": {}, "added": {}, "removed": {}}
     for one in found:
         at[one.kind][int(one.path[2:-1])] = one
@@ -124,28 +124,28 @@ def test_long_lists_are_compared_in_linear_time() -> None:
     del after[30_000]
     after.insert(10, {"n": -2})
     began = time.process_time()
-    assert [(one.path, one.kind) for one in element_differences("x", before, after).found] == [
+    assert [(one.path, one.kind) for one in element_differences("x", before, after).shown] == [
         ("x[10]", "added"),
         ("x[20001].n", "changed"),
         ("x[30000]", "removed"),
     ]
     same = [0] * ELEMENTS_MAX
-    assert element_differences("x", same, [*same, 1]).found[0].path == f"x[{ELEMENTS_MAX}]"
+    assert element_differences("x", same, [*same, 1]).shown[0].path == f"x[{ELEMENTS_MAX}]"
     assert time.process_time() - began < 20
 
 
 def test_work_and_size_are_bounded() -> None:
     """Values that are too long or too deep are compared as a whole, and few differences are listed."""
     first, second = list(range(ELEMENTS_MAX)), list(range(1, 2 * ELEMENTS_MAX, 2))
-    [whole] = element_differences("x", first, second[::-1]).found
+    [whole] = element_differences("x", first, second[::-1]).shown
     assert whole == ElementDifference("x", "changed")  # too large to be repeated
     many = element_differences("x", [0] * 1_000, [1] * 1_000)
-    assert (len(many.found), many.count) == (SHOWN_MAX, 1_000)
+    assert (len(many.shown), many.count) == (SHOWN_MAX, 1_000)
     before: Any = 1
     after: Any = 2
     for _ in range(200):
         before, after = [before], {"a": [after]}["a"]
-    [deep] = element_differences("x", before, after).found
+    [deep] = element_differences("x", before, after).shown
     assert deep.path == "x" + "[0]" * DEPTH_MAX
-    [named] = element_differences("x", {}, {"k" * 10**6: 1}).found
+    [named] = element_differences("x", {}, {"k" * 10**6: 1}).shown
     assert len(named.path) < 100

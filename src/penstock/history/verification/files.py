@@ -65,9 +65,10 @@ class JournalFiles:
         """Find files that no epoch lists; call this after `look`."""
         stray = [
             path
-            for kind in PartKind
-            for path in (self._root / f"kind={kind}").iterdir()
-            if f"kind={kind}/{path.name}" not in self.parts and self._is_old(kind, path.name)
+            for part_kind in PartKind
+            for path in (self._root / f"kind={part_kind}").iterdir()
+            if f"kind={part_kind}/{path.name}" not in self.parts
+            and self._is_old(part_kind, path.name)
         ]
         stray += [
             path
@@ -81,8 +82,8 @@ class JournalFiles:
                 "failed attempts left them, or their rows were merged; maintenance removes them",
             )
 
-    def _is_old(self, kind: PartKind, name: str) -> bool:
-        epoch = epoch_of(f"kind={kind}/{name}")
+    def _is_old(self, part_kind: PartKind, name: str) -> bool:
+        epoch = epoch_of(f"kind={part_kind}/{name}")
         return epoch is not None and epoch <= self._upto
 
     def _check_units(self) -> list[EpochUnit]:

@@ -169,25 +169,29 @@ class JournalRows:
         if mismatched:
             yield unrecoverable(f"{mismatched} rows of {name} do not have its shape", where)
 
-    def _rows(self, kind: PartKind, commits: Sequence[Commit], names: Sequence[str]) -> pa.Table:
+    def _rows(
+        self, part_kind: PartKind, commits: Sequence[Commit], names: Sequence[str]
+    ) -> pa.Table:
         after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
-        return pa.concat_tables(table for _, table in self._journal.rows(kind, after, upto, names))
+        return pa.concat_tables(
+            table for _, table in self._journal.rows(part_kind, after, upto, names)
+        )
 
 
 def misplaced(
-    rows: pa.Table, kind: PartKind, commits: Sequence[Commit], where: str
+    rows: pa.Table, part_kind: PartKind, commits: Sequence[Commit], where: str
 ) -> Iterator[Finding]:
     """Compare the epochs of rows with the epochs whose parts contain them.
 
     Args:
         rows: The rows of `commits`, in their order, with a column `epoch`.
-        kind: The kind of the parts.
+        part_kind: The kind of the parts.
         commits: Consecutive commits.
         where: The file to name in a finding.
     """
-    counts = [sum(part.rows for part in commit.parts_of(kind)) for commit in commits]
+    counts = [sum(part.rows for part in commit.parts_of(part_kind)) for commit in commits]
     expected = np.repeat([commit.epoch for commit in commits], counts)
     if not np.array_equal(rows["epoch"].to_numpy(), expected):
         yield unrecoverable(
-            f"rows of {kind} have other epochs than the parts that contain them", where
+            f"rows of {part_kind} have other epochs than the parts that contain them", where
         )

@@ -115,8 +115,8 @@ class CallReader:
         match list(self.answer(Question([call]))):
             case [*_, Started(epoch), Outcomes([outcome])]:
                 return reply_of(epoch, outcome)
-            case [*_, Failed(code, kind, message)]:
-                raise raised_by(code, kind, message)
+            case [*_, Failed(code, class_name, message)]:
+                raise raised_by(code, class_name, message)
             case messages:
                 raise AssertionError(f"no answer ends with {messages}")
 

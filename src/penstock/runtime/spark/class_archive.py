@@ -64,7 +64,7 @@ class ClassArchive:
             facts = [self.path.stat(), self.path.parent.stat()]
         except OSError:
             return False
-        return all(one.st_uid == os.geteuid() and not one.st_mode & _OTHERS for one in facts)
+        return all(file.st_uid == os.geteuid() and not file.st_mode & _OTHERS for file in facts)
 
     @property
     def failure(self) -> Path:

@@ -57,8 +57,8 @@ def _make_alone(archive: ClassArchive) -> None:
     draft.chmod(0o600)
     draft.replace(archive.path)
     archive.failure.unlink()
-    found = sorted(archive.path.parent.glob("*.jsa"), key=lambda one: one.stat().st_mtime)
-    for path in found[:-KEPT]:
+    archives = sorted(archive.path.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+    for path in archives[:-KEPT]:
         path.unlink(missing_ok=True)  # a Java that reads it keeps its pages
 
 

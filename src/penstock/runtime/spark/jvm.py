@@ -176,10 +176,10 @@ class Jvm:
                     f"{self._output.path} has its messages"
                 )
             time.sleep(_LOOK_S)
-        found = self._connection.read_bytes()
+        answer = self._connection.read_bytes()
         self._connection.unlink()
-        port, length = struct.unpack_from(">ii", found)
-        return port, found[8 : 8 + length].decode()
+        port, length = struct.unpack_from(">ii", answer)
+        return port, answer[8 : 8 + length].decode()
 
 
 def new_scratch(data: Path) -> Path:
@@ -201,10 +201,10 @@ def spark_home() -> Path:
     """
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ConfigError("PySpark is not installed; install it: pip install 'penstock[server]'")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def jars(spark: Path) -> list[Path]:

@@ -101,8 +101,8 @@ class RoundRows:
 
 def write_output(tables: Tables, path: Path) -> None:
     """Write a round output: for each kind the file `path` with the kind as suffix."""
-    for kind, table in tables.items():
-        target = str(path.with_suffix(f".{kind}"))
+    for part_kind, table in tables.items():
+        target = str(path.with_suffix(f".{part_kind}"))
         with pa.OSFile(target, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
 
@@ -110,26 +110,29 @@ def write_output(tables: Tables, path: Path) -> None:
 def read_output(path: Path, superseded: Positions) -> Tables:
     """Read the rows of a round output, without those at superseded positions."""
     tables = {}
-    for kind in PartKind:
-        with pa.memory_map(str(path.with_suffix(f".{kind}"))) as file:
+    for part_kind in PartKind:
+        with pa.memory_map(str(path.with_suffix(f".{part_kind}"))) as file:
             table = pa.ipc.open_file(file).read_all()
         if superseded.size:
             void = pc.is_in(table["position"], value_set=pa.array(superseded))
             table = table.filter(pc.invert(void))
-        tables[kind] = table
+        tables[part_kind] = table
     return tables
 
 
 def merge(outputs: Sequence[Tables]) -> Tables:
     """Return the rows of several outputs in log order, with the columns of parts only."""
-    return {kind: _part([tables[kind] for tables in outputs], kind) for kind in PartKind}
+    return {
+        part_kind: _part([tables[part_kind] for tables in outputs], part_kind)
+        for part_kind in PartKind
+    }
 
 
-def _part(tables: list[pa.Table], kind: PartKind) -> pa.Table:
+def _part(tables: list[pa.Table], part_kind: PartKind) -> pa.Table:
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-    if kind is PartKind.TRANSACTIONS and len(tables) > 1:
+    if part_kind is PartKind.TRANSACTIONS and len(tables) > 1:
         table = table.sort_by("position")
-    return table.select(SCHEMAS[kind].names)
+    return table.select(SCHEMAS[part_kind].names)
 
 
 def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:

@@ -295,9 +295,9 @@ class Worker:
             return TaskResult()
         parts: list[Part] = []
         merged = merge(outputs)
-        for kind, table in merged.items():
+        for part_kind, table in merged.items():
             if table.num_rows:
-                parts.append(self._journal.write(kind, table, name))
+                parts.append(self._journal.write(part_kind, table, name))
                 self._fault.reached("between-parts")
         errors = merged[PartKind.TRANSACTIONS]["error"]
         aborts = len(errors) - errors.null_count

@@ -108,12 +108,12 @@ def frame_of(
     oldest = oldest_state(journal, snapshots)
     if oldest is None or epoch < oldest:
         raise QueryError(f"the state after epoch {epoch} was removed by retention")
-    found = state_as_of(app, journal, name, epoch, snapshots)
+    states = state_as_of(app, journal, name, epoch, snapshots)
     folder = Path(tempfile.mkdtemp(prefix=f"{epoch}-", dir=scratch))
-    _write(found.rows, folder)
+    _write(states.rows, folder)
     # An explicit file system, because executors do not have the file system of the driver's session.
     frame = session.read.option("fs.file.impl", _LOCAL).parquet(f"file://{folder.absolute()}")
-    return frame.select(*_columns(found, epoch))
+    return frame.select(*_columns(states, epoch))
 
 
 def _write(rows: pa.Table, folder: Path) -> None:
@@ -127,34 +127,36 @@ def _write(rows: pa.Table, folder: Path) -> None:
         pq.write_table(stored.slice(start, _FILE_ROWS), path, store_schema=False)
 
 
-def _columns(found: TypedStates, epoch: Epoch) -> list[Column]:
+def _columns(states: TypedStates, epoch: Epoch) -> list[Column]:
     columns = []
-    for name, column in found.table.columns:
+    for name, column in states.table.columns:
         value = _restored(functions.col(f"`{name}`"), column.arrow)
         value = functions.array_sort(value) if column.ordered else value
-        metadata = {EPOCH: int(epoch)} if name == found.table.key else {}
+        metadata = {EPOCH: int(epoch)} if name == states.table.key else {}
         columns.append(value.alias(name, metadata=metadata))
     return columns
 
 
-def _restored(value: Column, kind: pa.DataType) -> Column:
+def _restored(value: Column, arrow_type: pa.DataType) -> Column:
     """Return a stored column with its durations as intervals, at any depth."""
-    if pa.types.is_duration(kind):
+    if pa.types.is_duration(arrow_type):
         return functions.timestamp_micros(value) - functions.timestamp_micros(functions.lit(0))
-    if not _has_duration(kind):
+    if not _has_duration(arrow_type):
         return value
-    if pa.types.is_list(kind):
-        return functions.transform(value, lambda item: _restored(item, kind.value_type))
-    if pa.types.is_map(kind):
-        keyed = functions.transform_keys(value, lambda key, _: _restored(key, kind.key_type))
-        return functions.transform_values(keyed, lambda _, item: _restored(item, kind.item_type))
-    fields = [_restored(value[field.name], field.type).alias(field.name) for field in kind]
+    if pa.types.is_list(arrow_type):
+        return functions.transform(value, lambda item: _restored(item, arrow_type.value_type))
+    if pa.types.is_map(arrow_type):
+        keyed = functions.transform_keys(value, lambda key, _: _restored(key, arrow_type.key_type))
+        return functions.transform_values(
+            keyed, lambda _, item: _restored(item, arrow_type.item_type)
+        )
+    fields = [_restored(value[field.name], field.type).alias(field.name) for field in arrow_type]
     return functions.when(value.isNotNull(), functions.struct(*fields))
 
 
-def _has_duration(kind: pa.DataType) -> bool:
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return bool(pa.types.is_duration(kind)) or any(map(_has_duration, inner))
+def _has_duration(arrow_type: pa.DataType) -> bool:
+    inner = [arrow_type.field(place).type for place in range(arrow_type.num_fields)]
+    return bool(pa.types.is_duration(arrow_type)) or any(map(_has_duration, inner))
 
 
 def _started(name: str, scratch: Path) -> SparkSession:
