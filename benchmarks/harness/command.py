@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
-from benchmarks.harness.http import HTTP_HELP, http
-from benchmarks.harness.measure import Driver, Start, measure
 from benchmarks.harness.options import Kind, Options
-from benchmarks.harness.progress import watching
-from benchmarks.harness.summary import figures_of, table_of
 from penstock.cli.options import (
     DIRECTORY,
     ConfigOption,
@@ -25,7 +20,6 @@ from penstock.cli.options import (
     config_of,
     expanded,
 )
-from penstock.cli.output import print_json
 from penstock.errors import ConfigError
 from penstock.process.config import Config
 
@@ -69,10 +63,17 @@ Examples:
   penstock bench transfer --zipf 0.999 --users 1000000
 """
 
-FAILED: Final = 1
-WARM_UP_MAX: Final = 60_000
-WARM_UP_S: Final = 4
-BACKLOG_EPOCHS: Final = 3
+HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
+
+Each order is checked out once, so that each checkout moves stock and money. The measurement ends
+early if the orders are used up. The exit code is 1 if an answer is not 200 with `Checkout successful`,
+or if money or stock is missing.
+
+\b
+Examples:
+  penstock bench http --json
+  penstock bench http --connections 200 --seconds 30
+"""
 
 Count = Annotated[int, typer.Option(metavar="N", min=10, help="How many are loaded.")]
 Seconds = Annotated[
@@ -180,6 +181,8 @@ class Workload:
             check_oracle=self.check_oracle,
         )
         options = replace(options, **counts)
+        from benchmarks.harness.bench_run import bench_run  # noqa: PLC0415 -- help needs no packages
+
         with place.opened(self.config, self.assignments) as settings:
             bench_run(options, settings, as_json=place.as_json)
 
@@ -200,65 +203,23 @@ def transfer(workload: Workload, place: RunPlace, users: Count = 100_000) -> Non
     workload.run("transfer", place, users=users)
 
 
+def http(
+    connections: Annotated[int, typer.Option(min=1, help="Requests in progress at once.")] = 1_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
+    orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
+    gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the sequence of orders.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure checkouts over HTTP; see `HTTP_HELP`."""
+    from benchmarks.harness.http import measure_http  # noqa: PLC0415 -- help needs no packages
+
+    measure_http(connections, seconds, orders, gateways, seed, as_json=as_json)
+
+
 command: Final = typer.Typer(
     add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
 )
 command.command("http", help=HTTP_HELP)(http)
 command.command("checkout", help=CHECKOUT_HELP)(expanded(checkout))
 command.command("transfer", help=TRANSFER_HELP)(expanded(transfer))
-
-
-def start_spark(spec: str, config: Config) -> Driver:
-    """Return the Spark runtime; the import of Spark takes long."""
-    from penstock.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415
-
-    return SparkRuntime(spec, config)
-
-
-def bench_run(
-    options: Options, config: Config, *, as_json: bool, start: Start = start_spark
-) -> None:
-    """Run a benchmark, print its figures, and fail if a check fails.
-
-    Args:
-        options: What to run.
-        config: The settings of the application.
-        as_json: Whether to end standard output with the figures as one JSON object.
-        start: Starts the driver.
-
-    Raises:
-        Exit: The audit has complaints, or no request succeeded; the exit code is 1.
-    """
-    options = paced(options, config)
-    messages = Console(stderr=True)
-    with watching(messages) as watcher:
-        measured = measure(options, config, start, watcher)
-    figures = figures_of(options, config, measured)
-    if as_json:
-        print_json(figures)
-    else:
-        Console().print(table_of(options, figures))
-    problems = problems_of(options, figures)
-    for problem in problems:
-        messages.print(problem, style="bold red", highlight=False)
-    if problems:
-        raise typer.Exit(FAILED)
-
-
-def paced(options: Options, config: Config) -> Options:
-    """Return the options with a warm-up and a backlog that fit the rate and the epochs."""
-    warm_up = min(WARM_UP_MAX, options.rate * WARM_UP_S) if options.rate else WARM_UP_MAX
-    if options.requests:
-        warm_up = min(warm_up, options.requests)
-    backlog = BACKLOG_EPOCHS * config.epoch_records_max
-    return replace(options, warm_up=warm_up, backlog=backlog)
-
-
-def problems_of(options: Options, figures: dict[str, Any]) -> list[str]:
-    """Return the failed checks: complaints of the audit, unexpected aborts, no success at all."""
-    problems = list(figures["complaints"])
-    if figures["aborts_by_code"]:
-        problems.append(f"requests were aborted, and none should be: {figures['aborts_by_code']}")
-    if not figures[options.unit]:
-        problems.append(f"no {options.unit} succeeded in the measured window")
-    return problems

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from benchmarks.harness.command import RunPlace, Seconds, bench_run
+from benchmarks.harness.command import RunPlace, Seconds
 from benchmarks.harness.options import Options
 
 HELP: Final = """Run the shop on Spark for some seconds, and prove that nothing was lost.
@@ -20,5 +20,7 @@ Examples:
 
 def command(place: RunPlace, seconds: Seconds = 10.0) -> None:
     """Run the demo; see `HELP`."""
+    from benchmarks.harness.bench_run import bench_run  # noqa: PLC0415 -- help needs no packages
+
     with place.opened() as settings:
         bench_run(Options(seconds=seconds), settings, as_json=place.as_json)

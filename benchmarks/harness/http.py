@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import psutil
@@ -34,18 +34,6 @@ from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
-
-HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
-
-Each order is checked out once, so that each checkout moves stock and money. The measurement ends
-early if the orders are used up. The exit code is 1 if an answer is not 200 with `Checkout successful`,
-or if money or stock is missing.
-
-\b
-Examples:
-  penstock bench http --json
-  penstock bench http --connections 200 --seconds 30
-"""
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 120.0
@@ -99,15 +87,22 @@ class HttpFigures:
         }
 
 
-def http(
-    connections: Annotated[int, typer.Option(min=1, help="Requests in progress at once.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
-    orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
-    gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
-    seed: Annotated[int, typer.Option(help="The seed of the sequence of orders.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+def measure_http(
+    connections: int, seconds: float, orders: int, gateways: int, seed: int, *, as_json: bool
 ) -> None:
-    """Measure checkouts over HTTP; see `HTTP_HELP`."""
+    """Measure checkouts over HTTP, and print the figures.
+
+    Args:
+        connections: Requests in progress at once.
+        seconds: How long to measure.
+        orders: The number of items, of users and of orders.
+        gateways: The number of gateway processes.
+        seed: The seed of the sequence of orders.
+        as_json: Whether to print one JSON object.
+
+    Raises:
+        Exit: An answer is wrong, or money or stock is missing; the exit code is 1.
+    """
     console = Console(stderr=True)
     DIRECTORY.mkdir(exist_ok=True)  # not /tmp, which may be memory, where durable means nothing
     with tempfile.TemporaryDirectory(prefix="bench-", dir=DIRECTORY) as folder:

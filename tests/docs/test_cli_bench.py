@@ -12,7 +12,7 @@ import typer
 
 from benchmarks.harness import shop, transfer
 from benchmarks.harness.answers import succeeded
-from benchmarks.harness.command import bench_run, paced
+from benchmarks.harness.bench_run import bench_run, paced
 from benchmarks.harness.ledger import Ledger, Row, ShopLedger, TransferLedger
 from benchmarks.harness.load import Answer, Request
 from benchmarks.harness.measure import Driver, Start

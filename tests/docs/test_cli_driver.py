@@ -16,7 +16,7 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.cli.driver import command as driver_command
-from penstock.cli.driver import serve
+from penstock.cli.driver_service import serve
 from penstock.cli.options import AppOptions
 from penstock.errors import ConfigError
 from penstock.log.api import Entry

@@ -19,12 +19,12 @@ import pytest
 from rich.console import Console
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.cli.dev import SourceRestarter
 from penstock.cli.first_request import first_request
 from penstock.cli.foreground import Foreground
 from penstock.cli.main import execute
 from penstock.cli.processes import ChildOptions, children_of
 from penstock.cli.source_files import SourceFiles
+from penstock.cli.source_restarter import SourceRestarter
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError
 from penstock.journal.api import CHANGES, PartKind

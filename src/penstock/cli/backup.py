@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -13,8 +13,10 @@ from penstock.base.ids import Epoch
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import folding_table, print_json, print_result, utc_text
 from penstock.cli.progress import ProgressBar
-from penstock.history.backup import Backup, Backups, CreatedBackup
 from penstock.process.fault import Fault
+
+if TYPE_CHECKING:
+    from penstock.history.backup import Backup, CreatedBackup
 
 HELP: Final = """Back up an application, which may run meanwhile, into a directory of backups.
 
@@ -62,6 +64,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Make or list backups; see `HELP`."""
+    options.find()
+    from penstock.history.backup import Backups
+
     backups = Backups(directory)
     if listed:
         lines = [_line(backup) for backup in backups.every()]
@@ -97,7 +102,7 @@ def _show(lines: list[BackupLine], damaged: list[Path], console: Console) -> Non
         console.print(f"damaged, cannot be restored: {path}", style="red")
 
 
-def _line(backup: Backup) -> BackupLine:
+def _line(backup: "Backup") -> BackupLine:
     contents = backup.contents
     files = len(backup.files)
     return BackupLine(
@@ -105,7 +110,7 @@ def _line(backup: Backup) -> BackupLine:
     )
 
 
-def _made_line(made: CreatedBackup) -> BackupLine:
+def _made_line(made: "CreatedBackup") -> BackupLine:
     return msgspec.structs.replace(
         _line(made.backup),
         copied_files=len(made.copied),

@@ -129,11 +129,12 @@ def _ask_here(
         RefusedRequest: The reply is an error.
         PenstockError: The request cannot be appended, or no reply came in time.
     """
+    app, settings = options.load_unchecked()
+    call = call_of_words(app, words)
     # With --url, the command runs without the packages that read and write a data directory.
-    from penstock.cli.local_call import reply_to  # noqa: PLC0415
+    from penstock.cli.local_call import reply_to
 
-    app, settings = options.load()
-    reply = reply_to(app, settings, call_of_words(app, words), request_id, timeout_s)
+    reply = reply_to(app, settings, call, request_id, timeout_s)
     try:
         return reply.value()
     except PenstockError as error:

@@ -58,7 +58,7 @@ def applications(ctx: typer.Context) -> Iterator[str]:
 @_silent
 def call_words(ctx: typer.Context) -> Iterator[str]:
     """Complete the words of a call: the application, a class or function, and the method after a key."""
-    from penstock.process.loading import load_app  # noqa: PLC0415 -- only this completion needs it
+    from penstock.process.loading import load_app  # only this completion needs it
 
     words = list(ctx.params.get("words") or ())
     named = ctx.params.get("named") or (words.pop(0) if words else None)
@@ -91,8 +91,8 @@ def stored_classes(ctx: typer.Context) -> Iterator[str]:
 @_silent
 def request_ids(ctx: typer.Context) -> Iterator[str]:
     """Complete REQUEST_ID: the newest requests in the logs of data directories, the newest first."""
-    from penstock.base.ids import Lsn  # noqa: PLC0415 -- only this completion needs them
-    from penstock.log.sqlite import SqliteLog  # noqa: PLC0415
+    from penstock.base.ids import Lsn  # only this completion needs them
+    from penstock.log.sqlite import SqliteLog
 
     for data in _data_directories(ctx):
         log = SqliteLog(data / LOG)

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.options import AppOptions, JsonOption
-from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
@@ -63,5 +62,7 @@ def command(
         ClassChanged: With `--data`: a class is declared differently from its stored entities.
     """
     application, _ = options.load_unchecked() if options.data is None else options.load()
+    from penstock.dataflow.analysis.analyze import analyze_app
+
     chosen = ExplainFormat.JSON if as_json else form
     typer.echo(_PRINTERS[chosen](analyze_app(application)), nl=False)

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -14,10 +14,11 @@ from rich.console import Console
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError, OperationalError
-from penstock.gateway.flow.limit_table import check_target
-from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.limit import EVERYTHING
 from penstock.process.pauses import EFFECTIVE_S, PauseFile, describe, target_text
+
+if TYPE_CHECKING:
+    from penstock.gateway.flow.standing import FlowStanding
 
 HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
 
@@ -101,6 +102,8 @@ def pause(
     """
     options, target = _named(options, words)
     application, settings = options.load_unchecked()
+    from penstock.gateway.flow.limit_table import check_target
+
     check_target(application, target)
     PauseFile(settings.data).pause(target, user(), reason, _now_us())
     line = f"Paused {target_text(target)}. Gateways refuse such requests within a second."
@@ -142,6 +145,8 @@ def drain(
         OperationalError: Requests still wait when the time is over.
     """
     application, settings = options.load_unchecked()
+    from penstock.gateway.flow.standing import under_way
+
     PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
     Console(stderr=True).print("Paused everything. Waiting for the requests under way …")
     await_drained(lambda: under_way(settings.data, application.name), timeout)
@@ -155,6 +160,8 @@ def drain(
 def show(options: AppOptions, as_json: JsonOption = False) -> None:
     """Show limits and pauses; see `SHOW_HELP`."""
     application, settings = options.load_unchecked()
+    from penstock.gateway.flow.standing import flow_standing
+
     flow = flow_standing(application, settings)
     print_result(flow, lambda console: _print(flow, console), as_json=as_json)
 
@@ -217,7 +224,7 @@ def user() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def _print(flow: FlowStanding, console: Console) -> None:
+def _print(flow: "FlowStanding", console: Console) -> None:
     console.print("Limits:" if flow.limits else "There are no limits.")
     for limit in flow.limits:
         console.print(f"  {limit}")

@@ -8,7 +8,6 @@ import typer
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.progress import ProgressBar
 from penstock.cli.restore import print_branch
-from penstock.history import restore
 from penstock.process.fault import Fault
 
 HELP: Final = """Copy an application, which may run meanwhile, as it was at an epoch.
@@ -41,6 +40,8 @@ def command(
 ) -> None:
     """Fork an application; see `HELP`."""
     application, settings = options.load()
+    from penstock.history import restore
+
     aim = None if at is None else restore.parse_restore_point(at)
     reached = Fault(settings.fault).reached
     with ProgressBar("fork") as bar:

@@ -12,10 +12,6 @@ from penstock.cli.options import (
     SupervisedOption,
     log_flags,
 )
-from penstock.console.routes import console_routes
-from penstock.gateway.auth.exposure import check_exposure
-from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.serving import serve_gateway
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
@@ -50,6 +46,11 @@ def command(
     application, settings = options.load(**flags)
     logs.configure("gateway", settings.log_format, settings.log_level)
     end_with_threads()
+    from penstock.console.routes import console_routes
+    from penstock.gateway.auth.exposure import check_exposure
+    from penstock.gateway.auth.keys import KeyStore
+    from penstock.gateway.serving import serve_gateway
+
     check_exposure(settings, KeyStore(settings.data).exists)
     more = console_routes(application, settings, dev=dev)
     serve_gateway(application, settings.app, settings, more=more, supervised=supervised)

@@ -16,8 +16,6 @@ from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of, folding
 from penstock.errors import RequestError
-from penstock.history.reader import HistoryReader
-from penstock.history.trace import document_json, entity_history
 
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
 
@@ -74,10 +72,13 @@ def _history_here(
     Raises:
         PenstockError: The application or the entity does not exist, or the journal cannot be read.
     """
-    application, settings = options.load()
+    application, settings = options.load_unchecked()
     if entity not in application.entities:
         known = ", ".join(application.entities)
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
+    from penstock.history.reader import HistoryReader
+    from penstock.history.trace import document_json, entity_history
+
     name = entity_key(entity, key)
     # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):

@@ -46,6 +46,7 @@ def reply_to(
     body, touches = app.request(call.entity, call.key, call.method, call.positional, call.named)
     stored = check_stored(request_id or uuid.uuid4().hex)
     data = DataDirectory(settings.data)
+    data.check_app(app)
     data.create()
     if request_id is None and app.signature(call.entity, call.method).readonly:
         return _read(app, settings, ReadCall(stored, body))

@@ -48,7 +48,7 @@ application: Final = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- a callback of typer
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 -- it takes long to load
+        from importlib.metadata import version  # it takes long to load
 
         sys.stdout.write(f"penstock {version('penstock')}\n")
         raise typer.Exit

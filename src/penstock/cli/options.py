@@ -21,7 +21,7 @@ from penstock.cli import completion
 from penstock.errors import ConfigError
 from penstock.model.application import App
 from penstock.process.config import Config, Setting, load_config, parse_assignment
-from penstock.process.loading import load_app
+from penstock.process.loading import load_app, locate
 
 DIRECTORY: Final = Path(".penstock")
 """The folder of data directories, when no option names one."""
@@ -134,12 +134,23 @@ class DataOptions:
             OperationalError: The journal cannot be read.
             IntegrityError: The journal is damaged.
         """
-        # Commands that only import and explain an application run without the extra `server`.
-        from penstock.process.data_directory import DataDirectory  # noqa: PLC0415
-
         application, settings = self.load_unchecked(**flags)
+        # Commands that only import and explain an application run without the extra `server`.
+        from penstock.process.data_directory import DataDirectory
+
         DataDirectory(settings.data).check_app(application)
         return application, settings
+
+    def find(self) -> None:
+        """Check that the application exists, if a source names one; nothing is imported.
+
+        A command calls this before it imports its work, so that a wrong name is reported at once.
+
+        Raises:
+            ConfigError: There is no such application, or a setting is invalid.
+        """
+        if spec := self.settings().app:
+            locate(spec)
 
     def load_unchecked(self, **flags: str | int | None) -> tuple[App, Config]:
         """Do the same without the check, for a command that reads no entities."""

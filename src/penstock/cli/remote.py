@@ -4,20 +4,20 @@ The key of the caller comes from `--key` or, so that no list of processes shows 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-import httpx
 import typer
 
 from penstock.base.http import JSON
 from penstock.cli.options import KEY_VARIABLE
-from penstock.client.address import Address
-from penstock.client.encoding import error_of, value_of
-from penstock.client.operation import HttpResponse
-from penstock.client.synchronous import Client
-from penstock.client.transport import CONNECT_S, response_of
 from penstock.errors import Unreachable
 from penstock.model.application import App
+
+if TYPE_CHECKING:
+    import httpx
+
+    from penstock.client.operation import HttpResponse
+    from penstock.client.synchronous import Client
 
 UrlOption = Annotated[
     str | None,
@@ -44,7 +44,7 @@ class RemoteOptions:
     url: UrlOption = None
     api_key: KeyOption = None
 
-    def client(self, app: App | None = None, timeout_s: float = TIMEOUT_S) -> Client:
+    def client(self, app: App | None = None, timeout_s: float = TIMEOUT_S) -> "Client":
         """Return a client of the gateway.
 
         Args:
@@ -54,14 +54,18 @@ class RemoteOptions:
         Raises:
             ConfigError: The URL or the key cannot be used.
         """
+        from penstock.client.synchronous import Client
+
         return Client(self.url or "", app, key=self.api_key, timeout_s=timeout_s, retries=RETRIES)
 
     def get(self, path: str, returns: type[T]) -> T:
         """Return the answer to a `GET` request; raises as `response`."""
+        from penstock.client.encoding import value_of
+
         answer: T = value_of(self.response(path), returns)
         return answer
 
-    def response(self, path: str, accept: str = JSON) -> HttpResponse:
+    def response(self, path: str, accept: str = JSON) -> "HttpResponse":
         """Return the response to a `GET` request.
 
         Args:
@@ -73,6 +77,11 @@ class RemoteOptions:
             Unreachable: The gateway does not answer.
             PenstockError: The answer describes an error.
         """
+        import httpx
+
+        from penstock.client.encoding import error_of
+        from penstock.client.transport import response_of
+
         with self.connection() as connection:
             try:
                 received = connection.get(path, headers={"Accept": accept})
@@ -83,12 +92,17 @@ class RemoteOptions:
             raise error_of(response)
         return response
 
-    def connection(self) -> httpx.Client:
+    def connection(self) -> "httpx.Client":
         """Return a connection that sends the key.
 
         Raises:
             ConfigError: The URL or the key cannot be used.
         """
+        import httpx
+
+        from penstock.client.address import Address
+        from penstock.client.transport import CONNECT_S
+
         address = Address(self.url or "", self.api_key)
         timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
         return httpx.Client(base_url=address.url, headers=address.headers, timeout=timeout)

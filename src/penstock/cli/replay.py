@@ -3,7 +3,7 @@
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -16,10 +16,9 @@ from penstock.cli.output import json_line, print_result
 from penstock.cli.progress import epoch_progress
 from penstock.cli.value_text import difference_rows, finding_differences, folding
 from penstock.engine.replay import reply_of
-from penstock.history.debugger import debug_request
-from penstock.history.nondeterminism import MEANING
-from penstock.history.reader import HistoryReader
-from penstock.history.replay import Divergence, ReplayResult, replay
+
+if TYPE_CHECKING:
+    from penstock.history.replay import Divergence, ReplayResult
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
@@ -52,6 +51,10 @@ def command(
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
     application, settings = options.load()
+    from penstock.history.debugger import debug_request
+    from penstock.history.reader import HistoryReader
+    from penstock.history.replay import replay
+
     with HistoryReader(settings.data, application, "replay") as past:
         if stop_in is not None:
             named = past.complete(stop_in)
@@ -67,7 +70,7 @@ def command(
         raise typer.Exit(OTHER_ERROR)
 
 
-def _plain(replayed: ReplayResult) -> dict[str, Any]:
+def _plain(replayed: "ReplayResult") -> dict[str, Any]:
     plain = asdict(replayed)
     if replayed.divergence is not None:
         findings = [finding._asdict() for finding in replayed.divergence.findings]
@@ -75,7 +78,7 @@ def _plain(replayed: ReplayResult) -> dict[str, Any]:
     return plain
 
 
-def _show(replayed: ReplayResult, console: Console) -> None:
+def _show(replayed: "ReplayResult", console: Console) -> None:
     rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
         f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
@@ -92,7 +95,9 @@ def _show(replayed: ReplayResult, console: Console) -> None:
         _show_divergence(replayed.divergence, console)
 
 
-def _show_divergence(divergence: Divergence, console: Console) -> None:
+def _show_divergence(divergence: "Divergence", console: Console) -> None:
+    from penstock.history.nondeterminism import MEANING
+
     console.print(f"epoch {divergence.epoch} differs from the journal", style="bold red")
     console.print(f"  request  {divergence.request_id} (position {divergence.lsn} of the log)")
     console.print(f"  call     {divergence.call}")

@@ -1,7 +1,7 @@
 """`penstock restore`: from a backup to an application in a new data directory."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -10,10 +10,11 @@ from penstock.cli.options import JsonOption, config_of
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
-from penstock.history.branch import DROPPED, Branch
-from penstock.history.restore import RestorePoint, restore
-from penstock.journal.as_of import parse_timestamp
 from penstock.process.fault import Fault
+
+if TYPE_CHECKING:
+    from penstock.history.branch import Branch
+    from penstock.history.restore import RestorePoint
 
 HELP: Final = """Restore a backup into a new data directory.
 
@@ -51,6 +52,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Restore a backup; see `HELP`."""
+    from penstock.history.restore import restore
+    from penstock.journal.as_of import parse_timestamp
+
     aims: list[RestorePoint] = [aim for aim in (epoch, time, name) if aim is not None]
     if len(aims) > 1:
         raise ConfigError("give only one of --to-epoch, --to-time and --to")
@@ -61,7 +65,7 @@ def command(
     print_branch(branch, "restored", "APP", as_json=as_json)
 
 
-def print_branch(branch: Branch, how: str, app: str, *, as_json: bool) -> None:
+def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None:
     """Print the content of a new data directory, and the command that runs it.
 
     Args:
@@ -70,6 +74,7 @@ def print_branch(branch: Branch, how: str, app: str, *, as_json: bool) -> None:
         app: The name of the application for the command.
         as_json: Whether `--json` was given.
     """
+    from penstock.history.branch import DROPPED
 
     def show(console: Console) -> None:
         console.print(

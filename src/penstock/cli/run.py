@@ -1,10 +1,9 @@
 """`penstock run`: keep all processes of an application running, until a signal."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from penstock.cli.foreground import ROLE, Foreground
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
@@ -15,9 +14,10 @@ from penstock.cli.options import (
     PortOption,
     log_flags,
 )
-from penstock.cli.processes import ChildOptions
-from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.process import logs
+
+if TYPE_CHECKING:
+    from penstock.cli.foreground import Foreground
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -63,7 +63,7 @@ def command(
 
 def foreground_of(
     options: AppOptions, flags: dict[str, str | int | None], *, development: bool = False
-) -> Foreground:
+) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
     Args:
@@ -76,6 +76,10 @@ def foreground_of(
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load(**flags)
+    from penstock.cli.foreground import ROLE, Foreground
+    from penstock.cli.processes import ChildOptions
+    from penstock.gateway.flow.limit_table import limits_in_force
+
     limits_in_force(application, settings.gateway.limits)  # so that no gateway has to refuse it
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]

@@ -10,7 +10,6 @@ from rich.console import Console
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError
-from penstock.history.reader import HistoryReader
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 
@@ -65,6 +64,8 @@ def command(
         every = savepoints.every(settings.data)
         print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
+    from penstock.history.reader import HistoryReader
+
     with HistoryReader(settings.data, application) as past:
         _, epoch = past.span(None, None)
         made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)

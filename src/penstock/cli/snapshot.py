@@ -1,6 +1,6 @@
 """`penstock snapshot`: take a snapshot of the state, and maintain the history."""
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -10,8 +10,9 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.errors import ConfigError
-from penstock.process.data_directory import DataDirectory
-from penstock.retention.maintenance import MaintenanceReport, maintain
+
+if TYPE_CHECKING:
+    from penstock.retention.maintenance import MaintenanceReport
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 
@@ -39,6 +40,9 @@ def command(
 ) -> None:
     """Take a snapshot and print the state of the history; see `HELP`."""
     application, settings = options.load()
+    from penstock.process.data_directory import DataDirectory
+    from penstock.retention.maintenance import maintain
+
     if not DataDirectory(settings.data).journal_path.is_dir():
         raise ConfigError(
             f"there is no journal in {settings.data}: {application.name} has not processed any "
@@ -49,12 +53,12 @@ def command(
     print_result(_plain(done), lambda console: _show(done, console), as_json=as_json)
 
 
-def _plain(done: MaintenanceReport) -> dict[str, Any]:
+def _plain(done: "MaintenanceReport") -> dict[str, Any]:
     holders = [{"who": holder.who, "epoch": holder.epoch} for holder in done.holders]
     return {**msgspec.to_builtins(done), "holders": holders}
 
 
-def _show(done: MaintenanceReport, console: Console) -> None:
+def _show(done: "MaintenanceReport", console: Console) -> None:
     if done.snapshot == BEFORE_FIRST:
         console.print("there is no snapshot yet")
     else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import typer
@@ -12,14 +12,11 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
-from penstock.console.observation import Observed
 from penstock.files.layout import RUN
-from penstock.process.data_directory import DataDirectory
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
-from penstock.process.running import RunningProcess, running_processes
-from penstock.process.status import ApplicationStatus, status_in
-from penstock.retention.maintenance import MaintenanceReport, last_report
-from penstock.sql.view_client import view_epoch
+
+if TYPE_CHECKING:
+    from penstock.process.running import RunningProcess
 
 HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.
 
@@ -107,6 +104,8 @@ def _folder(options: AppOptions) -> Path:
 
 def _status_at(remote: RemoteOptions) -> Status:
     """Return the status that a gateway answers."""
+    from penstock.console.observation import Observed
+
     seen = remote.get("/console/api/status", Observed)
     processes = [
         ProcessStatus(
@@ -141,6 +140,11 @@ def status_of(data: Path) -> Status:
     Raises:
         PenstockError: Its log or journal cannot be read.
     """
+    from penstock.process.data_directory import DataDirectory
+    from penstock.process.status import ApplicationStatus, status_in
+    from penstock.retention.maintenance import MaintenanceReport, last_report
+    from penstock.sql.view_client import view_epoch
+
     processes = list(_processes(data))
     name = DataDirectory(data).app_name
     standing = ApplicationStatus() if name is None else status_in(data, name, RATE_OVER_S)
@@ -164,6 +168,8 @@ def status_of(data: Path) -> Status:
 
 
 def _processes(data: Path) -> Iterator[ProcessStatus]:
+    from penstock.process.running import running_processes
+
     for process in running_processes(data):
         yield _status_of_process(process.name, process)
         for child in process.children if process.name == "driver" else ():
@@ -172,7 +178,7 @@ def _processes(data: Path) -> Iterator[ProcessStatus]:
                     yield _status_of_process(role, child)
 
 
-def _status_of_process(role: str, process: RunningProcess) -> ProcessStatus:
+def _status_of_process(role: str, process: "RunningProcess") -> ProcessStatus:
     return ProcessStatus(
         role=role,
         pid=process.pid,

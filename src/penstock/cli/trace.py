@@ -15,8 +15,6 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, folding, value_text
-from penstock.history.reader import HistoryReader
-from penstock.history.trace import document_json, trace
 
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
@@ -66,6 +64,9 @@ def command(
 
 def _trace_here(request_id: str, options: AppOptions) -> dict[str, Any]:
     application, settings = options.load()
+    from penstock.history.reader import HistoryReader
+    from penstock.history.trace import document_json, trace
+
     # The output of handlers is not part of the answer.
     with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
         named = past.complete(request_id)

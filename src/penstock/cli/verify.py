@@ -1,6 +1,6 @@
 """`penstock verify`: check every checksum and invariant of a data directory."""
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -12,8 +12,9 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import ProgressBar
 from penstock.history.verification.finding import Remedy
-from penstock.history.verification.verify import VerificationReport, repair, verify
-from penstock.sql.verification import check_view
+
+if TYPE_CHECKING:
+    from penstock.history.verification.verify import VerificationReport
 
 HELP: Final = """Check every checksum and invariant of a data directory.
 
@@ -46,6 +47,9 @@ def command(
 ) -> None:
     """Verify a data directory; see `HELP`."""
     application, settings = options.load_unchecked()
+    from penstock.history.verification.verify import repair, verify
+    from penstock.sql.verification import check_view
+
     with ProgressBar("verify") as bar:
 
         def show_progress(part: str, done: int, total: int) -> None:
@@ -60,7 +64,7 @@ def command(
         raise typer.Exit(OTHER_ERROR)
 
 
-def _show(verified: VerificationReport, removed: list[str], console: Console) -> None:
+def _show(verified: "VerificationReport", removed: list[str], console: Console) -> None:
     console.print(f"{verified.data}: {epochs_text(verified.first, verified.epoch)}")
     for finding in verified.findings:
         console.print(f"{finding.where}: {finding.what}", style=_STYLES[finding.remedy])

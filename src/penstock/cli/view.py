@@ -5,7 +5,6 @@ from typing import Final
 from penstock.cli.options import AppOptions, JsonLogOption, SupervisedOption, log_flags
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
-from penstock.sql.server import ROLE, serve_view
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 
@@ -25,6 +24,8 @@ def command(
 ) -> None:
     """Run a view in the foreground; see `HELP`."""
     application, settings = options.load(**log_flags(as_json=as_json))
+    from penstock.sql.server import ROLE, serve_view
+
     logs.configure(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
     serve_view(application, settings.app, settings, supervised=supervised)

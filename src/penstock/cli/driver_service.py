@@ -1,0 +1,91 @@
+"""The service of a driver: a runtime in the foreground, with its status, until a stop is requested."""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rich.console import Console
+
+from penstock.cli.status_line import shown
+from penstock.journal.api import Journal
+from penstock.log.api import Log
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.epoch_report import EpochReport
+from penstock.process.metrics import DriverMetrics
+from penstock.process.reports import ReportWriter
+from penstock.process.status import status_of
+from penstock.process.stop import Stop
+
+ROLE: Final = "driver"
+LOOK_S: Final = 0.25
+
+
+class ServedRuntime(Protocol):
+    """A runtime that can run in the foreground, such as `SparkRuntime`."""
+
+    @property
+    def log(self) -> Log:
+        """The log, to which requests are appended."""
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of committed epochs."""
+
+    @property
+    def on_epoch(self) -> list[Callable[[EpochReport], None]]:
+        """Called with the report of each committed epoch."""
+
+    def start(self) -> None:
+        """Return when requests are processed."""
+
+    def check(self) -> None:
+        """Raise the error that has stopped the runtime, if there is one."""
+
+    def stop(self) -> None:
+        """Commit the running epoch, and end."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def serve(
+    runtime: ServedRuntime,
+    app: str,
+    settings: Config,
+    stop: Stop,
+    console: Console,
+    *,
+    when_running: Callable[[], None] = nothing,
+) -> None:
+    """Run a runtime until a stop is requested: announce it, and show its status.
+
+    Args:
+        runtime: The runtime.
+        app: The application, as the command line names it.
+        settings: The settings.
+        stop: The request to stop.
+        console: The place for messages.
+        when_running: Called once, when requests are processed.
+
+    Raises:
+        ConfigError: Another driver runs the application.
+        EpochFailed: The runtime has stopped by itself.
+    """
+    data = settings.data
+    runtime.on_epoch.append(ReportWriter(data).take)
+    runtime.on_epoch.append(DriverMetrics(data).take)
+    try:
+        runtime.start()
+        stop.listen()  # Spark has installed its own signal handler
+        facts = {"partitions": settings.partitions, "cores": settings.cores}
+        with presence.present(data, ROLE, app, **facts), shown(console) as show:
+            console.print("running; Ctrl-C stops", highlight=False)
+            when_running()
+            while not stop.wanted.wait(LOOK_S):
+                runtime.check()
+                show(lambda: str(status_of(data, runtime.log, runtime.journal)))
+            console.print("stopping after the running epoch …", highlight=False)
+    finally:
+        runtime.stop()
+    console.print("stopped", highlight=False)

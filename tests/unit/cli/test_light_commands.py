@@ -1,0 +1,71 @@
+"""Help, the version and errors come at once: they import no package of the extra `server`."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from penstock.cli.commands import COMMANDS
+from tests.checkout import SHOP
+
+HEAVY = {
+    *("deltalake", "duckdb", "granian", "httpx", "lmdb", "numpy", "prometheus_client", "psutil"),
+    *("py4j", "pyarrow", "pyspark", "scipy", "starlette", "uvloop"),
+}
+
+HELP = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)]
+
+MISTAKES = [
+    ["nope"],
+    ["run", "--nope"],
+    ["run", "missing.py"],
+    ["dev", "missing.py"],
+    ["driver", "missing.py"],
+    ["gateway", "missing.py"],
+    ["view", "missing.py"],
+    ["status", "missing.py"],
+    ["sql", "FROM Item", "missing.py"],
+    ["changes", "Item", "missing.py"],
+    ["trace", "r1", "missing.py"],
+    ["replay", "missing.py"],
+    ["what-if", "missing.py"],
+    ["snapshot", "missing.py"],
+    ["savepoint", "s1", "missing.py"],
+    ["backup", "backups", "missing.py"],
+    ["fork", "copy", "missing.py"],
+    ["verify", "missing.py"],
+    ["flow", "pause", "missing.py", "--reason", "test"],
+    ["run", SHOP, "--set", "nope=1"],
+    ["call", SHOP, "Nope", "n1", "create"],
+    ["history", "Nope", "n1", SHOP],
+]
+
+PROGRAM = """
+import contextlib, io, json, sys
+from penstock.cli.main import execute
+
+commands, heavy = json.load(sys.stdin)
+found = []
+for arguments in commands:
+    before = set(sys.modules)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        code = execute(arguments)
+    found.append([arguments, code, sorted(set(heavy) & (set(sys.modules) - before))])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(("commands", "code"), [(HELP, 0), (MISTAKES, 2)], ids=["help", "mistakes"])
+def test_no_heavy_package_is_imported(commands: list[list[str]], code: int) -> None:
+    """Neither help nor a mistake on the command line loads the packages of the command's work."""
+    question: list[Any] = [commands, sorted(HEAVY)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [[command, code, []] for command in commands]
