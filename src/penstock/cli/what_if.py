@@ -7,6 +7,7 @@ import typer
 
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result
+from penstock.errors import ConfigError
 
 HELP: Final = """Run the journal's requests again with changes, and show how the outcome differs.
 
@@ -58,6 +59,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a scenario and compare; see `HELP`."""
+    if options.app is not None and options.named is not None:
+        raise ConfigError(  # an earlier version named the other code with --app
+            "--app names the application, as APP does; name the other code with --code NEW_APP"
+        )
     options.find()
     from penstock.cli.what_if_report import json_of, show
     from penstock.cli.what_if_scenario import RequestedScenario, report_on

@@ -59,7 +59,7 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
     Raises:
         PenstockError: The scenario is invalid, or the journal cannot be read.
     """
-    application, settings = _load(options)
+    application, settings = options.load()
     file_edits = _edits(wanted.edits)
     with ExitStack() as stack:
         other = application
@@ -82,19 +82,6 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
             for statement, *both in zip(statements, before, after, strict=True)
         ]
     return WhatIfReport(found, answers, wanted.keep, epoch_shift(span[0]))
-
-
-def _load(options: AppOptions) -> tuple[App, Config]:
-    """Load the application.
-
-    Raises:
-        ConfigError: `--app` names the other code, as it did in an earlier version.
-    """
-    if options.app is not None and options.named is not None:
-        raise ConfigError(
-            "--app names the application, as APP does; name the other code with --code NEW_APP"
-        )
-    return options.load()
 
 
 def _edits(file: str | None) -> ParsedEdits:
