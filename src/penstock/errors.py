@@ -82,6 +82,12 @@ class RequestConflict(UserError):
     code: str = "request-conflict"
 
 
+class TooLate(UserError):
+    """A request cannot be cancelled, because it was due before; its result tells how it ended."""
+
+    code: str = "too-late"
+
+
 class RecordTooLarge(UserError):
     """A record exceeds the log's size limit."""
 
@@ -128,6 +134,12 @@ class LimitExceeded(Aborted):
     """A transaction used more time, memory, depth or bytes than it may."""
 
     code: str = "limit-exceeded"
+
+
+class Cancelled(Aborted):
+    """The request was scheduled and was cancelled before it was due; it never runs."""
+
+    code: str = "cancelled"
 
 
 class Internal(Aborted):

@@ -106,12 +106,19 @@ def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningCons
     page.open("/requests")
     page.until("#scheduled h2", "2 requests")
     rows = page.rows("#scheduled")
-    assert [row[1:] for row in rows] == [
+    assert [row[1:4] for row in rows] == [
         ["Item(later).add", f"amount {hours}", f"later-{hours}"] for hours in (100, 200)
     ]
     assert "in 4 d" in rows[0][0]
     page.press("later-100")
     page.one('[data-status="scheduled"]')
+    page.open("/requests")
+    page.until("#scheduled h2", "2 requests")
+    page.one('[aria-label="Cancel later-100"]').click()
+    page.until("#scheduled h2", "1 request")
+    assert [row[3] for row in page.rows("#scheduled")] == ["later-200"]
+    cancelled = shop.http.get("/requests/later-100", params={"wait": 30}).json()
+    assert cancelled["error"]["code"] == "cancelled"
 
 
 def test_request_shows_its_call_and_arguments(page: Page, shop: RunningConsole) -> None:

@@ -152,3 +152,63 @@ def test_promotion_ends_a_wait(log: Log) -> None:
         waiting = pool.submit(log.wait, Lsn(0), DEADLINE_MS)
         log.promote(5)
         assert waiting.result() == 1
+
+
+def marked(body: bytes) -> bytes:
+    return b"cancelled " + body
+
+
+def test_cancelled_entry_takes_its_position_with_a_mark(log: Log) -> None:
+    """A cancelled entry is appended once, marked and touching nothing, and is never promoted."""
+    log.append(entries("first"))
+    log.schedule(Entry(RequestId("a"), b"body", b"12345678", 7), 100)
+    log.schedule(entry("b"), 100)
+    assert log.cancel(RequestId("a"), 50, marked) == 1
+    assert (log.scheduled(RequestId("a")), log.find(RequestId("a"))) == (None, (0, 1))
+    assert log.read(Lsn(1), Lsn(2)) == [Record(Lsn(1), RequestId("a"), b"cancelled body", 50)]
+    assert log.touches(Lsn(1), Lsn(2)) == [b""]
+    assert (log.promote(100), ids(log)) == (1, ["first", "a", "b"])
+
+
+def test_cancelled_id_stays_taken(log: Log) -> None:
+    """The id remains the id of the first body: with that body it repeats, with another it conflicts."""
+    log.schedule(entry("a"), 5)
+    assert log.cancel(RequestId("a"), 1, marked) == 0
+    log.schedule(entry("a"), 9)
+    assert (log.append(entries("a")), log.scheduled(RequestId("a"))) == ([0], None)
+    for body in (b"other", marked(b"a")):
+        with pytest.raises(RequestConflict, match="'a'"):
+            log.append([entry("a", body)])
+    assert (log.promote(9), log.end()) == (0, 1)
+
+
+def test_only_a_scheduled_entry_is_cancelled(log: Log) -> None:
+    """Nothing changes for an id that is unknown, appended, promoted or cancelled already."""
+    log.append(entries("appended"))
+    for name in ("promoted", "cancelled"):
+        log.schedule(entry(name), 5)
+    log.cancel(RequestId("cancelled"), 1, marked)
+    log.promote(5)
+    for name in ("unknown", "appended", "promoted", "cancelled"):
+        assert log.cancel(RequestId(name), 6, marked) is None
+    assert ids(log) == ["appended", "cancelled", "promoted"]
+
+
+def test_cancellations_and_promotions_race_for_each_entry_once(log: Log) -> None:
+    """Of a promotion and two cancellations at the same time, one has each entry."""
+    names = [str(number) for number in range(60)]
+    for name in names:
+        log.schedule(entry(name), int(name))
+    with ThreadPoolExecutor(3) as pool:
+        promotions = pool.map(log.promote, range(60))
+        cancellations = [
+            pool.submit(log.cancel, RequestId(name), 1, marked) for name in names[::-1] * 2
+        ]
+        moved = sum(promotions)
+        positions = [one.result() for one in cancellations]
+    taken = [position for position in positions if position is not None]
+    assert (moved + len(taken), len(set(taken))) == (60, len(taken))
+    assert sorted(ids(log)) == sorted(names)
+    records = log.read(Lsn(0), log.end())
+    bodies = {record.lsn for record in records if record.body.startswith(b"cancelled ")}
+    assert bodies == set(taken)

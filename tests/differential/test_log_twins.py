@@ -126,6 +126,11 @@ class Twins(RuleBasedStateMachine):
     def promote(self, now_us: int) -> None:
         self.both(lambda log: log.promote(now_us))
 
+    @rule(name=st.integers(0, 16))
+    def cancel(self, name: int) -> None:
+        request_id = RequestId(str(name))
+        self.both(lambda log: log.cancel(request_id, 3, lambda body: b"cancelled " + body))
+
     @rule(name=st.integers(0, 12))
     def find(self, name: int) -> None:
         self.both(lambda log: log.find(RequestId(str(name))))

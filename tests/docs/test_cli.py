@@ -1,16 +1,22 @@
 """The command line: its help, its errors, and the effect of each command with everything real but Spark."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from penstock.base.ids import RequestId
 from penstock.cli import error_output
 from penstock.cli.main import execute
 from penstock.errors import BY_CODE, ConfigError
+from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
@@ -32,6 +38,7 @@ COMMANDS = (
         "replay",
         "what-if",
         "trace",
+        "cancel",
         "history",
         "snapshot",
         "savepoint",
@@ -195,6 +202,33 @@ def test_request_id_with_another_body_is_refused(penstock: Run, shop: Path) -> N
     code, _, err = penstock("call", SHOP, "Item", "i1", "create", "price=4", "--request-id", "a")
     assert code == 2
     assert "[request-conflict]" in err
+
+
+def test_scheduled_request_is_cancelled(penstock: Run, shop: Path) -> None:
+    """A cancelled request has an outcome and no effect, everywhere where its history is shown."""
+    app = load_app(SHOP)
+    penstock("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a")
+    body, touches = app.request("Item", "i1", "add", (5,), {})
+    with closing(DataDirectory(shop).open_log(Config(shop))) as log:
+        for name in ("later-1", "later-2"):
+            log.schedule(Entry(RequestId(name), body, touches, 1), 2**62)
+    code, _, err = penstock("cancel", "later", SHOP)
+    assert (code, "later-1, later-2" in err) == (2, True)
+    for words in (["later-1"], ["later-1"], ["later-2", "--json"]):
+        code, out, _ = penstock("cancel", *words, SHOP)
+        assert code == 0, out
+    assert json.loads(out) == {"request_id": "later-2", "status": "cancelled"}
+    assert "[too-late]" in penstock("cancel", "a", SHOP)[2]
+    assert "[request]" in penstock("cancel", "unknown", "--data", str(shop))[2]
+    words = ("call", SHOP, "Item", "i1", "add", "5", "--request-id", "later-1")
+    code, _, err = penstock(*words)
+    assert (code, "[cancelled]" in err) == (2, True), err
+    trace = json.loads(penstock("trace", "later-1", SHOP, "--json")[1])
+    assert (trace["call"], trace["reply"]["error"]["code"]) == ("Item/i1.add(5)", "cancelled")
+    assert (trace["as_recorded"], trace["root"], trace["entities"]) == (True, None, [])
+    replayed = json.loads(penstock("replay", SHOP, "--json")[1])
+    assert (replayed["divergence"], replayed["requests"]) == (None, 3)
+    assert penstock("verify", SHOP)[0] == 0
 
 
 def test_wrong_arguments_are_refused_before_the_log(penstock: Run, shop: Path) -> None:

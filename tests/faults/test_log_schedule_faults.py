@@ -35,6 +35,16 @@ while True:
     now_us += 1
     tell(moved)
 """
+CANCEL_FOR_EVER = """
+log = SqliteLog(path)
+number = 0
+while True:
+    if log.cancel(RequestId(f"s{number}"), 1, lambda body: b"cancelled") is not None:
+        tell(f"s{number}")
+        number += 3
+    elif log.find(RequestId(f"s{number}")) is not None:
+        number += 3
+"""
 FULL_DISK = """
 log = SqliteLog(path)
 for number in range(20):
@@ -75,6 +85,31 @@ def test_killed_processes_fire_each_request_once(tmp_path: Path, acknowledgement
     names = names_in(log)
     assert len(set(names)) == len(names)
     assert {str(one[0]) for one in told} <= set(names)
+    log.close()
+
+
+def test_killed_processes_cancel_or_fire_each_request_once(tmp_path: Path) -> None:
+    """After kill -9 of a canceller too, each request has one record, and a told one is cancelled."""
+    path = tmp_path / "log"
+    programs = (CANCEL_FOR_EVER, SCHEDULE_FOR_EVER, PROMOTE_FOR_EVER)
+    workers = [child(path, program) for program in programs]
+    canceller = workers[0]
+    assert canceller.stdout is not None
+    told: list[list[object]] = [json.loads(canceller.stdout.readline()) for _ in range(10)]
+    for worker in workers:
+        worker.send_signal(signal.SIGKILL)
+    told += lines_of(canceller)
+    for worker in workers[1:]:
+        lines_of(worker)
+    log = SqliteLog(path)
+    while log.promote(50):
+        pass
+    names = names_in(log)
+    assert len(set(names)) == len(names)
+    records = log.read(Lsn(0), log.end())
+    cancelled = {one.request_id for one in records if one.body == b"cancelled"}
+    assert {str(one[0]) for one in told} <= cancelled
+    assert len(cancelled) <= len(told) + 1, "a kill may come between a commit and its line"
     log.close()
 
 

@@ -77,6 +77,9 @@ COMMANDS: Final = {
         "penstock.cli.trace",
         "Show one request: its calls, the entities that it read and changed, its reply.",
     ),
+    "cancel": Listing(
+        "penstock.cli.cancel", "Cancel a request that was sent with a delay and is not due yet."
+    ),
     "history": Listing(
         "penstock.cli.history", "Show the changes of one entity, with the request that made each."
     ),

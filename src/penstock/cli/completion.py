@@ -103,6 +103,19 @@ def request_ids(ctx: typer.Context) -> Iterator[str]:
             log.close()
 
 
+@_silent
+def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
+    """Complete the REQUEST_ID of a scheduled request: those that are due next, the first one first."""
+    from penstock.log.sqlite import SqliteLog  # noqa: PLC0415 -- only this completion needs it
+
+    for data in _data_directories(ctx):
+        log = SqliteLog(data / LOG)
+        try:
+            yield from (entry.request_id for _, entry in log.upcoming(IDS_MAX))
+        finally:
+            log.close()
+
+
 def _data_directories(ctx: typer.Context) -> list[Path]:
     chosen = ctx.params.get("data")
     found = [Path(chosen)] if chosen else sorted(DIRECTORY.iterdir())

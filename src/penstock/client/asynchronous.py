@@ -139,6 +139,19 @@ class AsyncClient:
         """
         return self._pending(await self._run(self._protocol.send(call, delay_s)))
 
+    async def cancel(self, request_id: str) -> None:
+        """Cancel a request that was sent with a delay and is not due yet.
+
+        When this returns, the request never runs, and its result is the error `Cancelled`. To
+        cancel it again changes nothing.
+
+        Raises:
+            TooLate: The request was due before; `pending` returns its result.
+            RequestError: The gateway knows no request with this id.
+            OperationalError: The gateway could not answer.
+        """
+        await self._run(self._protocol.cancel(request_id))
+
     @overload
     def pending(self, request_id: str, returns: type[T]) -> AsyncPending[T]: ...
     @overload

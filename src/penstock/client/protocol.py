@@ -165,6 +165,19 @@ class GatewayProtocol:
             yield Pause(look_s)  # the server may response at once if the request is not due yet
             look_s = min(2 * look_s, _LOOK_MAX_S)
 
+    def cancel(self, request_id: str) -> Operation[None]:
+        """Cancel a scheduled request; end when that is durable.
+
+        Raises:
+            TooLate: The request was due before.
+            RequestError: The gateway knows no request with this id.
+            OperationalError: See `send_with_retries`.
+        """
+        path = path_of("requests", request_id)
+        response = yield from self._ask(OutgoingRequest("DELETE", path, {"Accept": JSON}))
+        if response.status != 200:
+            raise error_of(response)
+
     def is_answered(self, sent: SentRequest) -> Operation[bool]:
         """Say whether a request has been performed.
 

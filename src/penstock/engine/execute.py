@@ -14,16 +14,16 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
-from penstock.engine.failure import Escape, Interrupted, exceeded, failure_of
+from penstock.engine.failure import Escape, Interrupted, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
-from penstock.errors import LimitExceeded, ReadonlyViolation, RequestError, Unencodable
+from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
 from penstock.model.references import require_references
-from penstock.model.request import Failure, Request, decode_request, encode_failure
+from penstock.model.request import Failure, Request, decode_request, encode_failure, is_cancelled
 from penstock.model.signature import Signature
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -92,7 +92,7 @@ class Executor:
         self.root: str | None = None
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
-        """Process a request to its end.
+        """Process a request to its end; a cancelled request runs nothing.
 
         Raises:
             KeyboardInterrupt: SIGINT came while it ran; there is no outcome.
@@ -101,6 +101,9 @@ class Executor:
             IntegrityError: A touched entity is stored in another shape than that of its class.
         """
         self._forget()
+        if is_cancelled(body):
+            self.touched = ()
+            return Outcome(Cancelled.code, encode_failure(cancelled()), (), _NOTHING)
         txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
         self.runs += 1
         reply, writes, failure = self.isolation.context().run(self._process, body, txn)

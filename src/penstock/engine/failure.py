@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from penstock.base.ids import EntityKey
-from penstock.errors import BY_CODE, Aborted, Internal, LimitExceeded, UserError
+from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, LimitExceeded, UserError
 from penstock.model.request import Failure
 
 DECIDED: Final = frozenset({LimitExceeded.code, Internal.code})
@@ -73,15 +73,22 @@ def internal(incident: str) -> Failure:
     return Failure(Internal.code, Internal.__name__, why)
 
 
+def cancelled() -> Failure:
+    """Return the failure of a scheduled request that was cancelled before it was due."""
+    why = "the request was cancelled before it was due; it never runs"
+    return Failure(Cancelled.code, Cancelled.__name__, why)
+
+
 def _code_of(error_type: type[BaseException]) -> str:
     """Return the code of the nearest class that has a code which handlers may use.
 
     A handler may not use the codes of `OperationalError` and `IntegrityError`, because they report
-    that the environment failed or that data are damaged.
+    that the environment failed or that data are damaged, nor those of `Internal` and `Cancelled`,
+    which Penstock gives to requests whose handlers did not end.
     """
     for base in _bases_of(error_type):
         if any(base is own for own in BY_CODE.values()):
-            own_word = issubclass(base, UserError) and base is not Internal
+            own_word = issubclass(base, UserError) and base not in (Internal, Cancelled)
             return base.code if own_word else Aborted.code
         code = _namespace_of(base).get("code")
         if type(code) is str and _CODE.fullmatch(code) is not None and code not in BY_CODE:

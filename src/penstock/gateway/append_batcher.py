@@ -14,6 +14,7 @@ from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import PenstockError, Truncated, UserError
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
+from penstock.process.cancellation import cancel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +69,10 @@ class AppendBatcher:
     async def due_of(self, request_id: RequestId) -> int | None:
         """Return the due time of a scheduled request in microseconds since the Unix epoch."""
         return await self._in_thread(self._log.scheduled, request_id)
+
+    async def cancel(self, request_id: RequestId) -> Lsn | None:
+        """Cancel a scheduled request; see `penstock.process.cancellation.cancel`."""
+        return await self._in_thread(cancel, self._log, request_id)
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
         """Run a function in the thread of the log."""

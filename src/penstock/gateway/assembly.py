@@ -198,6 +198,7 @@ def _serve_calls(
         routing.add("POST", f"/{path}/{{function}}", handler, kind)
     routing.add("POST", "/read", reads.batch, "read")
     routing.add("GET", "/requests/{id}", calls.status, "requests")
+    routing.add("DELETE", "/requests/{id}", calls.cancel, "requests")
     routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities")
     for route in app.routes:
         serve = handler_of(app, route, calls, entity_reads)

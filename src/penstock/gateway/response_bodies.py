@@ -15,6 +15,14 @@ class Sent(Struct, frozen=True):
     request_id: str
 
 
+class CancelledRequest(Struct, frozen=True):
+    """The answer to `DELETE /requests/…`: the request never runs, and its result is an error."""
+
+    request_id: str
+    lsn: Annotated[int, Meta(description="The position of the cancelled request in the log.")]
+    status: Literal["cancelled"] = "cancelled"
+
+
 class RequestStatus(Struct, frozen=True):
     """The status of a request, and its outcome once it is answered."""
 

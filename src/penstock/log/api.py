@@ -3,7 +3,7 @@
 This module defines the port. `memory` and `sqlite` are its adapters; both pass one conformance suite.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -100,6 +100,29 @@ class Log(Protocol):
         Raises:
             Corrupt: A scheduled entry is damaged.
             LogUnavailable: As for `append`; no entry was moved, and the next call tries again.
+        """
+
+    def cancel(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    ) -> Lsn | None:
+        """Append a scheduled entry now, with a body that says that it was cancelled.
+
+        One transaction removes the entry from the schedule and appends it, so an entry is promoted
+        or cancelled, never both. The appended entry touches nothing. Its id stays the id of the
+        first body: an append or a schedule with that body is a repetition.
+
+        Args:
+            request_id: The request.
+            now_us: The time of the new record.
+            mark: Returns the body to append for the scheduled body.
+
+        Returns:
+            The position of the record, which is durable; None if the request is not scheduled, or
+            not any more.
+
+        Raises:
+            Corrupt: The scheduled entry is damaged.
+            LogUnavailable: As for `append`; call again to learn whether the entry was cancelled.
         """
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:

@@ -53,6 +53,13 @@ class Deduplicator:
         self._known = known
         self._now_s = now_s
 
+    def outcome(self, call: PendingAppend) -> list[Lsn] | RequestConflict:
+        """Admit a call; return what `admit` returns, or the conflict that it raises."""
+        try:
+            return self.admit(call)
+        except RequestConflict as conflict:
+            return conflict
+
     def admit(self, call: PendingAppend) -> list[Lsn]:
         """Return the position of each entry of a call; nothing for an entry to schedule.
 

@@ -11,11 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final
 
 from penstock.base.ids import Lsn
-from penstock.errors import LogUnavailable, PenstockError
+from penstock.errors import LogUnavailable, PenstockError, RecordTooLarge
 from penstock.log.api import Entry
+from penstock.log.block import body_hash_of, id_hash_of
 
 GROUP_BYTES: Final = 16_777_216
 """A group takes no further call once its bodies have this many bytes."""
@@ -40,6 +42,13 @@ class PendingAppend:
         """Whether there is an outcome."""
         return self.positions is not None or self.failure is not None
 
+    def settle(self, outcome: list[Lsn] | PenstockError) -> None:
+        """Set the outcome: the positions, or the failure."""
+        if isinstance(outcome, PenstockError):
+            self.failure = outcome
+        else:
+            self.positions = outcome
+
     def outcome(self) -> list[Lsn]:
         """Return the positions, or raise the failure."""
         if self.positions is not None:
@@ -48,6 +57,30 @@ class PendingAppend:
         # Each caller gets an exception of its own: the calls of a group share one failure, and a
         # thread that raises an exception writes to it.
         raise type(self.failure)(str(self.failure)) from self.failure
+
+
+def pending_append(entries: Sequence[Entry], seed: int, record_bytes_max: int) -> PendingAppend:
+    """Hash the ids and bodies of entries.
+
+    Args:
+        entries: The entries of one caller.
+        seed: The seed of the log's hashes.
+        record_bytes_max: The longest body.
+
+    Raises:
+        RecordTooLarge: A body exceeds the limit.
+    """
+    sizes = [len(entry.body) for entry in entries]
+    if max(sizes, default=0) > record_bytes_max:
+        largest = entries[sizes.index(max(sizes))]
+        raise RecordTooLarge(
+            f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
+            f"the limit is {record_bytes_max}"
+        )
+    id_hashes = [id_hash_of(entry.request_id, seed) for entry in entries]
+    body_hashes = [body_hash_of(entry.body, seed) for entry in entries]
+    dedup_hashes = list(map(add, id_hashes, body_hashes))
+    return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
 
 
 class GroupCommit:

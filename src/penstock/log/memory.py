@@ -115,6 +115,21 @@ class MemoryLog:
             self._changed.notify_all()
             return len(due)
 
+    def cancel(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    ) -> Lsn | None:
+        """Append a scheduled entry with another body. See `Log.cancel`."""
+        with self._changed:
+            self._check(ONLY_PARTITION)
+            waiting = self._scheduled.pop(request_id, None)
+            if waiting is None:
+                return None
+            lsn, body = self._end(), waiting[1].body
+            self._seen[request_id] = (lsn, body, self._now_s())
+            self._entries.append(Entry(request_id, mark(body), b"", now_us))
+            self._changed.notify_all()
+            return lsn
+
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held. See `Log.start`."""
         with self._changed:

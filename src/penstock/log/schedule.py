@@ -128,6 +128,17 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
     return [_decoded(row, file) for row in taken]
 
 
+def take(connection: sqlite3.Connection, id_hash: bytes, file: str) -> list[ScheduledEntry]:
+    """Remove the entry with an id hash, and return it; an empty list if there is none.
+
+    Raises:
+        Corrupt: The entry is damaged.
+    """
+    taken = list(find(connection, [id_hash], file).values())
+    connection.execute("DELETE FROM scheduled WHERE mark = ?", (id_hash,))
+    return taken
+
+
 def scheduled_entries(
     connection: sqlite3.Connection, file: str
 ) -> Iterator[tuple[int, int, Entry]]:
@@ -138,6 +149,12 @@ def scheduled_entries(
     """
     for row in map(ScheduleRow._make, connection.execute(f"{_SELECT} ORDER BY number")):
         yield row.number, row.due_us, _decoded(row, file).entry
+
+
+def verify(connection: sqlite3.Connection, file: str) -> None:
+    """Check every scheduled entry; raises as `scheduled_entries`."""
+    for _ in scheduled_entries(connection, file):
+        pass
 
 
 def _encoded(scheduled: ScheduledEntry) -> tuple[int, bytes, bytes, bytes]:

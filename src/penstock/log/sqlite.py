@@ -10,19 +10,19 @@ belongs to the process that opened it; a forked child opens the log again (pickl
 """
 
 import copyreg
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import add
 from pathlib import Path
 from typing import Final, TypedDict
 
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
-from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
+from penstock.errors import Corrupt, LogUnavailable, Truncated
 from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry, Record
@@ -38,8 +38,9 @@ from penstock.log.database import (
     start_of,
 )
 from penstock.log.deduplication import Deduplicator
-from penstock.log.group_commit import GroupCommit, PendingAppend
+from penstock.log.group_commit import GroupCommit, PendingAppend, pending_append
 from penstock.log.request_id_index import RequestIdIndex
+from penstock.log.schedule import ScheduledEntry
 
 _TRUNCATED_BYTES: Final = 16_777_216
 _RECORD_BYTES: Final = 100  # besides the body, roughly
@@ -124,13 +125,13 @@ class SqliteLog:
         moment can make them appear. Appending the same ids again settles it.
         """
         self._check(ONLY_PARTITION)
-        return self._group.submit(self._call(entries)) if entries else []
+        return self._group.submit(self._pending(entries)) if entries else []
 
     def schedule(self, entry: Entry, due_us: int) -> None:
         """Keep an entry durably until it is due. See `Log.schedule`; shares the fsync of appends."""
         assert -(2**63) <= due_us < 2**63, "a due time takes 64 bits"
         self._check(ONLY_PARTITION)
-        call = self._call([entry])
+        call = self._pending([entry])
         call.due_us = due_us
         self._group.submit(call)
 
@@ -156,47 +157,54 @@ class SqliteLog:
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
             if not self._schedule_examined:
-                for _ in schedule.scheduled_entries(connection, str(self._path)):
-                    pass
+                schedule.verify(connection, str(self._path))
                 self._schedule_examined = True
             if not schedule.is_due(connection, now_us):
                 return 0
+        promoted = self._promote(
+            lambda connection: schedule.take_due(connection, now_us, str(self._path)),
+            lambda entry: msgspec.structs.replace(entry, time_us=now_us),
+        )
+        return len(promoted)
+
+    def cancel(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    ) -> Lsn | None:
+        """Append a scheduled entry with another body, in one transaction. See `Log.cancel`."""
+        self._check(ONLY_PARTITION)
+        id_hash = blocks.id_hash_of(request_id, self._seed)
+        promoted = self._promote(
+            lambda connection: schedule.take(connection, id_hash, str(self._path)),
+            lambda entry: Entry(request_id, mark(entry.body), b"", now_us),
+        )
+        return Lsn(promoted[0]) if promoted else None
+
+    def _promote(
+        self,
+        take: Callable[[sqlite3.Connection], list[ScheduledEntry]],
+        promoted: Callable[[Entry], Entry],
+    ) -> range:
+        """Append `promoted(entry)` for each entry that `take` removes; return the positions.
+
+        Each id stays that of the scheduled body. An entry is appended even if the index knows its
+        id: a clock that was set back may have made an expired id valid again.
+        """
         now_s = self._now_s()
         with self._index_lock:
             with self._database.writing() as connection:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
-                due = schedule.take_due(connection, now_us, str(self._path))
-                # An acknowledged entry is appended even if the index knows its id: a clock that
-                # was set back may have made an expired id valid again.
-                entries = [
-                    msgspec.structs.replace(scheduled.entry, time_us=now_us) for scheduled in due
-                ]
-                call = self._call(entries)
+                call = self._pending([scheduled.entry for scheduled in take(connection)])
+                entries = list(map(promoted, call.entries))
                 packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
                 connection.executemany(INSERT_BLOCK, packed)
             self._index.learn(call.id_hashes, end, now_s)
-        self._appended_up_to(Lsn(end + len(due)), len(due), call.size)
+        self._appended_up_to(Lsn(end + len(entries)), len(entries), call.size)
         self._tidy_up()
-        return len(due)
+        return range(end, end + len(entries))
 
-    def _call(self, entries: Sequence[Entry]) -> PendingAppend:
-        """Hash the ids and bodies of entries.
-
-        Raises:
-            RecordTooLarge: A body exceeds the limit.
-        """
-        sizes = [len(entry.body) for entry in entries]
-        if max(sizes) > self._record_bytes_max:
-            largest = entries[sizes.index(max(sizes))]
-            raise RecordTooLarge(
-                f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
-                f"the limit is {self._record_bytes_max}"
-            )
-        id_hashes = [blocks.id_hash_of(entry.request_id, self._seed) for entry in entries]
-        body_hashes = [blocks.body_hash_of(entry.body, self._seed) for entry in entries]
-        dedup_hashes = list(map(add, id_hashes, body_hashes))
-        return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
+    def _pending(self, entries: Sequence[Entry]) -> PendingAppend:
+        return pending_append(entries, self._seed, self._record_bytes_max)
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held. See `Log.start`."""
@@ -340,7 +348,6 @@ class SqliteLog:
     def _commit(self, group: Sequence[PendingAppend]) -> None:
         """Append a group in one transaction and settle every call of it, or raise for all."""
         now_s = self._now_s()
-        outcomes: list[list[Lsn] | RequestConflict] = []
         with self._index_lock:
             with self._database.writing() as connection:
                 end = end_of(connection)
@@ -352,20 +359,13 @@ class SqliteLog:
                     end,
                     now_s,
                 )
-                for call in group:
-                    try:
-                        outcomes.append(deduplicator.admit(call))
-                    except RequestConflict as conflict:
-                        outcomes.append(conflict)
+                outcomes = [deduplicator.outcome(call) for call in group]
                 packed = blocks.pack(end, deduplicator.entries, deduplicator.dedup_hashes, now_s)
                 connection.executemany(INSERT_BLOCK, packed)
                 schedule.add(connection, deduplicator.postponed)
             self._index.learn(list(deduplicator.fresh), end, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, RequestConflict):
-                call.failure = outcome
-            else:
-                call.positions = outcome
+            call.settle(outcome)
         records, size = sum(len(call.entries) for call in group), sum(call.size for call in group)
         self._appended_up_to(deduplicator.end, records, size)
 

@@ -21,6 +21,10 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
     named: msgspec.Raw
 
 
+_FIVE_ELEMENTS: Final = b"\x95"
+_SIX_ELEMENTS: Final = b"\x96"
+_TRUE: Final = b"\xc3"
+
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -40,6 +44,20 @@ def decode_request(body: bytes) -> Request:
         return _DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise RequestError(f"the body is not a request: {error}") from error
+
+
+def cancelled_body(body: bytes) -> bytes:
+    """Return the body of the same request with a mark: it was cancelled, and must not run.
+
+    The mark is a sixth element of the array. `decode_request` ignores it and returns the call.
+    """
+    assert body[:1] == _FIVE_ELEMENTS, "only a request without the mark is cancelled"
+    return b"".join((_SIX_ELEMENTS, body[1:], _TRUE))
+
+
+def is_cancelled(body: bytes) -> bool:
+    """Say whether a log entry's body has the mark of `cancelled_body`."""
+    return body[:1] == _SIX_ELEMENTS
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock import Aborted, AlreadyExists, AsyncClient, Client, NoSuchEntity, RequestError
+from penstock import (
+    Aborted,
+    AlreadyExists,
+    AsyncClient,
+    Cancelled,
+    Client,
+    NoSuchEntity,
+    RequestError,
+    TooLate,
+)
 from penstock.errors import PenstockError, RequestConflict, TimedOut, Unreachable
 from penstock.model.call import Calling
 from penstock.testing import Kit
@@ -257,6 +266,21 @@ def test_call_can_be_sent_for_later(client: Client) -> None:
     with pytest.raises(TimedOut, match="scheduled"):
         sent.result(timeout_s=0.1)
     assert client.Coat(number).wear(0) == 0
+
+
+def test_delayed_call_can_be_cancelled(client: Client) -> None:
+    """A cancelled call is never performed, and its result is `Cancelled`; later it is `TooLate`."""
+    number = new_coat(client)
+    sent = client.send(client.prepare.Coat(number).wear(5), delay_s=3_600)
+    client.cancel(sent.request_id)
+    client.cancel(sent.request_id)
+    with pytest.raises(Cancelled):
+        sent.result()
+    assert client.Coat(number).wear(0, request_id="worn") == 0
+    with pytest.raises(TooLate, match="worn"):
+        client.cancel("worn")
+    with pytest.raises(RequestError, match="no request has the id unheard-of"):
+        client.cancel("unheard-of")
 
 
 def test_delayed_call_is_performed_when_it_is_due(client: Client) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from penstock.engine.failure import Interrupted
-from penstock.errors import Aborted, Corrupt, Internal, OperationalError
+from penstock.errors import Aborted, Cancelled, Corrupt, Internal, OperationalError
 from penstock.model.context import active
 
 
@@ -136,6 +136,7 @@ WAYS: dict[str, Any] = {
     "posing": lambda: leave(Posing),
     "overworked": lambda: leave(Overworked),
     "corrupt": lambda: leave(Corrupt, "so it says"),
+    "cancelled request": lambda: leave(Cancelled, "so it says"),
     "internal": lambda: leave(Internal, "so it says"),
 }
 EXPECTED = {
@@ -171,5 +172,6 @@ EXPECTED = {
     "posing": ("aborted", "Posing"),
     "overworked": ("aborted", "Overworked"),
     "corrupt": ("aborted", "Corrupt"),
+    "cancelled request": ("aborted", "Cancelled"),
     "internal": ("aborted", "Internal"),
 }

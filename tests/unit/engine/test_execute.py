@@ -12,7 +12,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape, Interrupted
 from penstock.model.context import active
-from penstock.model.request import decode_failure
+from penstock.model.request import cancelled_body, decode_failure, decode_request
 from tests.unit.engine.misbehaviour import EXPECTED, WAYS
 
 
@@ -123,6 +123,19 @@ def test_unchanged_entities_are_not_written(bench: Bench) -> None:
     """An entity that ends as it began was read, not written."""
     outcome = bench.try_out("Cell", "a", "same")
     assert (outcome.reads, outcome.writes) == (("Cell/a",), {})
+
+
+def test_cancelled_request_runs_nothing(bench: Bench) -> None:
+    """A cancelled request touches nothing, whatever it calls, and its failure says so."""
+    for method in ("add", "no_such_method"):
+        body, _ = app.request("Cell", "a", "add", (5,))
+        body = cancelled_body(
+            body.replace(b"\xa3add", bytes([0xA0 + len(method)]) + method.encode())
+        )
+        outcome = bench.executor.run(RequestId("request"), body, 0)
+        assert (outcome.error, outcome.reads, outcome.writes) == ("cancelled", (), {})
+        assert decode_failure(outcome.reply).kind == "Cancelled"
+    assert decode_request(body).method == "no_such_method"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -178,6 +178,38 @@ def test_delayed_request_waits_until_it_is_due(shop: httpx.Client) -> None:
     assert told["value"] == "Item: late stock updated to: 12"
 
 
+def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
+    """A cancelled request never runs; its id stays taken, and its result is the error `cancelled`."""
+    create(shop, "never")
+    sent = {"params": {"delay": 3_600}, "json": [2], "headers": {"Idempotency-Key": "never-2"}}
+    place = shop.post("/send/Item/never/add", **sent).headers["location"]
+    first, second = shop.delete(place), shop.delete(place)
+    assert (first.status_code, first.json()) == (second.status_code, second.json())
+    assert (first.json()["request_id"], first.json()["status"]) == ("never-2", "cancelled")
+    told = shop.get(place, params={"wait": 10}).json()
+    assert (told["status"], told["error"]["code"]) == ("answered", "cancelled")
+    again = shop.post("/call/Item/never/add", json=[2], headers=sent["headers"])
+    assert (again.status_code, code(again)) == (409, "cancelled")
+    assert shop.post("/send/Item/never/add", **sent).status_code == 202
+    assert shop.get(place).json()["status"] == "answered"
+    other = shop.post("/call/Item/never/add", json=[3], headers=sent["headers"])
+    assert (other.status_code, code(other)) == (409, "request-conflict")
+    assert shop.get("/entities/Item/never").json()["stock"] == 10
+
+
+def test_request_in_the_log_is_too_late_to_cancel(shop: httpx.Client) -> None:
+    """A request that runs or has run is refused, and the answer names the place of its result."""
+    create(shop, "ran")
+    headers = {"Idempotency-Key": "ran-1"}
+    shop.post("/call/Item/ran/add", json=[1], headers=headers)
+    refused = shop.delete("/requests/ran-1")
+    assert (refused.status_code, code(refused)) == (409, "too-late")
+    assert refused.headers["location"] == "/requests/ran-1"
+    assert shop.get(refused.headers["location"]).json()["status"] == "answered"
+    unknown = shop.delete("/requests/nobody")
+    assert (unknown.status_code, code(unknown)) == (404, "not-found")
+
+
 def test_unknown_request_is_not_found(shop: httpx.Client) -> None:
     """An id that was never used is not found."""
     assert shop.get("/requests/nobody").status_code == 404

@@ -163,6 +163,17 @@ def test_scheduled_ids_are_their_principals(keyed: dict[str, httpx.Client]) -> N
     assert keyed["operator"].get("/requests/later%231").status_code == 404
 
 
+def test_only_the_sender_and_operators_cancel(keyed: dict[str, httpx.Client]) -> None:
+    """A principal cannot cancel the scheduled request of another; an operator can, by its full id."""
+    for chosen in ("mine", "mine-too"):
+        sent(keyed["ada"], "/send/Till/ada/pay?delay=3600", [1], f"cancel-{chosen}")
+    assert keyed["bob"].delete("/requests/cancel-mine").status_code == 404
+    assert keyed["bob"].delete("/requests/ada~cancel-mine").status_code == 403
+    assert keyed["ada"].get("/requests/cancel-mine").json()["status"] == "scheduled"
+    assert keyed["ada"].delete("/requests/cancel-mine").json()["request_id"] == "cancel-mine"
+    assert keyed["operator"].delete("/requests/ada~cancel-mine-too").status_code == 200
+
+
 def test_stored_id_is_what_handlers_and_traces_show(keyed: dict[str, httpx.Client]) -> None:
     """`penstock.request_id()` and a trace have the stored form, asked for by the chosen one."""
     assert sent(keyed["ada"], "/who/1", {}, "mine").text == "ada~mine"

@@ -6,12 +6,12 @@ import { age, moment, plural } from "./format.js";
 import { live } from "./live.js";
 import { argumentsOf, callOf } from "./request_cells.js";
 import { dataTable } from "./table.js";
+import { button } from "./widgets.js";
 
 const PERIOD_MS = 5_000;
 const ARGUMENTS_SHOWN = 600;
-const WHY_NO_CANCEL =
-  "A scheduled request cannot be cancelled: it is durable, it owns its id, and it runs exactly once. " +
-  "If you may not want its effect, let its handler check an attribute that another request can change.";
+const CANCELLED =
+  "A cancelled request never runs. Its id stays taken, and its result is the error cancelled.";
 
 /** The panel; it is empty while no request is scheduled. */
 export class ScheduledList {
@@ -45,7 +45,7 @@ export class ScheduledList {
   }
 
   #section({ requests, has_more: hasMore }) {
-    const columns = ["due", "call", "arguments", "request id"];
+    const columns = ["due", "call", "arguments", "request id", "cancel"];
     const told = hasMore ? `the next ${requests.length}` : plural(requests.length, "request");
     return el(
       "section",
@@ -58,7 +58,7 @@ export class ScheduledList {
         sortable: false,
         stacked: true,
       }),
-      el("p", { class: "hint description" }, WHY_NO_CANCEL),
+      el("p", { class: "hint description" }, CANCELLED),
     );
   }
 
@@ -70,7 +70,21 @@ export class ScheduledList {
       callOf({ entity, key, method }, operator),
       argumentsOf(held, { cut, method, operator, names: this.#names }),
       el("a", { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference" }, id),
+      button("Cancel", (event) => this.#cancel(id, event.currentTarget), { "aria-label": `Cancel ${id}` }),
     ];
+  }
+
+  async #cancel(id, pressed) {
+    pressed.disabled = true;
+    pressed.blur(); // so that the list may change
+    let refusal = null;
+    try {
+      await ask(`/requests/${encodeURIComponent(named(id))}`, { method: "DELETE" });
+    } catch (failure) {
+      refusal = problem(failure);
+    }
+    await this.load();
+    if (refusal) this.element.prepend(refusal);
   }
 }
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from penstock.base.http import STATUS
-from penstock.errors import BY_CODE, Aborted, Internal, NoSuchEntity, RequestError
+from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity, RequestError
 from penstock.gateway.call_target import CallTarget, read_arguments
 from penstock.gateway.errors import error_response
 from penstock.gateway.handlers.calls import CallHandler
@@ -24,7 +24,7 @@ from penstock.model.route import SHOW, Route
 _REFUSALS: Final = frozenset(
     code
     for code, error_type in BY_CODE.items()
-    if issubclass(error_type, Aborted) and error_type is not Internal
+    if issubclass(error_type, Aborted) and error_type not in (Internal, Cancelled)
 )
 """Codes for which the response has the route's own status of a refusal."""
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON, MSGPACK, ErrorBody
+from penstock.base.http import JSON, MSGPACK, REQUEST_ID, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
-from penstock.errors import TimedOut
+from penstock.errors import TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import (
     Arguments,
@@ -24,12 +24,12 @@ from penstock.gateway.call_target import (
     read_arguments,
     target_of,
 )
-from penstock.gateway.errors import HttpError
+from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, stored_id
-from penstock.gateway.response_bodies import RequestStatus, Sent
+from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.replies import LogPosition
@@ -98,7 +98,7 @@ class CallHandler:
         else:
             await self._append(request, target, body, touches)
         headers = reply_headers(self._tail.epoch, request.request_id)
-        headers["Location"] = f"/requests/{quote(request.request_id, safe='')}"
+        headers |= _location(request.request_id)
         return Response(json_of(Sent(request.request_id)), 202, headers, JSON)
 
     async def status(self, request: HttpRequest) -> Response:
@@ -117,11 +117,7 @@ class CallHandler:
                 return self._status_response(status)
             place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
-            raise HttpError(
-                404,
-                "not-found",
-                f"no request has the id {request.request_id}, or its id is no longer kept",
-            )
+            raise _unknown(request.request_id)
         await self._check_may_ask(request, place)
         reply = await self._reply_within(place, wait_s, limit_s)
         if reply is None:
@@ -131,6 +127,25 @@ class CallHandler:
         if MSGPACK in request.headers.get("accept", ""):
             return reply_response(reply, request.request_id, MSGPACK)
         return self._status_response(_answered(request.request_id, reply))
+
+    async def cancel(self, request: HttpRequest) -> Response:
+        """Serve `DELETE /requests/{id}`: cancel a scheduled request of the caller's own.
+
+        An operator may name the request of any principal.
+        """
+        request_id = request.named_id()
+        request.request_id = request.path["id"]
+        try:
+            lsn = await self._batcher.cancel(request_id)
+        except TooLate as error:
+            return response_of(
+                error, {REQUEST_ID: request.request_id, **_location(request.request_id)}
+            )
+        if lsn is None:
+            raise _unknown(request.request_id)
+        body = json_of(CancelledRequest(request.request_id, lsn))
+        headers = reply_headers(self._tail.epoch, request.request_id)
+        return Response(body, 200, headers | _location(request.request_id), JSON)
 
     async def process(
         self, request: HttpRequest, target: CallTarget, arguments: Arguments
@@ -232,6 +247,17 @@ class CallHandler:
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)
         return Response(json_of(status), 200, reply_headers(epoch, status.request_id), JSON)
+
+
+def _location(request_id: str) -> dict[str, str]:
+    """Return the header that names the path of a request's status and result."""
+    return {"Location": f"/requests/{quote(request_id, safe='')}"}
+
+
+def _unknown(request_id: str) -> HttpError:
+    return HttpError(
+        404, "not-found", f"no request has the id {request_id}, or its id is no longer kept"
+    )
 
 
 def _answered(request_id: str, reply: Reply) -> RequestStatus:

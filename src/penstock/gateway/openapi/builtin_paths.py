@@ -34,6 +34,7 @@ _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 def add_builtin_paths(paths: Paths) -> None:
     """Add the paths that every gateway serves."""
     paths.add("GET", "/requests/{id}", _requests())
+    paths.add("DELETE", "/requests/{id}", _cancel())
     paths.add("GET", "/requests/{id}/trace", _trace())
     paths.add("POST", "/read", _read())
     paths.add("POST", "/sql", _sql())
@@ -115,6 +116,26 @@ def _requests() -> dict[str, Any]:
                 "content": {**json_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
             },
             **error_references((*ALWAYS, *AWAITED)),
+        },
+    }
+
+
+def _cancel() -> dict[str, Any]:
+    return {
+        "operationId": "requests.cancel",
+        "tags": ["Requests"],
+        "summary": "Cancel a scheduled request.",
+        "description": "Cancels a request that was sent with a delay and is not due yet. It never runs, its "
+        "id stays taken, and its result is the error `cancelled`. A repetition returns the same answer. "
+        "A request that was due before is refused with `too-late`; `Location` names its result.",
+        "parameters": [dict(_NAMED)],
+        "responses": {
+            "200": {
+                "description": "The request is cancelled.",
+                "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in CALLED},
+                "content": json_content("PenstockCancelled"),
+            },
+            **error_references((*ALWAYS, 409)),
         },
     }
 

@@ -8,7 +8,14 @@ import msgspec
 from penstock.base.http import JSON, ErrorAnswer
 from penstock.client.results import Change, Rows
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
-from penstock.gateway.response_bodies import Health, Readiness, RecentLoad, RequestStatus, Sent
+from penstock.gateway.response_bodies import (
+    CancelledRequest,
+    Health,
+    Readiness,
+    RecentLoad,
+    RequestStatus,
+    Sent,
+)
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
 from penstock.sql.query_body import QueryBody
 
@@ -21,6 +28,7 @@ _NAMES: Final[Mapping[str, type]] = {
     ERROR: ErrorAnswer,
     "PenstockSent": Sent,
     "PenstockRequest": RequestStatus,
+    "PenstockCancelled": CancelledRequest,
     "PenstockReads": ReadBody,
     "PenstockReadAnswers": ReadAnswers,
     "PenstockQuestion": QueryBody,

@@ -1,0 +1,51 @@
+"""Cancelling a scheduled request before it is due.
+
+The log decides: a request is promoted or cancelled, never both, and also a crash leaves one of the
+two. A cancelled request takes its position in the order with a mark in its body. So an epoch answers
+it like any other request, with the code `cancelled`; its id stays taken, and it runs nowhere: not in
+the application, not in a replay, and not in a scenario.
+"""
+
+import time
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import TooLate, Truncated
+from penstock.log.api import Log
+from penstock.model.request import cancelled_body, is_cancelled
+
+
+def cancel(log: Log, request_id: RequestId) -> Lsn | None:
+    """Cancel a scheduled request durably; a repetition returns the same position.
+
+    Args:
+        log: The log of the application.
+        request_id: The stored request id.
+
+    Returns:
+        The position of the cancelled request; None if the log knows no such request.
+
+    Raises:
+        TooLate: The request was due before, or was never delayed.
+        LogUnavailable: The log cannot be written; a repetition tells whether it was cancelled.
+        Corrupt: The scheduled request is damaged.
+    """
+    lsn = log.cancel(request_id, time.time_ns() // 1_000, cancelled_body)
+    if lsn is not None:
+        return lsn
+    place = log.find(request_id)
+    if place is None:
+        return None
+    if not _is_cancelled_at(log, place[1]):
+        raise TooLate(
+            f"request {request_id} cannot be cancelled: it is in the log at position {place[1]} and "
+            "runs, or has run; its result tells how it ended"
+        )
+    return place[1]
+
+
+def _is_cancelled_at(log: Log, lsn: Lsn) -> bool:
+    """Say whether the record at a position is a cancelled request; False after its truncation."""
+    try:
+        return is_cancelled(log.read(lsn, Lsn(lsn + 1))[0].body)
+    except Truncated:
+        return False
