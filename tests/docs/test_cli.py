@@ -222,7 +222,7 @@ def test_scheduled_request_is_cancelled(penstock: Run, shop: Path) -> None:
     assert "[request]" in penstock("cancel", "unknown", "--data", str(shop))[2]
     words = ("call", SHOP, "Item", "i1", "add", "5", "--request-id", "later-1")
     code, _, err = penstock(*words)
-    assert (code, "[cancelled]" in err) == (2, True), err
+    assert (code, "[cancelled]" in err) == (3, True), err
     trace = json.loads(penstock("trace", "later-1", SHOP, "--json")[1])
     assert (trace["call"], trace["reply"]["error"]["code"]) == ("Item/i1.add(5)", "cancelled")
     assert (trace["as_recorded"], trace["root"], trace["entities"]) == (True, None, [])
