@@ -181,18 +181,18 @@ def test_delayed_request_waits_until_it_is_due(shop: httpx.Client) -> None:
 def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
     """A cancelled request never runs; its id stays taken, and its result is the error `cancelled`."""
     create(shop, "never")
-    sent = {"params": {"delay": 3_600}, "json": [2], "headers": {"Idempotency-Key": "never-2"}}
-    place = shop.post("/send/Item/never/add", **sent).headers["location"]
+    later, headers = "/send/Item/never/add?delay=3600", {"Idempotency-Key": "never-2"}
+    place = shop.post(later, json=[2], headers=headers).headers["location"]
     first, second = shop.delete(place), shop.delete(place)
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     assert (first.json()["request_id"], first.json()["status"]) == ("never-2", "cancelled")
     told = shop.get(place, params={"wait": 10}).json()
     assert (told["status"], told["error"]["code"]) == ("answered", "cancelled")
-    again = shop.post("/call/Item/never/add", json=[2], headers=sent["headers"])
+    again = shop.post("/call/Item/never/add", json=[2], headers=headers)
     assert (again.status_code, code(again)) == (409, "cancelled")
-    assert shop.post("/send/Item/never/add", **sent).status_code == 202
+    assert shop.post(later, json=[2], headers=headers).status_code == 202
     assert shop.get(place).json()["status"] == "answered"
-    other = shop.post("/call/Item/never/add", json=[3], headers=sent["headers"])
+    other = shop.post("/call/Item/never/add", json=[3], headers=headers)
     assert (other.status_code, code(other)) == (409, "request-conflict")
     assert shop.get("/entities/Item/never").json()["stock"] == 10
 
