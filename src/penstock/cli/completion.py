@@ -106,7 +106,7 @@ def request_ids(ctx: typer.Context) -> Iterator[str]:
 @_silent
 def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
     """Complete the REQUEST_ID of a scheduled request: those that are due next, the first one first."""
-    from penstock.log.sqlite import SqliteLog  # noqa: PLC0415 -- only this completion needs it
+    from penstock.log.sqlite import SqliteLog
 
     for data in _data_directories(ctx):
         log = SqliteLog(data / LOG)
