@@ -15,11 +15,9 @@ from penstock import (
     Aborted,
     AlreadyExists,
     AsyncClient,
-    Cancelled,
     Client,
     NoSuchEntity,
     RequestError,
-    TooLate,
 )
 from penstock.errors import PenstockError, RequestConflict, TimedOut, Unreachable
 from penstock.model.call import Calling
@@ -254,40 +252,6 @@ def test_sent_call_has_its_result_later(client: Client) -> None:
     torn = client.send(client.prepare.Coat(number).wear(-1))
     with pytest.raises(Aborted, match="TornError"):
         torn.result()
-
-
-def test_call_can_be_sent_for_later(client: Client) -> None:
-    """A delayed call waits its time, durably, and is performed once."""
-    number = new_coat(client)
-    call = client.prepare.Coat(number).wear(5, request_id="later")
-    sent = client.send(call, delay_s=3_600)
-    assert client.send(call, delay_s=3_600).request_id == sent.request_id == "later"
-    assert not sent.done()
-    with pytest.raises(TimedOut, match="scheduled"):
-        sent.result(timeout_s=0.1)
-    assert client.Coat(number).wear(0) == 0
-
-
-def test_delayed_call_can_be_cancelled(client: Client) -> None:
-    """A cancelled call is never performed, and its result is `Cancelled`; later it is `TooLate`."""
-    number = new_coat(client)
-    sent = client.send(client.prepare.Coat(number).wear(5), delay_s=3_600)
-    client.cancel(sent.request_id)
-    client.cancel(sent.request_id)
-    with pytest.raises(Cancelled):
-        sent.result()
-    assert client.Coat(number).wear(0, request_id="worn") == 0
-    with pytest.raises(TooLate, match="worn"):
-        client.cancel("worn")
-    with pytest.raises(RequestError, match="no request has the id unheard-of"):
-        client.cancel("unheard-of")
-
-
-def test_delayed_call_is_performed_when_it_is_due(client: Client) -> None:
-    """A caller that waits for a delayed call gets its result when it is due, and it ran once."""
-    number = new_coat(client)
-    assert client.send(client.prepare.Coat(number).wear(5), delay_s=0.3).result() == 5
-    assert client.Coat(number).wear(0) == 5
 
 
 def test_bulk_keeps_the_order(client: Client) -> None:
