@@ -84,6 +84,10 @@ class Assembly:
     _log: SqliteLog
     _journal: DeltaJournal
 
+    def refuse_waiting(self) -> None:
+        """Refuse the requests that are not in the log yet and wait for their turn; see `Admission`."""
+        self._admission.refuse_waiting()
+
     async def close(self) -> None:
         """Close all resources; no request may be running."""
         self._load.close()
@@ -132,7 +136,9 @@ async def assemble(
     routing = Router()
     gateway = Gateway(config.gateway, routing, Authenticator.of(config, app), metrics, load, more)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
-    admission = Admission(config.gateway, limits, watched_pauses(data), tail, metrics.flow)
+    admission = Admission(
+        config.gateway, limits, watched_pauses(data), tail, metrics.flow, log.end()
+    )
     readers = _readers(app, spec, config, metrics)
     reads = ReadHandler(app, config, admission, tail, entities, readers)
     calls = CallHandler(app, config, admission, batcher, tail, reads)

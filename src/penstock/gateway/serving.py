@@ -1,7 +1,8 @@
 """One gateway as a process: a socket, an event loop, and a graceful end.
 
 SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, begin the drain: new
-requests get 503, those that wait get their answers, then the process ends. Several gateways share
+requests and those that are not in the log yet get 503, those in the log get their answers, then the
+process ends. Several gateways share
 one port (`SO_REUSEPORT`), and the kernel spreads connections over them.
 """
 
@@ -67,6 +68,7 @@ async def _serve(
             ) as task:
                 with presence.present(config.data, "gateway", spec, url=url_of(settings)):
                     await until_stopped(stop, task)
+                    assembly.refuse_waiting()
                     if not await assembly.gateway.drain(settings.drain_ms / 1_000):
                         _log.warning(
                             "the gateway stops while requests still wait; ask for them by their ids"

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
-from penstock.errors import Overloaded
+from penstock.errors import Overloaded, Stopping
 from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
 from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
 from penstock.gateway.flow.limit_table import Caller, LimitTable
@@ -64,15 +64,18 @@ class FixedWindow(Window):
 class Gate:
     """The admission of a gateway over a journal in memory, whose epochs the test commits."""
 
-    def __init__(self, data: Path, settings: GatewayConfig, limits: str = "") -> None:
+    def __init__(
+        self, data: Path, settings: GatewayConfig, limits: str = "", log_end: int = 0
+    ) -> None:
         self.journal = MemoryJournal()
         self.tail = AsyncJournalTail(self.journal)
         table = LimitTable(parse_limits(limits))
+        metrics = FlowMetrics(CollectorRegistry())
         self.admission = Admission(
-            settings, table, watched_pauses(data), self.tail, FlowMetrics(CollectorRegistry())
+            settings, table, watched_pauses(data), self.tail, metrics, Lsn(log_end)
         )
         self.admission.window = FixedWindow(self.admission.window.is_bounded)
-        self.end = 0
+        self.end = log_end
         self.epoch = -1
         self.appended: list[str] = []
 
@@ -224,6 +227,55 @@ def test_failed_append_gives_its_turn_away(tmp_path: Path) -> None:
         for ticket in tickets[1:]:
             gate.admission.abandon(ticket)
         await gate.commit(1)
+        await until(lambda: gate.admission._count == 0)
+
+    run(test, lambda: Gate(tmp_path, SETTINGS))
+
+
+def test_fresh_gateway_counts_the_requests_of_others(tmp_path: Path) -> None:
+    """Requests that were in the log before count from the first request on, and end with their epochs."""
+
+    async def test(gate: Gate) -> None:
+        waiting = asyncio.create_task(gate.send("quiet"))
+        await until(lambda: len(gate.admission._queue) == 1)
+        await gate.commit(5)
+        assert gate.appended == []
+        await gate.commit(6)
+        await waiting
+        assert gate.appended == ["quiet"]
+
+    run(test, lambda: Gate(tmp_path, SETTINGS, log_end=9))
+
+
+def test_full_log_of_others_refuses_a_request(tmp_path: Path) -> None:
+    """A gateway that starts over a long backlog refuses requests before it has appended any."""
+
+    async def test(gate: Gate) -> None:
+        with pytest.raises(Overloaded, match="9 requests wait in the log, at most 8 may"):
+            await gate.send("")
+        await gate.commit(1)
+        await gate.send("")
+
+    run(test, lambda: Gate(tmp_path, replace(SETTINGS, lag_max=8), log_end=9))
+
+
+def test_gateway_that_stops_refuses_requests_without_a_turn(tmp_path: Path) -> None:
+    """Requests that wait for their turn get `Stopping` at once; those in the log go on."""
+
+    async def test(gate: Gate) -> None:
+        admitted = await gate.admission.admit(Caller("loud", "Item", "add"), 10, DEADLINE_S)
+        for _ in range(3):
+            await gate.send("loud")
+        waiting = [asyncio.create_task(gate.send(name)) for name in ("loud", "loud", "quiet")]
+        await until(lambda: len(gate.admission._queue) == 3)
+        gate.admission.refuse_waiting()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Stopping] * 3
+        with pytest.raises(Stopping):
+            await gate.send("quiet")
+        assert (gate.admission._count, gate.admission._appending) == (4, 1)
+        gate.admission.abandon(admitted)
+        await gate.commit(3)
         await until(lambda: gate.admission._count == 0)
 
     run(test, lambda: Gate(tmp_path, SETTINGS))

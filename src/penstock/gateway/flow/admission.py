@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.base.ids import ONLY_PARTITION, Lsn
-from penstock.errors import Overloaded, Paused, Throttled
+from penstock.errors import Overloaded, Paused, Stopping, Throttled
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.gateway.flow.fair_queue import FairQueue
 from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
@@ -65,6 +65,7 @@ class Admission:
         pauses: WatchedFile[Pauses],
         tail: AsyncJournalTail,
         metrics: FlowMetrics,
+        log_end: Lsn,
     ) -> None:
         """Begin with no request under way.
 
@@ -74,6 +75,7 @@ class Admission:
             pauses: The pauses in force.
             tail: The gateway's journal tail, which knows the committed positions.
             metrics: Counts refusals and requests under way.
+            log_end: The position after the log's newest record.
         """
         self.clock: Callable[[], float] = time.monotonic
         self.window = Window(settings.window_ms / 1_000)
@@ -87,8 +89,9 @@ class Admission:
         self._count = 0
         self._appending = 0  # requests that had their turn, and are not in the log yet
         self._in_log: deque[tuple[Lsn, Ticket]] = deque()
-        self._log_end = Lsn(0)  # the position after the newest record that this gateway appended
+        self._log_end = log_end  # or after the newest record that this gateway has appended
         self._follower: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     async def admit(self, caller: Caller, size: int, timeout_s: float) -> Ticket:
         """Admit a request when its turn has come; the caller then appends it.
@@ -105,6 +108,7 @@ class Admission:
             Paused: An operator has paused such requests.
             Throttled: A limit is reached.
             Overloaded: Too many requests wait, or its turn did not come in time.
+            Stopping: Its turn did not come before `refuse_waiting`.
             Corrupt: The file of the pauses cannot be used now.
         """
         self._release_committed()
@@ -160,6 +164,17 @@ class Admission:
         finally:
             for limiter, group in held:
                 limiter.release(group)
+
+    def refuse_waiting(self) -> None:
+        """Refuse the requests that wait for their turn, now and later, because the gateway stops.
+
+        They are not in the log. Requests that have had their turn go on.
+        """
+        self._is_stopping = True
+        while self._queue:
+            turn = self._queue.pop()
+            if not turn.done():
+                turn.set_exception(_stopping())
 
     def close(self) -> None:
         """Stop following the journal; no request may be running."""
@@ -223,14 +238,19 @@ class Admission:
 
         Raises:
             Overloaded: The turn did not come in time; the request has ended.
+            Stopping: The gateway stops; the request has ended.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.push(ticket.principal, size, turn)
+        if self._is_stopping:
+            turn.set_exception(_stopping())
+        else:
+            self._queue.push(ticket.principal, size, turn)
+            self._follow()
         try:
             async with asyncio.timeout(timeout_s):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._appending -= 1  # the turn came, and its request has ended
             self._end(ticket)
             self._give_turns()
@@ -282,12 +302,13 @@ class Admission:
             self._follower = asyncio.create_task(self._follow_epochs())
 
     async def _follow_epochs(self) -> None:
-        """After each epoch, end its requests and give turns, until no request is in the log.
+        """After each epoch, end its requests and give turns, until no request waits for an epoch.
 
-        While requests wait for their turn, the log holds a request, or an append is running.
+        Requests that wait for their turn may wait for the epochs of other gateways' requests.
         """
-        while self._in_log:
-            await self._tail.until_committed((ONLY_PARTITION, self._in_log[0][0]), _FOLLOW_S)
+        while self._in_log or self._queue:
+            awaited = self._in_log[0][0] if self._in_log else self._committed
+            await self._tail.until_committed((ONLY_PARTITION, awaited), _FOLLOW_S)
             self._release_committed()
             committed = self._committed
             self.window.note(committed, self.clock(), busy=self._log_end > committed)
@@ -297,3 +318,7 @@ class Admission:
 
     def _show(self) -> None:
         self._metrics.under_way(self._count, len(self._queue))
+
+
+def _stopping() -> Stopping:
+    return Stopping("this gateway stops; the request is not in the log, send it again")
