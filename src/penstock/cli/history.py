@@ -5,8 +5,10 @@ from contextlib import redirect_stdout
 from typing import Annotated, Any, Final
 
 import typer
+from rich import box
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
+from rich.text import Text
 
 from penstock.base.ids import entity_key
 from penstock.cli import completion
@@ -88,15 +90,14 @@ def _history_here(
 
 
 def _show(plain: dict[str, Any], console: Console) -> None:
-    table = Table("epoch", Column("committed", no_wrap=True), *folding("request", *SIDES))
     for change in plain["changes"]:
-        request = f"{change['request_id']}: {change['call']}"
-        head = [str(change["epoch"]), utc_text(change["time_us"]), request]
-        rows = difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]
-        for number, row in enumerate(rows):
-            table.add_row(*(["", "", ""] if number else head), *row)
-        table.add_section()
-    console.print(table)
+        committed = utc_text(change["time_us"])
+        console.print(Text(f"epoch {change['epoch']}, {committed}: request {change['request_id']}"))
+        console.print(Text(f"  {change['call']}"))
+        table = Table(*folding(*SIDES), box=box.SIMPLE)
+        for row in difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]:
+            table.add_row(*row)
+        console.print(table)
     show_outside_calls(plain["outside"], console)
     if plain["more"]:
         console.print("there are older changes; --last shows more")

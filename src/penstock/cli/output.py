@@ -49,6 +49,11 @@ def json_line(value: Any) -> str:
     return _encode(with_times(value)).decode()
 
 
+def counted(count: int, singular: str, plural: str) -> str:
+    """Return a number with its noun: `1 round`, `2,000 rounds`."""
+    return f"{count:,} {singular if count == 1 else plural}"
+
+
 def utc_text(time_us: int, *, exact: bool = False) -> str:
     """Return a time in UTC: to the second, or to the microsecond if `exact`.
 

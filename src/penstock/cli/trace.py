@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from penstock.cli import completion
 from penstock.cli.options import AppOptions, JsonOption
-from penstock.cli.output import print_result, utc_text
+from penstock.cli.output import counted, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, folding, value_text
 
@@ -114,10 +114,10 @@ def _show(trace_: dict[str, Any], console: Console) -> None:
 def _rounds(trace_: dict[str, Any]) -> str:
     if trace_["rounds"] is None:
         return "the number of rounds of its epoch is not known any more"
-    return (
-        f"its epoch took {trace_['rounds']} round(s) of {trace_['tasks']} task(s); "
-        f"{trace_['reran']} transaction(s) ran more than once"
-    )
+    rounds = counted(trace_["rounds"], "round", "rounds")
+    tasks = counted(trace_["tasks"], "task", "tasks")
+    reran = counted(trace_["reran"], "transaction", "transactions")
+    return f"its epoch took {rounds} of {tasks}; {reran} ran more than once"
 
 
 def _show_reply(reply: dict[str, Any], console: Console) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
-from penstock.cli.output import folding_table
+from penstock.cli.output import counted, folding_table
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import (
     ABSENT,
@@ -65,9 +65,9 @@ def summary_of(report: WhatIfReport) -> str:
     replies = report.found.replies
     rows = sum(query.difference.count for query in report.queries)
     counts = [
-        _counted(replies.differing.count, "reply", "replies"),
-        _counted(report.found.entities.count, "entity", "entities"),
-        _counted(rows, "row of answers", "rows of answers"),
+        counted(replies.differing.count, "reply", "replies"),
+        counted(report.found.entities.count, "entity", "entities"),
+        counted(rows, "row of answers", "rows of answers"),
     ]
     differing = [count for count in counts if not count.startswith("0 ")]
     same = _requests(report.found.requests - replies.inserted.count - replies.differing.count)
@@ -77,12 +77,8 @@ def summary_of(report: WhatIfReport) -> str:
     return f"{', '.join(differing)} {verb}; the rest, {same}, is the same"
 
 
-def _counted(count: int, singular: str, plural: str) -> str:
-    return f"{count:,} {singular if count == 1 else plural}"
-
-
 def _requests(count: int) -> str:
-    return _counted(count, "request", "requests")
+    return counted(count, "request", "requests")
 
 
 def show(report: WhatIfReport, console: Console) -> None:

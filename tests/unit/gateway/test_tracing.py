@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway import assembly
 from penstock.gateway.telemetry import request_tracing as tracing
-from penstock.gateway.telemetry.request_timings import TracedRequest
+from penstock.gateway.telemetry.request_timings import TracedRead, TracedRequest
 from penstock.gateway.telemetry.request_tracing import RequestTracer
 from penstock.gateway.telemetry.spans import RequestSpans
 from penstock.process.epoch_report import EpochReport
@@ -33,6 +33,7 @@ MS = 1_000_000
 NOW = 1_760_000_000_000 * MS
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+READ = PARENT.replace("c-b", "d-b")
 
 TIMES = TracedRequest(
     verb="POST",
@@ -47,6 +48,20 @@ TIMES = TracedRequest(
     status=200,
     epoch=Epoch(3),
     outcome="ok",
+    headers=[],
+)
+READING = TracedRead(
+    verb="POST",
+    entity="Item",
+    method="show",
+    path="/read",
+    calls=1,
+    began_ns=NOW,
+    read_began_ns=NOW + 1 * MS,
+    read_ns=NOW + 8 * MS,
+    ended_ns=NOW + 9 * MS,
+    status=200,
+    epoch=Epoch(3),
     headers=[],
 )
 PHASES = {
@@ -129,6 +144,21 @@ def test_tree_of_a_call_is_whole() -> None:
     }
 
 
+def test_read_has_the_span_of_its_answer() -> None:
+    """A read shows how long the reader took, and the epoch; a read that failed has no epoch."""
+    memory = Memory()
+    memory.spans.make_read(READING)
+    spans = {span.name: span for span in memory.exporter.get_finished_spans()}
+    assert parents_of(spans) == {"POST Item.show": None, "read": "POST Item.show"}
+    assert (bounds(spans["POST Item.show"]), bounds(spans["read"])) == ((0, 9), (1, 8))
+    attributes = dict(spans["POST Item.show"].attributes or {})
+    assert (attributes["penstock.epoch"], attributes["penstock.calls"]) == (3, 1)
+    memory = Memory()
+    memory.spans.make_read(replace(READING, method="", entity="", calls=2, epoch=None, status=504))
+    (_, failed) = memory.exporter.get_finished_spans()
+    assert (failed.name, failed.status.is_ok) == ("POST /read", False)
+
+
 @pytest.mark.parametrize("late_ms", [-60, 15, 3_000])
 def test_times_nest_whatever_clocks_say(late_ms: int) -> None:
     """A report with a wrong clock is cut to the times that the gateway itself has seen."""
@@ -193,6 +223,14 @@ def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
             thread.join()
 
 
+def read(client: httpx.Client) -> None:
+    """Read once by a call, and once by `/read`."""
+    found = client.post("/call/Item/i1/exists", headers={"traceparent": READ})
+    assert found.json() is True
+    calls = {"calls": [{"entity": "Item", "key": key, "method": "exists"} for key in "ab"]}
+    client.post("/read", json=calls).raise_for_status()
+
+
 def test_call_over_http_arrives_at_a_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,15 +249,11 @@ def test_call_over_http_arrives_at_a_collector(
             assert made.status_code == 200
             client.post("/send/Item/i1/add", json=[1], headers={"Idempotency-Key": "second"})
             client.get("/readyz")
+            read(client)
         wait_for(lambda: taken, "an export")
     groups = [group for request in taken for group in request.resource_spans]
-    services = {
-        one.value.string_value
-        for group in groups
-        for one in group.resource.attributes
-        if one.key == "service.name"
-    }
-    assert services == {"the-shop"}
+    told = [one for group in groups for one in group.resource.attributes]
+    assert {one.value.string_value for one in told if one.key == "service.name"} == {"the-shop"}
     spans = [one for group in groups for scope in group.scope_spans for one in scope.spans]
     first = [one for one in spans if one.trace_id.hex() == PARENT.split("-")[1]]
     assert sorted(one.name for one in first) == [
@@ -231,8 +265,13 @@ def test_call_over_http_arrives_at_a_collector(
         if over is not None:
             assert over.start_time_unix_nano <= one.start_time_unix_nano
             assert one.end_time_unix_nano <= over.end_time_unix_nano
-    rest = [one for one in spans if one not in first]
-    assert sorted(one.name for one in rest) == ["POST Item.add", "log.append", "reply"]
+    reads = {one.name: one for one in spans if one.trace_id.hex() == READ.split("-")[1]}
+    assert sorted(reads) == ["POST Item.exists", "read"]
+    assert reads["read"].parent_span_id == reads["POST Item.exists"].span_id
+    rest = [one for one in spans if one not in first and one not in reads.values()]
+    assert sorted(one.name for one in rest) == [
+        "POST /read", "POST Item.add", "log.append", "read", "reply",
+    ]  # fmt: skip
 
 
 OFF = [

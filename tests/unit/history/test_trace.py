@@ -177,8 +177,9 @@ def test_people_see_a_tree_and_tables(data: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "undone: Refused: a has 6" in out
     assert "Account/b.add(40)" in out
+    assert "round(s)" not in out
     assert execute(["history", "Account", "a", LEDGER, "--data", str(data)]) == 0
-    assert "r8:" in capsys.readouterr().out
+    assert "request r8\n  Account/a.add(1)\n" in capsys.readouterr().out
 
 
 def test_request_that_exceeded_a_limit_is_not_run_again(

@@ -31,6 +31,7 @@ from penstock.gateway.read_bodies import CALLS_MAX, ReadAnswer, ReadAnswers, Rea
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import json_of, reply_headers, value_of
+from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.reply import Reply
@@ -133,7 +134,17 @@ class ReadHandler:
     async def _outcomes(
         self, request: HttpRequest, calls: Sequence[_EncodedCall], timeout_s: float
     ) -> tuple[Epoch, list[ReadOutcome]]:
-        """Wait for the wanted epoch, and answer the calls."""
+        """Wait for the wanted epoch, and answer the calls; record the time if requests are traced."""
+        answers = self._answers(request, calls, timeout_s)
+        timings: RequestTimings | None = request.scope.get(TIMINGS)
+        if timings is None:
+            return await answers
+        named = [(call.caller.entity, call.caller.method) for call in calls]
+        return await timings.read(answers, named)
+
+    async def _answers(
+        self, request: HttpRequest, calls: Sequence[_EncodedCall], timeout_s: float
+    ) -> tuple[Epoch, list[ReadOutcome]]:
         sought = [call.sought for call in calls if call.sought is not None]
         is_existence = len(sought) == len(calls)
         if self._pool is None and not is_existence:

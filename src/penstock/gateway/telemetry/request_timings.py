@@ -1,14 +1,16 @@
-"""The timings of an HTTP request, for its trace. Only requests that reach the log are traced."""
+"""The timings of an HTTP request, for its trace: of requests that reach the log, and of reads."""
 
 import time
 from collections.abc import Awaitable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.types import Scope
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.model.reply import Reply
+
+T = TypeVar("T")
 
 TIMINGS: Final = "penstock.timings"
 """Key of the timings in the ASGI scope; absent while tracing is off."""
@@ -48,15 +50,51 @@ class TracedRequest(msgspec.Struct, frozen=True):
     headers: Sequence[tuple[bytes, bytes]]
 
 
+class TracedRead(msgspec.Struct, frozen=True):
+    """An HTTP request that was answered from the state; all times are nanoseconds since the Unix epoch.
+
+    Attributes:
+        verb: The HTTP method.
+        entity: The name of the class of the only call; empty for a function and for several calls.
+        method: The name of the method or function of the only call; empty for several calls.
+        path: The path of the HTTP request, for several calls.
+        calls: The number of calls.
+        began_ns: When the head of the HTTP request had arrived.
+        read_began_ns: When the gateway began to ask for the answers.
+        read_ns: When it had them, or their error.
+        ended_ns: When the response was written.
+        status: The HTTP status; 0 if the client disconnected first.
+        epoch: The epoch of the state; None if there was no answer.
+        headers: The headers of the HTTP request, as ASGI has them; they may hold a trace context.
+    """
+
+    verb: str
+    entity: str
+    method: str
+    path: str
+    calls: int
+    began_ns: int
+    read_began_ns: int
+    read_ns: int
+    ended_ns: int
+    status: int
+    epoch: Epoch | None
+    headers: Sequence[tuple[bytes, bytes]]
+
+
+Traced = TracedRequest | TracedRead
+
+
 class RequestTimings:
     """Collects the timings of one HTTP request while it is served."""
 
-    __slots__ = ("_appended", "_began_ns", "_reply")
+    __slots__ = ("_appended", "_began_ns", "_read", "_reply")
 
     def __init__(self) -> None:
         """Begin now."""
         self._began_ns = time.time_ns()
         self._appended: tuple[str, str, RequestId, Lsn, int, int] | None = None
+        self._read: tuple[str, str, int, int, int, Epoch | None] | None = None
         self._reply: Reply | None = None
 
     async def append(
@@ -75,12 +113,46 @@ class RequestTimings:
         self._appended = (entity, method, request_id, lsn, append_began_ns, time.time_ns())
         return lsn
 
+    async def read(
+        self, answers: Awaitable[tuple[Epoch, T]], named: Sequence[tuple[str, str]]
+    ) -> tuple[Epoch, T]:
+        """Await the answers of reads, and record their times and their epoch.
+
+        Args:
+            answers: The reads, which end with the epoch of the state.
+            named: For each call, the name of the class, or an empty text, and of the method or function.
+        """
+        began_ns = time.time_ns()
+        entity, method = named[0] if len(named) == 1 else ("", "")
+        epoch: Epoch | None = None
+        try:
+            epoch, answered = await answers
+        finally:
+            self._read = (entity, method, len(named), began_ns, time.time_ns(), epoch)
+        return epoch, answered
+
     def answered(self, reply: Reply) -> None:
         """Record the reply to the request."""
         self._reply = reply
 
-    def traced(self, scope: Scope, status: int) -> TracedRequest | None:
-        """Return the timings when the response ends; None if the request never reached the log."""
+    def traced(self, scope: Scope, status: int) -> Traced | None:
+        """Return the timings when the response ends; None if there was neither an append nor a read."""
+        if self._read is not None:
+            entity, method, calls, read_began_ns, read_ns, epoch = self._read
+            return TracedRead(
+                verb=scope["method"],
+                entity=entity,
+                method=method,
+                path=scope["path"],
+                calls=calls,
+                began_ns=self._began_ns,
+                read_began_ns=read_began_ns,
+                read_ns=read_ns,
+                ended_ns=time.time_ns(),
+                status=status,
+                epoch=epoch,
+                headers=scope["headers"],
+            )
         if self._appended is None:
             return None
         entity, method, request_id, lsn, append_began_ns, appended_ns = self._appended

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces of requests: HTTP, the log, the rounds of the epoch, and the reply.
+"""OpenTelemetry traces of requests: HTTP, the log, the rounds of the epoch, and the reply; and of reads.
 
 Tracing is on if the standard `OTEL_…` variables name an endpoint and `penstock[telemetry]` is
 installed; otherwise `RequestTracer.from_environment` returns None. The gateway makes the whole tree of
@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings, TracedRequest
+from penstock.gateway.telemetry.request_timings import (
+    TIMINGS,
+    RequestTimings,
+    Traced,
+    TracedRead,
+    TracedRequest,
+)
 from penstock.process.epoch_report import EpochReport
 from penstock.process.reports import ReportReader
 
@@ -82,7 +88,7 @@ class RequestTracer:
         """
         self._spans = spans
         self._reports_since = reports_since
-        self._waiting: deque[TracedRequest] = deque()
+        self._waiting: deque[Traced] = deque()
         self._dropped = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-tracing", daemon=True)
@@ -105,7 +111,7 @@ class RequestTracer:
             return None
         return cls(RequestSpans.exported(app), ReportReader(data).since)
 
-    def request(self, request: TracedRequest) -> None:
+    def request(self, request: Traced) -> None:
         """Trace a request; returns at once."""
         if len(self._waiting) < WAITING_MAX:
             self._waiting.append(request)
@@ -121,7 +127,7 @@ class RequestTracer:
         export.join(CLOSE_S)
 
     def _run(self) -> None:
-        left: list[TracedRequest] = []
+        left: list[Traced] = []
         closing = False
         while not closing:
             closing = self._closing.wait(LOOK_S)
@@ -138,9 +144,15 @@ class RequestTracer:
                     extra={"requests": dropped},
                 )
 
-    def _make_spans(self, requests: list[TracedRequest], late_ns: int) -> list[TracedRequest]:
+    def _make_spans(self, traced: list[Traced], late_ns: int) -> list[Traced]:
         """Make spans of requests; return the requests whose epoch has no report yet."""
-        left = []
+        left: list[Traced] = []
+        requests: list[TracedRequest] = []
+        for one in traced:
+            if isinstance(one, TracedRead):
+                self._spans.make_read(one)
+            else:
+                requests.append(one)
         since_us = min((r.began_ns for r in requests if r.epoch is not None), default=0) // 1_000
         reports = {r.epoch: r for r in self._reports_since(since_us)} if since_us else {}
         now_ns = time.time_ns()

@@ -12,6 +12,8 @@ POST Order.checkout              the HTTP request
 └─ reply                         from the commit to the end of the answer
 ```
 
+A read has the span of its HTTP request, and in it one span `read`, until the reader has answered.
+
 Promises that spans nest: times are clipped where clocks disagree. A repeated phase is one span with
 its whole time. This module needs `penstock[telemetry]`.
 """
@@ -29,7 +31,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from penstock.gateway.telemetry.request_timings import TracedRequest
+from penstock.gateway.telemetry.request_timings import Traced, TracedRead, TracedRequest
 from penstock.process.epoch_report import REST, EpochReport, took_ms
 
 _UNNAMED: Final = "unknown_service"
@@ -81,22 +83,45 @@ class RequestSpans:
             times: The request.
             report: The report of its epoch; None leaves out the spans of the epoch.
         """
-        called = f"{times.entity}.{times.method}" if times.entity else times.method
-        root = self._tracer.start_span(
-            f"{times.verb} {called}",
-            propagate.extract(times.headers, getter=_FROM_HEADERS),
-            SpanKind.SERVER,
-            _attributes(times),
-            start_time=times.began_ns,
-        )
-        if times.status >= 500 or times.status == 0:
-            root.set_status(Status(StatusCode.ERROR))
+        root = self._root(times, _transaction(times))
         if root.is_recording():
             inside = trace.set_span_in_context(root)
             self._span("log.append", inside, times.append_began_ns, times.appended_ns)
             committed_ns = self._epoch(times, report, inside)
             self._span("reply", inside, committed_ns, times.ended_ns)
         root.end(times.ended_ns)
+
+    def make_read(self, times: TracedRead) -> None:
+        """Make the spans of an HTTP request that was answered from the state."""
+        attributes: Attributes = {"penstock.readonly": True, "penstock.calls": times.calls}
+        if times.method:
+            attributes |= {"penstock.entity": times.entity, "penstock.method": times.method}
+        if times.epoch is not None:
+            attributes["penstock.epoch"] = times.epoch
+        root = self._root(times, attributes)
+        if root.is_recording():
+            inside = trace.set_span_in_context(root)
+            self._span("read", inside, times.read_began_ns, times.read_ns)
+        root.end(times.ended_ns)
+
+    def _root(self, times: Traced, attributes: Attributes) -> trace.Span:
+        """Start the span of an HTTP request."""
+        called = f"{times.entity}.{times.method}" if times.entity else times.method
+        if isinstance(times, TracedRead) and not called:
+            called = times.path
+        about: Attributes = {"http.request.method": times.verb, **attributes}
+        if times.status:
+            about["http.response.status_code"] = times.status
+        root = self._tracer.start_span(
+            f"{times.verb} {called}",
+            propagate.extract(times.headers, getter=_FROM_HEADERS),
+            SpanKind.SERVER,
+            about,
+            start_time=times.began_ns,
+        )
+        if times.status >= 500 or times.status == 0:
+            root.set_status(Status(StatusCode.ERROR))
+        return root
 
     def _epoch(self, times: TracedRequest, report: EpochReport | None, inside: Context) -> int:
         """Make the spans of an epoch, and return when the epoch ended for this request."""
@@ -139,13 +164,6 @@ class RequestSpans:
     ) -> None:
         span = self._tracer.start_span(name, inside, attributes=attributes, start_time=start_ns)
         span.end(end_ns)
-
-
-def _attributes(times: TracedRequest) -> Attributes:
-    attributes = {"http.request.method": times.verb, **_transaction(times)}
-    if times.status:
-        attributes["http.response.status_code"] = times.status
-    return attributes
 
 
 def _transaction(times: TracedRequest) -> Attributes:
