@@ -120,3 +120,90 @@ def test_values_never_become_markup(ask: Any) -> None:
     assert ask("value.js", told, "<b>bold</b>") == "<b>bold</b>"
     link = "module.inline(given, {name: 'Item', parts: []}, new Set(['Item'])).outerHTML"
     assert "<img" not in ask("value.js", link, "<img src=x onerror=alert(1)>")
+
+
+SCHEMA = [
+    {
+        "schema": "main",
+        "name": "Order",
+        "columns": [{"name": "total", "type": "bigint"}, {"name": "made at", "type": "date"}],
+    },
+    {"schema": "penstock", "name": "requests", "columns": [{"name": "epoch", "type": "bigint"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        ('SELECT * FROM "Order" AS o, penstock.requests r WHERE', ["Order:o", "requests:r"]),
+        ("SELECT a FROM one JOIN two USING (a) -- FROM three", ["one:", "two:"]),
+        ("SELECT 'FROM x' FROM (SELECT 1 FROM inner_one) WHERE", ["inner_one:"]),
+        ("SELECT 1 FROM Item AS OF EPOCH 3", ["Item:"]),
+        ("SELECT 1 FROM", []),
+    ],
+)
+def test_tables_of_an_unfinished_query_are_found(ask: Any, query: str, tables: list[str]) -> None:
+    """Tables with their short names are read from text that is no whole statement."""
+    told = "module.tablesIn(given).map((one) => `${one.name}:${one.alias}`)"
+    assert ask("sql_scan.js", told, query) == tables
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ('SELECT | FROM "Order"', None),
+        ('SELECT tot| FROM "Order"', "total"),
+        ('SELECT ma| FROM "Order" o', '"made at"'),
+        ('SELECT o.| FROM "Order" o', "total"),
+        ("SELECT * FROM Ord|", '"Order"'),
+        ("SELECT * FROM penstock.|", "requests"),
+        ("SELECT * FROM req|", "penstock.requests"),
+        ('SELECT \'tot| FROM "Order"', None),
+        ("-- tot|", None),
+        ("sel|", "SELECT"),
+        ("SELECT 12|", None),
+    ],
+)
+def test_suggestions_fit_the_place_of_the_caret(ask: Any, query: str, first: str | None) -> None:
+    """Columns of the named tables come first; strings, comments and numbers have no suggestions."""
+    given = [query.replace("|", ""), query.index("|"), SCHEMA]
+    told = "module.suggestionsAt(...given)?.items[0].text ?? null"
+    assert ask("sql_scan.js", told, given) == first
+
+
+def test_place_of_an_error_is_found_in_the_text(ask: Any) -> None:
+    """Line and column count characters; a place behind the end marks the last character."""
+    text = "SELECT '\U0001f600', nope\nFROM"
+    told = "given[1].map((place) => { const { from, to } = module.rangeOf(given[0], place); return given[0].slice(from, to) })"
+    places = [{"line": 1, "column": 13}, {"line": 2, "column": 1}, {"line": 2, "column": 5}]
+    assert ask("sql_editor.js", told, [text, places]) == ["nope", "FROM", "M"]
+
+
+def test_values_of_an_answer_are_shown_and_ordered_by_their_type(ask: Any) -> None:
+    """Decimals are ordered by size and exactly, grouped in thousands; times have a named zone."""
+    decimals = ["-2.5", "9.5", "9.25", "10", "12345678901234567890.10", "-10"]
+    told = "given.toSorted((a, b) => module.ordered(a, b, 'DECIMAL(38,2)'))"
+    ordered = ["-10", "-2.5", "9.25", "9.5", "10", "12345678901234567890.10"]
+    assert ask("answer_text.js", told, decimals) == ordered
+    shown = "given.map(([value, type]) => module.personal(value, type))"
+    pairs = [
+        ["12345678.50", "DECIMAL(18,2)"],
+        ["-1234", "HUGEINT"],
+        ["2026-01-31T12:00:00.500000Z", "TIMESTAMP WITH TIME ZONE"],
+        ["2026-01-31T12:00:00", "TIMESTAMP"],
+        ["1234", "VARCHAR"],
+    ]
+    texts = ["12,345,678.50", "-1,234", "2026-01-31 12:00:00.5 UTC", "2026-01-31 12:00:00", "1234"]
+    assert ask("answer_text.js", shown, pairs) == texts
+
+
+def test_copied_rows_are_csv_and_json(ask: Any) -> None:
+    """Quotes, line breaks, nested values, null and empty text survive in the copied rows."""
+    given = [[{"name": "a,b"}, {"name": "c"}], [['say "x"', None], ["", [1, 2]]]]
+    csv = '"a,b",c\n"say ""x""",\n"","[1,2]"\n'
+    assert ask("answer_text.js", "module.csvOf(...given)", given) == csv
+    told = "JSON.parse(module.jsonOf(...given))"
+    assert ask("answer_text.js", told, given) == [
+        {"a,b": 'say "x"', "c": None},
+        {"a,b": "", "c": [1, 2]},
+    ]

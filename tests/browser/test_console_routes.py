@@ -8,6 +8,7 @@ import pytest
 
 from penstock.console.assets import load_assets
 from tests.browser.running import RunningConsole
+from tests.waiting import wait_for
 
 KILL = "/console/api/kill-driver"
 INTENT = {"Penstock-Console": "kill-driver"}
@@ -74,7 +75,12 @@ def test_status_adds_up(shop: RunningConsole) -> None:
     assert datetime.fromisoformat(status["now"]).timestamp() == pytest.approx(
         status["now_us"] / 1e6
     )
-    assert 0 <= status["view_epoch"] <= shop.http.get("/console/api/status").json()["epoch"]
+    wait_for(
+        lambda: 0 <= shop.http.get("/console/api/status").json()["view_epoch"],
+        "the view has an epoch",
+    )
+    seen = shop.http.get("/console/api/status").json()
+    assert seen["view_epoch"] <= shop.http.get("/console/api/status").json()["epoch"]
 
 
 def test_epochs_come_once(shop: RunningConsole) -> None:

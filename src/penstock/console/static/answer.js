@@ -1,13 +1,15 @@
 // What a query answered: as a table, as a chart where the shape fits, as a file, as a link.
 
 import { failureOf, send } from "./api.js";
+import { AnswerTable } from "./answer_table.js";
+import { csvOf, jsonOf } from "./answer_text.js";
 import { Chart } from "./chart.js";
+import { copied } from "./clipboard.js";
 import { el, empty, show } from "./dom.js";
 import { count, plural } from "./format.js";
-import { dataTable, isNumeric } from "./table.js";
+import { isNumeric } from "./table.js";
 import { between, button, choice, row } from "./widgets.js";
 
-const ROWS_SHOWN = 1_000;
 const CHART_ROWS_MAX = 500;
 const CHART_SERIES_MAX = 6;
 const LINE_ROWS_MIN = 13;
@@ -25,9 +27,10 @@ export class Answer {
   constructor(query, { epoch, columns, rows }, took, shape, onshape) {
     this.#query = query;
     const chart = chartOf(columns, rows);
+    const table = rows.length ? new AnswerTable(columns, rows) : null;
     const place = el("div", {});
     const display = (wanted) =>
-      show(place, wanted === "chart" && chart ? chart.element : tableOf(columns, rows));
+      show(place, wanted === "chart" && chart ? chart.element : (table?.element ?? nothing()));
     const shapes = choice("Show as", SHAPES, shape, (wanted) => {
       onshape(wanted);
       display(wanted);
@@ -41,8 +44,10 @@ export class Answer {
     const actions = row(
       this.#said,
       chart ? shapes : null,
+      table ? button("Copy as CSV", () => this.#copy("The rows are", csvOf(columns, table.rows))) : null,
+      table ? button("Copy as JSON", () => this.#copy("The rows are", jsonOf(columns, table.rows))) : null,
       button("Download CSV", () => this.#download()),
-      button("Copy link", () => this.#copy()),
+      button("Copy link", () => this.#copy("The link is", location.href)),
     );
     display(shape);
     this.element = el("div", { class: "stack" }, between(told, actions), place);
@@ -72,23 +77,16 @@ export class Answer {
     this.#said.textContent = "answer.csv is downloaded.";
   }
 
-  async #copy() {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      this.#said.textContent = "The link is copied.";
-    } catch {
-      this.#said.textContent = "Copy the link from the address bar: it holds the query.";
-    }
+  async #copy(what, text) {
+    const done = await copied(text);
+    this.#said.textContent = done
+      ? `${what} copied.`
+      : "The browser does not allow copying here; the CSV file has the rows, the address the query.";
   }
 }
 
-function tableOf(columns, rows) {
-  if (!rows.length)
-    return empty("The answer has no rows.", "The query is fine; nothing in this epoch fits it.");
-  const table = dataTable({ caption: "Answer", columns, rows: rows.slice(0, ROWS_SHOWN) });
-  if (rows.length <= ROWS_SHOWN) return table;
-  const told = `The first ${count(ROWS_SHOWN)} rows are shown; the CSV file has all.`;
-  return [table, el("p", { class: "hint" }, told)];
+function nothing() {
+  return empty("The answer has no rows.", "The query is fine; nothing in this epoch fits it.");
 }
 
 /** Return a chart where the shape fits: a first column to stand on, numbers beside it. */

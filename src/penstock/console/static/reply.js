@@ -1,6 +1,7 @@
 // What the gateway answered to a request, and the same request for a terminal.
 
 import { address, decode, encode, key } from "./api.js";
+import { copied } from "./clipboard.js";
 import { el } from "./dom.js";
 import { duration } from "./format.js";
 import { between, button, lines, row } from "./widgets.js";
@@ -36,12 +37,7 @@ export function curlOf(request) {
   const line = curl(request);
   const said = el("span", { role: "status", class: "hint" });
   const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(line);
-      said.textContent = "Copied.";
-    } catch {
-      said.textContent = "Mark the line and copy it.";
-    }
+    said.textContent = (await copied(line)) ? "Copied." : "Mark the line and copy it.";
   };
   return el(
     "div",

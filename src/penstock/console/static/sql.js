@@ -2,16 +2,21 @@
 
 import { sql } from "./api.js";
 import { Answer } from "./answer.js";
-import { el, empty, field, problem, show } from "./dom.js";
+import { el, empty, newId, problem, show } from "./dom.js";
 import { examplesOf } from "./examples.js";
+import { plural } from "./format.js";
 import { live } from "./live.js";
-import { chips } from "./widgets.js";
+import { QueryHistory, remember } from "./query_history.js";
+import { Editor, placeOf } from "./sql_editor.js";
+import { readTables, tableBrowser } from "./table_browser.js";
+import { button, chips } from "./widgets.js";
 
 const ROWS_MAX = 10_000;
+const WIDE = "(min-width: 1100px)";
 
 /** Show the editor; a query in the address runs at once. */
 export async function open(body, { search }) {
-  const editor = new Editor(search.get("q") ?? "", search.get("show") ?? "table");
+  const page = new SqlPage(search.get("q") ?? "", search.get("show") ?? "table");
   const examples = el("div", {});
   show(
     body,
@@ -25,99 +30,125 @@ export async function open(body, { search }) {
       ),
       examples,
     ),
-    editor.form,
-    editor.result,
+    page.element,
+    page.result,
   );
-  if (editor.query) editor.run();
-  const plan = await live.ready();
+  if (page.query) page.run();
+  const [plan] = await Promise.all([live.ready(), page.readTables()]);
   show(
     examples,
     chips(
       examplesOf(plan).map(([name, query]) =>
-        el("button", { type: "button", onclick: () => editor.take(query) }, name),
+        el("button", { type: "button", onclick: () => page.take(query) }, name),
       ),
     ),
   );
-  return { follow: (asked, name) => name === "sql" && asked.search.get("q") === editor.query };
+  return { follow: (asked, name) => name === "sql" && asked.search.get("q") === page.query };
 }
 
-/** The text, what runs it, and the place for what comes back. */
-class Editor {
-  #text;
+/** The tables, the editor, the queries of before, and the place for what comes back. */
+class SqlPage {
+  result = el("div", { id: "result", "aria-live": "polite" });
+  #editor;
   #said = el("span", { role: "status", class: "hint" });
+  #tables = el("div", { class: "table-list" }, el("p", { class: "waiting" }, "Asking the SQL view …"));
+  #history = new QueryHistory((query) => this.take(query));
   #shape;
+  #run = 0;
 
   constructor(query, shape) {
     this.#shape = shape;
-    this.#text = el("textarea", {
-      rows: 6,
-      spellcheck: "false",
-      autocapitalize: "off",
-      autocomplete: "off",
-      class: "code",
-      id: "query",
-      value: query,
-    });
-    this.#text.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    this.#editor = new Editor(query, () => this.run());
+    const browser = el("details", { id: "tables", class: "panel" }, el("summary", {}, "Tables"), this.#tables);
+    browser.open = matchMedia(WIDE).matches;
+    const submit = (event) => {
       event.preventDefault();
       this.run();
-    });
-    this.result = el("div", { id: "result", "aria-live": "polite" });
-    this.form = el(
-      "form",
-      {
-        onsubmit: (event) => {
-          event.preventDefault();
-          this.run();
-        },
-      },
-      field("Query", this.#text),
+    };
+    this.element = el(
+      "div",
+      { class: "sql" },
+      browser,
       el(
-        "p",
-        { class: "row" },
-        el("button", { type: "submit", class: "main-button" }, "Run"),
-        el("span", { class: "hint" }, "or Ctrl + Enter"),
-        this.#said,
+        "div",
+        { class: "stack" },
+        el(
+          "form",
+          { class: "stack", onsubmit: submit },
+          this.#editor.element,
+          el("p", { class: "row" }, el("button", { type: "submit", class: "main-button" }, "Run"), this.#said),
+        ),
+        this.#history.element,
       ),
     );
   }
 
   get query() {
-    return this.#text.value.trim();
+    return this.#editor.text.trim();
   }
 
-  /** Run an example. */
+  /** Run an example, or a query of before. */
   take(query) {
-    this.#text.value = query;
-    this.#text.focus();
+    this.#editor.text = query;
+    this.#editor.focus();
     this.run();
   }
 
-  /** Ask, and show what comes back. */
+  /** Show the tables; without them, the editor suggests keywords and functions. */
+  async readTables() {
+    try {
+      const tables = await readTables();
+      this.#editor.schema = tables;
+      show(this.#tables, tableBrowser(tables, (name) => this.#editor.insert(name)));
+    } catch (failure) {
+      const again = button("Ask again", () => this.readTables());
+      show(this.#tables, el("p", { class: "hint" }, failure.message), again);
+    }
+  }
+
+  /** Ask, and show what comes back; a later run makes the answer of an earlier one unwanted. */
   async run() {
     if (!this.query) {
       show(this.result, empty("Write a query first.", "Or take one of the examples above."));
       return;
     }
+    this.#run += 1;
+    const mine = this.#run;
+    const text = this.#editor.text;
     this.#remember();
+    this.#editor.unmark();
     this.#said.textContent = "Running …";
     const began = performance.now();
+    let shown;
     try {
-      const found = await sql(this.query, [], { rows_max: ROWS_MAX });
-      const chosen = (shape) => {
+      const found = await sql(text, [], { rows_max: ROWS_MAX });
+      if (mine !== this.#run) return;
+      shown = new Answer(text, found, performance.now() - began, this.#shape, (shape) => {
         this.#shape = shape;
         this.#remember();
-      };
-      show(
-        this.result,
-        new Answer(this.query, found, performance.now() - began, this.#shape, chosen).element,
-      );
+      }).element;
+      remember(text.trim(), plural(found.rows.length, "row"));
     } catch (failure) {
-      if (failure.message.includes("rows_max")) failure.next = "Add a LIMIT to the query.";
-      show(this.result, problem(failure));
+      if (mine !== this.#run) return;
+      shown = this.#problem(failure, text);
+      remember(text.trim(), "an error");
     }
+    show(this.result, shown);
+    this.#history.draw();
     this.#said.textContent = "";
+  }
+
+  /** Return what a failure says; its place in the text is marked and has the caret. */
+  #problem(failure, text) {
+    if (failure.message.includes("rows_max")) failure.next = "Add a LIMIT to the query.";
+    const shown = problem(failure);
+    shown.id = newId("problem");
+    const place = placeOf(failure.message);
+    if (!place || text !== this.#editor.text) return shown;
+    const mark = () => this.#editor.mark(place, shown.id);
+    shown.append(el("p", {}, button("Go to the place", mark)));
+    mark();
+    return shown;
   }
 
   /** Keep query and shape in the address, which can be shared. */
