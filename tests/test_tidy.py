@@ -37,6 +37,7 @@ ORDERING = {
     "fromkeys",
     "extend",
 }
+VAGUE = {"one", "found", "kind"}
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 
@@ -170,6 +171,28 @@ def orderless_parts(tree: ast.AST) -> set[ast.AST]:
     return found
 
 
+def vague_names(tree: ast.AST) -> list[str]:
+    """Return the variables and parameters whose names fit any value.
+
+    A field of a class may be called `kind`, because several formats that we store and send have it.
+    """
+    found: list[str] = []
+    fields: set[ast.AST] = set()
+    for node in ast.walk(tree):  # a class comes before its fields
+        match node:
+            case ast.ClassDef(body=body):
+                fields.update(one.target for one in body if isinstance(one, ast.AnnAssign))
+            case ast.Name(id=name, ctx=ast.Store()) if not (name == "kind" and node in fields):
+                found.append(name)
+            case (
+                ast.arg(arg=name) | ast.MatchAs(name=str(name)) | ast.ExceptHandler(name=str(name))
+            ):
+                found.append(name)
+            case _:
+                pass
+    return [name for name in found if name in VAGUE]
+
+
 SHARED_SETS = {
     target
     for path in FILES
@@ -219,6 +242,12 @@ def test_no_order_of_a_set_is_relied_on(path: Path) -> None:
     names = sets_in(tree) | SHARED_SETS
     found = [one for one in iterated(tree) if is_set(one, names)]
     assert [f"line {one.lineno}: {ast.unparse(one)}" for one in found] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_names_say_what_they_hold(path: Path) -> None:
+    """A variable or parameter has the noun of its value, such as `row` or `entity_type`."""
+    assert vague_names(ast.parse(path.read_text())) == []
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def request_ids(ctx: typer.Context) -> Iterator[str]:
         log = SqliteLog(data / LOG)
         try:
             first = max(log.start(), log.end() - IDS_MAX)
-            yield from (one.request_id for one in reversed(log.read(Lsn(first), log.end())))
+            yield from (entry.request_id for entry in reversed(log.read(Lsn(first), log.end())))
         finally:
             log.close()
 
@@ -118,8 +118,8 @@ def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
 
 def _data_directories(ctx: typer.Context) -> list[Path]:
     chosen = ctx.params.get("data")
-    found = [Path(chosen)] if chosen else sorted(DIRECTORY.iterdir())
-    return [data for data in found if (data / LOG).exists()]
+    directories = [Path(chosen)] if chosen else sorted(DIRECTORY.iterdir())
+    return [data for data in directories if (data / LOG).exists()]
 
 
 @contextmanager

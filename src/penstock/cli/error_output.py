@@ -113,24 +113,28 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
 
 def text_of(error: Exception) -> str:
     """Return the message of an error with its code, and the advice on the last line."""
-    found = describe(error)
-    return f"error [{found.code}] {found.message}\n{found.hint}"
+    description = describe(error)
+    return f"error [{description.code}] {description.message}\n{description.hint}"
 
 
-def show(found: ErrorDescription, *, as_json: bool = False, console: Console | None = None) -> int:
+def show(
+    description: ErrorDescription, *, as_json: bool = False, console: Console | None = None
+) -> int:
     """Print an error and return its exit code.
 
     Args:
-        found: The error.
+        description: The error.
         as_json: Whether `--json` was given.
         console: The place for text; None: standard error.
     """
     if as_json:
-        print_json({"error": found})
-        return found.exit_code
+        print_json({"error": description})
+        return description.exit_code
     text = Text.assemble(
-        ("error", "bold red"), f" [{found.code}] {found.message}\n", (found.hint, "dim")
+        ("error", "bold red"),
+        f" [{description.code}] {description.message}\n",
+        (description.hint, "dim"),
     )
     console = console or Console(stderr=True)
     console.print(text, highlight=False, soft_wrap=True)
-    return found.exit_code
+    return description.exit_code

@@ -126,8 +126,11 @@ def resume(
     file = PauseFile(settings.data)
     file.resume(target, user(), reason, _now_us())
     left = file.pauses().in_force.values()
-    lines = [f"Resumed {target_text(target)}.", *(f"Still paused: {describe(one)}" for one in left)]
-    plain = {"resumed": target, "paused": [one.target for one in left]}
+    lines = [
+        f"Resumed {target_text(target)}.",
+        *(f"Still paused: {describe(action)}" for action in left),
+    ]
+    plain = {"resumed": target, "paused": [action.target for action in left]}
     print_result(plain, lambda console: console.print("\n".join(lines)), as_json=as_json)
 
 

@@ -100,14 +100,14 @@ def _show(error: BaseException, *, as_json: bool) -> int:
         case KeyboardInterrupt():
             if not as_json:
                 return error_output.INTERRUPTED
-            found = error_output.describe(error, error_output.INTERRUPTED)
+            description = error_output.describe(error, error_output.INTERRUPTED)
         case typer.TyperException():
-            found = _usage_error(error)
+            description = _usage_error(error)
         case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):
-            found = error_output.describe(ConfigError(MISSING.format(module=error.name)))
+            description = error_output.describe(ConfigError(MISSING.format(module=error.name)))
         case _:
-            found = error_output.describe(error)
-    return error_output.show(found, as_json=as_json)
+            description = error_output.describe(error)
+    return error_output.show(description, as_json=as_json)
 
 
 def _usage_error(error: typer.TyperException) -> ErrorDescription:

@@ -278,7 +278,7 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field: values.pop(field) for field in fields})
         function(**values)
 
-    by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     run.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
     run.__annotations__ = {}
     return run

@@ -89,9 +89,9 @@ class Status(msgspec.Struct, frozen=True):
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """Show the processes and figures of an application; see `HELP`."""
-    found = status_of(_folder(options)) if remote.url is None else _status_at(remote)
-    print_result(found, lambda console: _show(found, console), as_json=as_json)
-    if not found.running:
+    status = status_of(_folder(options)) if remote.url is None else _status_at(remote)
+    print_result(status, lambda console: _show(status, console), as_json=as_json)
+    if not status.running:
         raise typer.Exit(1)
 
 
@@ -109,16 +109,16 @@ def _status_at(remote: RemoteOptions) -> Status:
     seen = remote.get("/console/api/status", Observed)
     processes = [
         ProcessStatus(
-            role=one.role,
-            pid=one.pid,
-            uptime_s=round(one.uptime_s, 1),
-            memory_mb=round(one.memory_bytes / (1 << 20), 1),
-            details=one.details,
+            role=process.role,
+            pid=process.pid,
+            uptime_s=round(process.uptime_s, 1),
+            memory_mb=round(process.memory_bytes / (1 << 20), 1),
+            details=process.details,
         )
-        for one in seen.processes
+        for process in seen.processes
     ]
     return Status(
-        running=any(one.role == "driver" for one in processes),
+        running=any(process.role == "driver" for process in processes),
         data=str(remote.url),
         app=seen.app,
         processes=processes,
@@ -151,7 +151,7 @@ def status_of(data: Path) -> Status:
     epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
     report = last_report(data) or MaintenanceReport()
     return Status(
-        running=any(one.role == "driver" for one in processes),
+        running=any(process.role == "driver" for process in processes),
         data=str(data),
         app=name,
         processes=processes,
@@ -188,37 +188,37 @@ def _status_of_process(role: str, process: "RunningProcess") -> ProcessStatus:
     )
 
 
-def _show(found: Status, console: Console) -> None:
-    if not found.processes:
-        console.print(f"nothing runs in {found.data}")
+def _show(status: Status, console: Console) -> None:
+    if not status.processes:
+        console.print(f"nothing runs in {status.data}")
     else:
         table = folding_table("process", "pid", "up", "memory", "", box=None, pad_edge=False)
-        for one in found.processes:
-            details = "  ".join(f"{name} {value}" for name, value in one.details.items())
-            indent = "  " if one.role in ("jvm", "worker") else ""
-            up, memory = _duration(one.uptime_s), f"{one.memory_mb:,.0f} MB"
-            table.add_row(indent + one.role, str(one.pid), up, memory, details)
+        for process in status.processes:
+            details = "  ".join(f"{name} {value}" for name, value in process.details.items())
+            indent = "  " if process.role in ("jvm", "worker") else ""
+            up, memory = _duration(process.uptime_s), f"{process.memory_mb:,.0f} MB"
+            table.add_row(indent + process.role, str(process.pid), up, memory, details)
         console.print(table)
-        if not found.running:
+        if not status.running:
             console.print("no driver runs: requests wait in the log", style="yellow")
-    epoch = "-" if found.epoch is None else str(found.epoch)
-    view = "-" if found.view_epoch is None else str(found.view_epoch)
+    epoch = "-" if status.epoch is None else str(status.epoch)
+    view = "-" if status.view_epoch is None else str(status.view_epoch)
     console.print(
-        f"{found.app or '-'} in {found.data}: epoch {epoch}, view at {view}, "
-        f"{found.log_end:,} requests, lag {found.lag:,}, {found.requests_per_s:,.0f} requests/s",
+        f"{status.app or '-'} in {status.data}: epoch {epoch}, view at {view}, "
+        f"{status.log_end:,} requests, lag {status.lag:,}, {status.requests_per_s:,.0f} requests/s",
     )
-    if found.snapshot_epoch is not None:
-        held = f", held by {'; '.join(found.held_by)}" if found.held_by else ""
+    if status.snapshot_epoch is not None:
+        held = f", held by {'; '.join(status.held_by)}" if status.held_by else ""
         console.print(
-            f"newest snapshot: epoch {found.snapshot_epoch}; history begins with epoch "
-            f"{found.first_epoch}{held}",
+            f"newest snapshot: epoch {status.snapshot_epoch}; history begins with epoch "
+            f"{status.first_epoch}{held}",
         )
-    if found.incidents:
-        newest = found.incidents[0]
+    if status.incidents:
+        newest = status.incidents[0]
         console.print(
-            f"{len(found.incidents)} requests were set aside because they stopped their epoch; the "
+            f"{len(status.incidents)} requests were set aside because they stopped their epoch; the "
             f"newest: {newest.request_id}, incident {newest.incident} "
-            f"({found.data}/{RUN}/{FILE_NAME} tells why)",
+            f"({status.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
         )
 

@@ -48,13 +48,13 @@ class WhatIfReport:
     """The content of the report.
 
     Attributes:
-        found: The differences of replies and entities.
+        what_if: The differences of replies and entities.
         queries: The differences of the queries' results.
         keep: The directory in which the outcome is kept.
         shift: The number to subtract from an epoch of the journal for its epoch in `keep`.
     """
 
-    found: WhatIf
+    what_if: WhatIf
     queries: Sequence[QueryDifference]
     keep: Path | None
     shift: int
@@ -62,15 +62,15 @@ class WhatIfReport:
 
 def summary_of(report: WhatIfReport) -> str:
     """Return the first line: how many replies, entities and rows differ, and how many do not."""
-    replies = report.found.replies
+    replies = report.what_if.replies
     rows = sum(query.difference.count for query in report.queries)
     counts = [
         counted(replies.differing.count, "reply", "replies"),
-        counted(report.found.entities.count, "entity", "entities"),
+        counted(report.what_if.entities.count, "entity", "entities"),
         counted(rows, "row of answers", "rows of answers"),
     ]
     differing = [count for count in counts if not count.startswith("0 ")]
-    same = _requests(report.found.requests - replies.inserted.count - replies.differing.count)
+    same = _requests(report.what_if.requests - replies.inserted.count - replies.differing.count)
     if not differing:
         return f"nothing differs: {same}, and every entity is the same"
     verb = "differs" if len(differing) == 1 and differing[0].startswith("1 ") else "differ"
@@ -83,24 +83,24 @@ def _requests(count: int) -> str:
 
 def show(report: WhatIfReport, console: Console) -> None:
     """Print the report for people."""
-    found = report.found
+    what_if = report.what_if
     console.print(summary_of(report), style="bold")
-    rate = found.requests / found.spent_s if found.spent_s else 0.0
+    rate = what_if.requests / what_if.spent_s if what_if.spent_s else 0.0
     console.print(
-        f"{epochs_text(found.first, found.last)}: {_requests(found.requests)} in "
-        f"{found.spent_s:.1f} s ({rate:,.0f}/s)"
+        f"{epochs_text(what_if.first, what_if.last)}: {_requests(what_if.requests)} in "
+        f"{what_if.spent_s:.1f} s ({rate:,.0f}/s)"
     )
-    if found.skipped:
+    if what_if.skipped:
         console.print(
-            f"{_requests(found.skipped)} had exceeded a limit; the recorded outcome was used",
+            f"{_requests(what_if.skipped)} had exceeded a limit; the recorded outcome was used",
             style="yellow",
         )
-    show_outside_calls(outside_calls_json(found.refused), console)
-    replies = found.replies
+    show_outside_calls(outside_calls_json(what_if.refused), console)
+    replies = what_if.replies
     _show_replies("replies that differ", replies.differing, console)
     _show_replies("requests left out", replies.left_out, console)
     _show_replies("requests inserted", replies.inserted, console)
-    entities = found.entities
+    entities = what_if.entities
     _show_entities("entities that differ", entities.changed, console)
     _show_entities("entities that are new", entities.created, console)
     _show_entities("entities that are gone", entities.deleted, console)
@@ -111,41 +111,45 @@ def show(report: WhatIfReport, console: Console) -> None:
         console.print(f"kept in {report.keep}{numbers}")
 
 
-def _show_replies(title: str, found: DifferenceList[ReplyDifference], console: Console) -> None:
-    if found.count:
+def _show_replies(
+    title: str, differences: DifferenceList[ReplyDifference], console: Console
+) -> None:
+    if differences.count:
         table = Table(*folding("epoch", "request", "call", "recorded", "what-if"), title=title)
-        for row in found.shown:
+        for row in differences.shown:
             replies = [value_text(*reply) if reply else ABSENT for reply in row[3:]]
             table.add_row(str(row.epoch), row.request_id, row.call, *replies)
-        _print(table, found.count, console)
+        _print(table, differences.count, console)
 
 
-def _show_entities(title: str, found: DifferenceList[EntityDifference], console: Console) -> None:
-    if found.count:
+def _show_entities(
+    title: str, differences: DifferenceList[EntityDifference], console: Console
+) -> None:
+    if differences.count:
         table = Table(*folding("entity", "element", "recorded", "what-if"), title=title)
-        for entity in found.shown:
+        for entity in differences.shown:
             for finding in entity.findings:
                 for row in difference_rows(finding_differences(finding)):
                     table.add_row(entity.key, *row)
-        _print(table, found.count, console)
+        _print(table, differences.count, console)
 
 
 def _show_query(query: QueryDifference, console: Console) -> None:
-    found = query.difference
+    diff = query.difference
     console.print(query.query, style="bold")
-    if not found.count:
-        console.print(f"  the same {found.same:,} rows")
+    if not diff.count:
+        console.print(f"  the same {diff.same:,} rows")
         return
-    former, latter = found.columns
+    former, latter = diff.columns
     if former != latter:
         console.print(f"  columns were {', '.join(former)}")
         console.print(f"  columns are  {', '.join(latter)}")
     table = folding_table(
-        "recorded", "what-if", title=f"rows that differ; {found.same:,} are the same"
+        "recorded", "what-if", title=f"rows that differ; {diff.same:,} are the same"
     )
-    for left, right in pair_rows(found)[:SHOWN_MAX]:
+    for left, right in pair_rows(diff)[:SHOWN_MAX]:
         table.add_row(_row_text(former, left), _row_text(latter, right))
-    _print(table, found.count, console)
+    _print(table, diff.count, console)
 
 
 def _row_text(columns: Sequence[str], row: Row | None) -> str:
@@ -164,15 +168,15 @@ def _print(table: Table, count: int, console: Console) -> None:
 
 def json_of(report: WhatIfReport) -> dict[str, Any]:
     """Return the report as plain data. Keys are stable."""
-    found, replies, entities = report.found, report.found.replies, report.found.entities
+    what_if, replies, entities = report.what_if, report.what_if.replies, report.what_if.entities
     keep = None if report.keep is None else {"data": str(report.keep), "shift": report.shift}
     return {
-        "first": found.first,
-        "last": found.last,
-        "requests": found.requests,
-        "skipped": found.skipped,
-        "spent_s": found.spent_s,
-        "outside": outside_calls_json(found.refused),
+        "first": what_if.first,
+        "last": what_if.last,
+        "requests": what_if.requests,
+        "skipped": what_if.skipped,
+        "spent_s": what_if.spent_s,
+        "outside": outside_calls_json(what_if.refused),
         "replies": _shown(replies.differing, _plain_reply),
         "left_out": _shown(replies.left_out, _plain_reply),
         "inserted": _shown(replies.inserted, _plain_reply),
@@ -186,9 +190,11 @@ def json_of(report: WhatIfReport) -> dict[str, Any]:
     }
 
 
-def _shown(found: DifferenceList[_T], plain: Callable[[_T], dict[str, Any]]) -> dict[str, Any]:
-    rows = [plain(row) for row in found.shown]
-    return {"count": found.count, "truncated": found.truncated, "shown": rows}
+def _shown(
+    differences: DifferenceList[_T], plain: Callable[[_T], dict[str, Any]]
+) -> dict[str, Any]:
+    rows = [plain(row) for row in differences.shown]
+    return {"count": differences.count, "truncated": differences.truncated, "shown": rows}
 
 
 def _plain_reply(reply: ReplyDifference) -> dict[str, Any]:
@@ -232,13 +238,13 @@ def _value(value: Any) -> msgspec.Raw:
 
 
 def _plain_query(query: QueryDifference) -> dict[str, Any]:
-    found = query.difference
+    diff = query.difference
     return {
         "query": query.query,
-        "columns": {"recorded": found.columns[0], "what_if": found.columns[1]},
-        "same": found.same,
-        "count": found.count,
-        "truncated": found.count > SHOWN_MAX,
-        "recorded": [[_value(value) for value in row] for row in found.only_first[:SHOWN_MAX]],
-        "what_if": [[_value(value) for value in row] for row in found.only_second[:SHOWN_MAX]],
+        "columns": {"recorded": diff.columns[0], "what_if": diff.columns[1]},
+        "same": diff.same,
+        "count": diff.count,
+        "truncated": diff.count > SHOWN_MAX,
+        "recorded": [[_value(value) for value in row] for row in diff.only_first[:SHOWN_MAX]],
+        "what_if": [[_value(value) for value in row] for row in diff.only_second[:SHOWN_MAX]],
     }

@@ -31,34 +31,34 @@ def _short_decimals(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """Return a column whose decimals have as few places as hold every value."""
     import pyarrow as pa  # noqa: PLC0415
 
-    places, kind = 0, _with_places(column.type, 0)
-    while kind != column.type:
+    places, column_type = 0, _with_places(column.type, 0)
+    while column_type != column.type:
         try:
-            return column.cast(kind)
+            return column.cast(column_type)
         except pa.ArrowInvalid:  # a value has more places
             places += 1
-            kind = _with_places(column.type, places)
+            column_type = _with_places(column.type, places)
     return column
 
 
-def _with_places(kind: "pa.DataType", places: int) -> "pa.DataType":
+def _with_places(column_type: "pa.DataType", places: int) -> "pa.DataType":
     """Return a type in which the decimals with the places of an attribute have `places` at most."""
     import pyarrow as pa  # noqa: PLC0415
 
     def inside(field: "pa.Field") -> "pa.Field":
         return field.with_type(_with_places(field.type, places))
 
-    if pa.types.is_decimal(kind) and kind.scale >= DECIMAL_PLACES:
-        kind = pa.decimal128(kind.precision, min(places, kind.scale))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(inside(kind.value_field))
-    elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(inside(kind.value_field), kind.list_size)
-    elif pa.types.is_struct(kind):
-        kind = pa.struct(map(inside, kind))
-    elif pa.types.is_map(kind):
-        kind = pa.map_(inside(kind.key_field), inside(kind.item_field))
-    return kind
+    if pa.types.is_decimal(column_type) and column_type.scale >= DECIMAL_PLACES:
+        column_type = pa.decimal128(column_type.precision, min(places, column_type.scale))
+    elif pa.types.is_list(column_type):
+        column_type = pa.list_(inside(column_type.value_field))
+    elif pa.types.is_fixed_size_list(column_type):
+        column_type = pa.list_(inside(column_type.value_field), column_type.list_size)
+    elif pa.types.is_struct(column_type):
+        column_type = pa.struct(map(inside, column_type))
+    elif pa.types.is_map(column_type):
+        column_type = pa.map_(inside(column_type.key_field), inside(column_type.item_field))
+    return column_type
 
 
 def _durations(column: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -60,7 +60,7 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
             f"{request_id!r} is not a request id: 1 to 1024 printable ASCII characters, without "
             "spaces and ~"
         )
-    kind = JSON if app is None else MSGPACK
+    media_type = JSON if app is None else MSGPACK
     key, content = _plain(call) if app is None else _typed(app, call)
     segments = [place, call.method]
     if call.entity:
@@ -71,7 +71,7 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
         segments = [place, call.entity, DERIVED_KEY if key is None else key, call.method]
     is_recorded = call.request_id is not None or place == "send"
     name = IDEMPOTENCY_KEY if is_recorded else REQUEST_ID
-    headers = {"Content-Type": kind, "Accept": kind, name: request_id}
+    headers = {"Content-Type": media_type, "Accept": media_type, name: request_id}
     return OutgoingRequest("POST", path_of(*segments), headers, content, request_id)
 
 
@@ -137,8 +137,8 @@ def _typed_answer(
 ) -> tuple[Any, PenstockError | None]:
     status = 200 if error is None else 400
     try:
-        one = HttpResponse(status, response.headers, data)
-        return value_of(one, returns_of(app, call)), None
+        own_response = HttpResponse(status, response.headers, data)
+        return value_of(own_response, returns_of(app, call)), None
     except PenstockError as raised:
         return None, raised
 

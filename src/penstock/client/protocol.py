@@ -117,8 +117,8 @@ class GatewayProtocol:
         if not calls:
             return []
         content = read_body(self.app, calls)
-        kind = JSON if self.app is None else MSGPACK
-        headers = {"Content-Type": kind, "Accept": kind, **self._seen()}
+        media_type = JSON if self.app is None else MSGPACK
+        headers = {"Content-Type": media_type, "Accept": media_type, **self._seen()}
         request = OutgoingRequest("POST", "/read", headers, content, wait="timeout")
         return read_answers(self.app, calls, (yield from self._ask(request)))
 

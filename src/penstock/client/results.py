@@ -118,9 +118,9 @@ def rows_of(response: HttpResponse) -> Rows:
         OperationalError: The response cannot be read.
     """
     try:
-        found = msgspec.json.decode(response.content, type=Rows)
-        rows = typed_rows([column.type for column in found.columns], found.rows)
-        return msgspec.structs.replace(found, rows=rows)
+        result = msgspec.json.decode(response.content, type=Rows)
+        rows = typed_rows([column.type for column in result.columns], result.rows)
+        return msgspec.structs.replace(result, rows=rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationalError(f"the result of the query cannot be read: {error}") from error
 

@@ -109,7 +109,7 @@ class _SqlType:
             self._take(",")
         if list(converts) == [f"_{number}" for number in range(1, len(converts) + 1)]:
             return _tuple(list(converts.values()))
-        return _struct({name: one for name, one in converts.items() if one is not None})
+        return _struct({name: convert for name, convert in converts.items() if convert is not None})
 
     def _tuple(self) -> Convert:
         converts: list[Convert | None] = []
@@ -132,9 +132,9 @@ class _SqlType:
 
     def _take(self, word: str) -> bool:
         """Go behind a word if it is the next one."""
-        found = self._words[self._at] == word
-        self._at += found
-        return found
+        is_next = self._words[self._at] == word
+        self._at += is_next
+        return is_next
 
     def _next(self) -> str:
         word = self._words[self._at]

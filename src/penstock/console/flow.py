@@ -65,7 +65,8 @@ def flow_routes(app: App, config: Config) -> list[Route]:
         standing = flow_standing(app, config)
         obeyed_us = time.time_ns() // 1_000 - int(EFFECTIVE_S * 1_000_000)
         closed = any(
-            one.target == EVERYTHING and one.time_us <= obeyed_us for one in standing.paused
+            action.target == EVERYTHING and action.time_us <= obeyed_us
+            for action in standing.paused
         )
         left = under_way(config.data, app.name)
         return FlowPage(targets, standing, left, drained=closed and not left)

@@ -45,11 +45,12 @@ def scheduled_in(data: Path) -> ScheduledRequests:
     if not path.exists():  # opening it would make it
         return ScheduledRequests([], has_more=False)
     with closing(SqliteLog(path)) as log:
-        found = log.upcoming(REQUESTS_MAX + 1)
+        upcoming = log.upcoming(REQUESTS_MAX + 1)
     requests = [
-        _described(entry.request_id, due_us, entry.body) for due_us, entry in found[:REQUESTS_MAX]
+        _described(entry.request_id, due_us, entry.body)
+        for due_us, entry in upcoming[:REQUESTS_MAX]
     ]
-    return ScheduledRequests(requests, has_more=len(found) > REQUESTS_MAX)
+    return ScheduledRequests(requests, has_more=len(upcoming) > REQUESTS_MAX)
 
 
 def _described(request_id: str, due_us: int, body: bytes) -> ScheduledRequest:

@@ -87,9 +87,9 @@ class Gateway:
         began = time.perf_counter()
         self._running += 1
         self._idle.clear()
-        kind, response = _OTHER, None
+        route_kind, response = _OTHER, None
         try:
-            kind, response = await self._answer(scope, receive, send)
+            route_kind, response = await self._answer(scope, receive, send)
             if response is not None:
                 await response(scope, receive, send)
         finally:
@@ -98,8 +98,8 @@ class Gateway:
                 self._idle.set()
             status = response.status_code if response is not None else 200
             took_s = time.perf_counter() - began
-            self._metrics.observe(kind, status, took_s)
-            self._load.observe(kind, took_s)
+            self._metrics.observe(route_kind, status, took_s)
+            self._load.observe(route_kind, took_s)
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuse new requests, and wait for the running ones; return False after the time limit."""
@@ -115,7 +115,7 @@ class Gateway:
         self, scope: Scope, receive: Receive, send: Send
     ) -> tuple[str, Response | None]:
         """Return the kind of the route and the response; None if another application responded."""
-        kind, request = _OTHER, None
+        route_kind, request = _OTHER, None
         try:
             request = HttpRequest(scope, receive, self._config)
             route = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
@@ -125,22 +125,22 @@ class Gateway:
             if route is None:
                 scope["penstock.authenticator"] = self._authenticator
                 await self._more(scope, receive, send)
-                return kind, None
-            handler, request.path, kind = route
+                return route_kind, None
+            handler, request.path, route_kind = route
             if path not in OPEN:
                 request.principal = self._authenticator.identify(scope["headers"], scope["method"])
-            return kind, await handler(request)
+            return route_kind, await handler(request)
         except (PenstockError, HttpError) as error:
-            return kind, self._refusal(error, request)
+            return route_kind, self._refusal(error, request)
         except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
             name = type(raised).__name__
             refused = RequestError(
                 f"the class of an argument raised {name}, which stops nothing here"
             )
-            return kind, self._refusal(refused, request)
+            return route_kind, self._refusal(refused, request)
         except Exception:  # noqa: BLE001 -- every request gets a response; the log has the traceback
             _log.exception("a request failed", extra={"path": scope["path"]})
-            return kind, error_response(
+            return route_kind, error_response(
                 500, "gateway-failed", "", "the gateway failed; its log has the error"
             )
 

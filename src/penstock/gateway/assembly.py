@@ -199,9 +199,9 @@ def _serve_calls(
     reads: ReadHandler,
     entity_reads: EntityReadHandler,
 ) -> None:
-    for path, handler, kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
-        routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, kind)
-        routing.add("POST", f"/{path}/{{function}}", handler, kind)
+    for path, handler, route_kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
+        routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, route_kind)
+        routing.add("POST", f"/{path}/{{function}}", handler, route_kind)
     routing.add("POST", "/read", reads.batch, "read")
     routing.add("GET", "/requests/{id}", calls.status, "requests")
     routing.add("DELETE", "/requests/{id}", calls.cancel, "requests")
@@ -267,5 +267,7 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
 
 
 def _has_readonly(app: App) -> bool:
-    methods = [one.methods.values() for one in app.entities.values()]
-    return any(one.readonly for group in (*methods, app.functions.values()) for one in group)
+    methods = [entity_type.methods.values() for entity_type in app.entities.values()]
+    return any(
+        handler.readonly for group in (*methods, app.functions.values()) for handler in group
+    )

@@ -29,14 +29,14 @@ class HttpError(Exception):
 
 
 def error_response(
-    status: int, code: str, kind: str, message: str, headers: dict[str, str] | None = None
+    status: int, code: str, class_name: str, message: str, headers: dict[str, str] | None = None
 ) -> Response:
     """Return the response for an error.
 
     Args:
         status: The HTTP status.
         code: The stable code of the error.
-        kind: The name of the exception class.
+        class_name: The name of the exception class.
         message: The message; a long one is shortened.
         headers: Further headers.
     """
@@ -45,7 +45,7 @@ def error_response(
         all_headers.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
     if len(message) > MESSAGE_MAX:
         message = f"{message[:MESSAGE_MAX]} …"
-    body = encode_error(code, kind, message)
+    body = encode_error(code, class_name, message)
     return Response(body, status, all_headers, JSON)
 
 
@@ -61,9 +61,9 @@ def response_of(
     message = str(error)
     if isinstance(error, IntegrityError):
         message = "stored data is damaged; the gateway's log names it"
-    kind = error.kind or type(error).__name__
+    class_name = error.kind or type(error).__name__
     if error.code == "unauthenticated":
         headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
     if isinstance(error, OperationalError) and error.retry_after_s > 0:
         headers = {RETRY_AFTER: str(math.ceil(error.retry_after_s)), **(headers or {})}
-    return error_response(STATUS[error.code], error.code, kind, message, headers)
+    return error_response(STATUS[error.code], error.code, class_name, message, headers)

@@ -34,14 +34,14 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, verb: str, path: str, handler: Handler, kind: str) -> None:
+    def add(self, verb: str, path: str, handler: Handler, route_kind: str) -> None:
         """Add the handler of a path.
 
         Args:
             verb: The HTTP method.
             path: The path; `{name}` in it stands for one segment.
             handler: The handler.
-            kind: The name of the route in metrics.
+            route_kind: The name of the route in metrics.
 
         Raises:
             ValueError: Verb and path have a handler already.
@@ -55,7 +55,7 @@ class Router:
                 node = node.literal.setdefault(segment.encode(), _Node())
         if verb in node.handlers:
             raise ValueError(f"{verb} {path} has a handler already")
-        node.handlers[verb] = (handler, tuple(names), kind)
+        node.handlers[verb] = (handler, tuple(names), route_kind)
 
     def find(self, verb: str, raw_path: bytes) -> tuple[Handler, dict[str, str], str] | None:
         """Return handler, values of the names, and kind of a path; None if it has no handler.
@@ -79,12 +79,12 @@ class Router:
                 f"this path does not accept {verb}; it accepts {allowed}",
                 Allow=allowed,
             )
-        handler, names, kind = entry
+        handler, names, route_kind = entry
         try:
             texts = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
             raise HttpError(400, "request", "the path is not valid UTF-8") from None
-        return handler, dict(zip(names, texts, strict=True)), kind
+        return handler, dict(zip(names, texts, strict=True)), route_kind
 
 
 def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]) -> _Node | None:
@@ -93,13 +93,13 @@ def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]
     segment = segments[index]
     literal = node.literal.get(segment)
     if literal is not None:
-        found = _descend(literal, segments, index + 1, values)
-        if found is not None:
-            return found
+        leaf = _descend(literal, segments, index + 1, values)
+        if leaf is not None:
+            return leaf
     if node.named is None or not segment:
         return None
     values.append(segment)
-    found = _descend(node.named, segments, index + 1, values)
-    if found is None:
+    leaf = _descend(node.named, segments, index + 1, values)
+    if leaf is None:
         values.pop()
-    return found
+    return leaf

@@ -108,7 +108,7 @@ class _Token:
     text: str
     start: int
     end: int
-    kind: str
+    type_name: str
 
     @property
     def word(self) -> str:
@@ -117,7 +117,7 @@ class _Token:
 
     @property
     def is_name(self) -> bool:
-        return self.kind in ("identifier", "keyword")
+        return self.type_name in ("identifier", "keyword")
 
     @property
     def name(self) -> str:
@@ -188,7 +188,10 @@ class _Parser:
         match [self._at(place + ahead).word for ahead in range(3)]:
             case ["as", "of", "epoch" | "timestamp"]:
                 return self._clause(place)
-            case ["as", "of", _] if self._at(place + 2).kind in ("numeric_const", "string_const"):
+            case ["as", "of", _] if self._at(place + 2).type_name in (
+                "numeric_const",
+                "string_const",
+            ):
                 raise QueryError(_SYNTAX)
             case ["changes", "(", _] if self._at(place - 1).text != ".":
                 return self._feed(place)
@@ -291,4 +294,4 @@ def _tokens_of(query: str) -> list[_Token]:
     for (start, token_type), end in zip(starts, ends, strict=True):
         text = data[start:end].decode().rstrip()
         tokens.append(_Token(text, start, start + len(text.encode()), token_type.name))
-    return [token for token in tokens if token.kind != "comment"]
+    return [token for token in tokens if token.type_name != "comment"]

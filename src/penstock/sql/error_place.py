@@ -58,20 +58,20 @@ def offset_of(message: str, query: str) -> int | None:
         message: A message of DuckDB.
         query: The text that DuckDB was given.
     """
-    found = _MARKED.search(message)
+    marked = _MARKED.search(message)
     lines = query.split("\n")
-    if found is None or int(found[1]) > len(lines):
+    if marked is None or int(marked[1]) > len(lines):
         return None
-    number, shown = int(found[1]) - 1, found[2]
+    number, shown = int(marked[1]) - 1, marked[2]
     line = lines[number].removesuffix("\r")
-    column = _characters(shown, len(found[3]) - len(f"LINE {found[1]}: "))
+    column = _characters(shown, len(marked[3]) - len(f"LINE {marked[1]}: "))
     if shown != line:  # of a long line, DuckDB shows a part
         column -= len(_CUT) if shown.startswith(_CUT) else 0
         part = shown.removeprefix(_CUT).removesuffix(_CUT)
         if line.count(part) != 1:
             return None
         column += line.index(part)
-    return sum(len(one) + 1 for one in lines[:number]) + column if column >= 0 else None
+    return sum(len(earlier) + 1 for earlier in lines[:number]) + column if column >= 0 else None
 
 
 def _place_text(query: str, start: int, offset: int | None) -> str:
@@ -86,8 +86,8 @@ def _place_text(query: str, start: int, offset: int | None) -> str:
 def _beginning_of(query: str) -> int:
     """Return the position behind the comments and spaces at the beginning of a query."""
     data = query.encode()
-    for start, kind in duckdb.tokenize(query):
-        if kind != duckdb.token_type.comment:
+    for start, token_type in duckdb.tokenize(query):
+        if token_type != duckdb.token_type.comment:
             return len(data[:start].decode())
     return 0
 

@@ -109,24 +109,24 @@ def credential_of(headers: Headers) -> bytes:
     Raises:
         Unauthenticated: There is no credential, there are several, or it is malformed.
     """
-    found: bytes | None = None
+    credential: bytes | None = None
     for name, value in headers:
         if name == b"authorization":
-            credential = _of_authorization(value)
+            given = _of_authorization(value)
         elif name == b"x-api-key":
-            credential = value
+            given = value
         else:
             continue
-        if found is not None:
+        if credential is not None:
             raise Unauthenticated("send one credential, in one header")
-        found = credential
-    if found is None:
+        credential = given
+    if credential is None:
         raise Unauthenticated("send a key or a token: Authorization: Bearer …, or X-API-Key: …")
-    if len(found) > CREDENTIAL_BYTES_MAX:
+    if len(credential) > CREDENTIAL_BYTES_MAX:
         raise Unauthenticated(f"a credential takes at most {CREDENTIAL_BYTES_MAX} bytes")
-    if not _WORD.fullmatch(found):
+    if not _WORD.fullmatch(credential):
         raise Unauthenticated("the credential contains characters that no credential has")
-    return found
+    return credential
 
 
 def _of_authorization(value: bytes) -> bytes:

@@ -38,7 +38,7 @@ def flow_standing(app: App, config: Config) -> FlowStanding:
         Corrupt: The file of the pauses is damaged.
         OperationalError: The file of the pauses cannot be read.
     """
-    limits = [str(one) for one in limits_in_force(app, config.gateway.limits)]
+    limits = [str(limit) for limit in limits_in_force(app, config.gateway.limits)]
     actions = PauseFile(config.data).actions()
     return FlowStanding(
         limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1])

@@ -138,10 +138,10 @@ class HistoryHandler:
         finally:
             self._turns -= 1
         try:
-            found = None if exit_code else _decode(answer)
+            lookup = None if exit_code else _decode(answer)
         except msgspec.MsgspecError:
-            found = None
-        match found:
+            lookup = None
+        match lookup:
             case LookupResult(json):
                 return Response(json, 200, None, JSON)
             case LookupFailure(code, message) if code in BY_CODE:

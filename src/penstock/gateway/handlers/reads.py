@@ -154,31 +154,31 @@ class ReadHandler:
         min_epoch = request.min_epoch()
         if min_epoch > self._tail.epoch:
             await self._tail.until(Epoch(min_epoch), timeout_s)
-        with self._admission.reading([one.caller for one in calls]):
+        with self._admission.reading([call.caller for call in calls]):
             if self._pool is None or is_existence:
                 return await self._existence(sought)
             drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
-            asked = [ReadCall(name, one.body) for name, one in zip(drawn, calls, strict=True)]
+            asked = [ReadCall(name, call.body) for name, call in zip(drawn, calls, strict=True)]
             return await self._pool.read(asked, timeout_s)
 
     async def _existence(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[ReadOutcome]]:
         """Return the outcomes of calls of `exists`, and their epoch."""
         epoch, states = await self._entities.read(keys)
-        found = [msgspec.msgpack.encode(state is not None) for state in states]
-        return epoch, [ReadOutcome(None, value) for value in found]
+        values = [msgspec.msgpack.encode(state is not None) for state in states]
+        return epoch, [ReadOutcome(None, value) for value in values]
 
     async def _calls(self, request: HttpRequest) -> list[_EncodedCall]:
         """Return the calls of a body, if the principal may make all of them."""
-        found: list[tuple[CallTarget, bytes | Request]]
+        decoded: list[tuple[CallTarget, bytes | Request]]
         try:
             if request.media_type == MSGPACK:
-                found = [_of_request(one) for one in _decode_requests(await request.body())]
+                decoded = [_of_request(call) for call in _decode_requests(await request.body())]
             else:
-                found = [_of_json(one) for one in _decode_body(await request.json()).calls]
+                decoded = [_of_json(call) for call in _decode_body(await request.json()).calls]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RequestError(f"the body is not a list of calls: {error}") from error
         calls = []
-        for index, (target, arguments) in enumerate(found):
+        for index, (target, arguments) in enumerate(decoded):
             try:
                 calls.append(self._checked(request, target, arguments))
             except RequestError as error:

@@ -41,9 +41,9 @@ class LoadSampler:
         self._counts = [0] * BUCKETS
         self._task: asyncio.Task[None] | None = None
 
-    def observe(self, kind: str, seconds: float) -> None:
+    def observe(self, route_kind: str, seconds: float) -> None:
         """Count a response by the kind of its route and its time."""
-        if kind in _TIMED:
+        if route_kind in _TIMED:
             self._counts[bisect_left(BOUNDS_S, seconds)] += 1
 
     def start(self) -> None:

@@ -76,21 +76,21 @@ class Metrics:
         )
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
-    def observe(self, kind: str, status: int, seconds: float) -> None:
+    def observe(self, route_kind: str, status: int, seconds: float) -> None:
         """Count a response.
 
         Args:
-            kind: The kind of the route.
+            route_kind: The kind of the route.
             status: The HTTP status.
             seconds: The time of the request.
         """
-        series = self._children.get((kind, status // 100))
+        series = self._children.get((route_kind, status // 100))
         if series is None:
             series = (
-                self._requests.labels(kind, f"{status // 100}xx"),
-                self._seconds.labels(kind),
+                self._requests.labels(route_kind, f"{status // 100}xx"),
+                self._seconds.labels(route_kind),
             )
-            self._children[kind, status // 100] = series
+            self._children[route_kind, status // 100] = series
         series[0].inc()
         series[1].observe(seconds)
 
