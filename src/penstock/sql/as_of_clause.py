@@ -103,7 +103,7 @@ def parse_statement(query: str, parameters: list[Any] | dict[str, Any]) -> AsOfS
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token: its text, its range in the query's bytes, and its kind."""
+    """A token: its text, its range in the query's bytes, and the name of its type."""
 
     text: str
     start: int
@@ -256,7 +256,7 @@ class _Parser:
     def _value(self, place: int) -> tuple[Any, int]:
         """Return the value of a constant or parameter, and the index of the next token."""
         token = self._at(place)
-        match token.kind, token.text:
+        match token.type_name, token.text:
             case "numeric_const", text if text.replace("_", "").isdecimal():
                 return int(text), place + 1
             case "string_const", text if text[0] == "'":
