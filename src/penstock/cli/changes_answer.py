@@ -86,9 +86,9 @@ def print_changes(answer: EncodedAnswer) -> None:
     table = table_of(changes, f"up to epoch {answer.epoch}, ", "change", "lines")
     for name in ("epoch", "time", "key", "kind", "change"):
         table.add_column(name, no_wrap=name == "time", overflow="fold")
-    for epoch, time_, key, kind, before, after in json_rows(changes.slice(0, ROWS_SHOWN)):
+    for epoch, time_, key, change, before, after in json_rows(changes.slice(0, ROWS_SHOWN)):
         time_text = f"{time_:%Y-%m-%d %H:%M:%S}.{time_.microsecond // 1_000:03} UTC"
-        cells = (str(epoch), time_text, cell_text(key), kind, _difference(before, after))
+        cells = (str(epoch), time_text, cell_text(key), change, _difference(before, after))
         table.add_row(*map(Text, cells))
     Console().print(table)
 

@@ -74,14 +74,14 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
         before = _answers(statements, application, settings.data, settings, span[1])
         scratch = _scratch(stack, wanted.keep, settings.data, wanted=bool(statements))
         with epoch_progress(span) as progress:
-            found = what_if(past, alternative, settings.limits, span, progress, scratch)
+            result = what_if(past, alternative, settings.limits, span, progress, scratch)
         here = Epoch(span[1] - epoch_shift(span[0]))
         after = [] if scratch is None else _answers(statements, other, scratch, settings, here)
         answers = [
             QueryDifference(statement.query, diff_results(*both))
             for statement, *both in zip(statements, before, after, strict=True)
         ]
-    return WhatIfReport(found, answers, wanted.keep, epoch_shift(span[0]))
+    return WhatIfReport(result, answers, wanted.keep, epoch_shift(span[0]))
 
 
 def _edits(file: str | None) -> ParsedEdits:
