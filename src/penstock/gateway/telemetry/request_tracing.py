@@ -148,11 +148,11 @@ class RequestTracer:
         """Make spans of requests; return the requests whose epoch has no report yet."""
         left: list[Traced] = []
         requests: list[TracedRequest] = []
-        for one in traced:
-            if isinstance(one, TracedRead):
-                self._spans.make_read(one)
+        for finished in traced:
+            if isinstance(finished, TracedRead):
+                self._spans.make_read(finished)
             else:
-                requests.append(one)
+                requests.append(finished)
         since_us = min((r.began_ns for r in requests if r.epoch is not None), default=0) // 1_000
         reports = {r.epoch: r for r in self._reports_since(since_us)} if since_us else {}
         now_ns = time.time_ns()
