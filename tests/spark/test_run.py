@@ -35,7 +35,8 @@ RUN = """
 
     app, data = sys.argv[1:]
     settings = Config(Path(data), cores=2, gateway=GatewayConfig(port=0))
-    options = ChildOptions(app, None, ["cores=2"])
+    # The process that makes a class archive outlives its driver.
+    options = ChildOptions(app, None, ["cores=2", "class_archive=0"])
     Foreground(load_app(app), options, settings, Console(), without_view).run()
 """
 

@@ -156,8 +156,7 @@ class ReaderPool:
 
     async def close(self) -> None:
         """End the nursery and all readers."""
-        self._loop.remove_reader(self._control.fileno())
-        self._control.close()
+        self._let_go()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -224,6 +223,12 @@ class ReaderPool:
             target.write(encode_question(self._settings))
         self._loop.add_reader(self._control.fileno(), self._hear)
 
+    def _let_go(self) -> None:
+        """Close the socket of the nursery, which ends for that; again has no effect."""
+        if self._control.fileno() >= 0:
+            self._loop.remove_reader(self._control.fileno())
+            self._control.close()
+
     def _hear(self) -> None:
         """Take the socket of another reader from the nursery."""
         try:
@@ -239,8 +244,7 @@ class ReaderPool:
 
     async def _restart(self) -> None:
         """Start the nursery again after its death."""
-        self._loop.remove_reader(self._control.fileno())
-        self._control.close()
+        self._let_go()
         _log.error("the process that starts readers has died; it is started again")
         await asyncio.to_thread(self._wait_for_nursery)
         while not self._idle.empty():

@@ -7,7 +7,6 @@ leaves no zombie. The parent holds all locks that the work needs during the fork
 do not exist in the child.
 """
 
-import ctypes
 import gc
 import os
 import resource
@@ -25,6 +24,8 @@ from typing import IO, Final, NoReturn
 
 import psutil
 
+from penstock.process.parent_death import end_with_parent
+
 _GRACE_S: Final = 0.2
 """How long after the deadline the kernel ends a child that its parent has not ended."""
 
@@ -35,11 +36,9 @@ _CHUNK: Final = 1 << 20
 _STATM: Final = 5
 """The field of `/proc/self/statm` with the number of pages that RLIMIT_DATA limits."""
 
-_PR_SET_PDEATHSIG: Final = 1
 _HELD_BACK: Final = (signal.SIGINT, signal.SIGTERM)
 """Signals that stop the parent after the running queries."""
 
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)
 Work = Callable[[IO[bytes]], None]
 
 
@@ -190,10 +189,7 @@ def _leave(parent: int, closed: Sequence[int]) -> None:
     gc.disable()  # a collection would copy every page, and close files of the parent
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    end_with_parent(parent)
     for descriptor in (*_sockets(), *closed):
         os.close(descriptor)
     with suppress(OSError):  # not Linux

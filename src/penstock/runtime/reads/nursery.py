@@ -5,8 +5,8 @@
 A fork starts much faster than a new interpreter, because the modules are loaded once. The nursery runs
 no user code: each reader loads the application itself. CONTROL is the descriptor of a Unix socket. For
 each reader the nursery sends its process id and a socket, over which the gateway asks questions. The
-gateway sends the process id of a reader that must be killed. The nursery and its readers end when the
-gateway closes CONTROL or dies.
+gateway sends the process id of a reader that must be killed. The nursery ends when the gateway closes
+CONTROL or dies. The readers end with the nursery, also if it is killed while they load the application.
 """
 
 import gc
@@ -23,6 +23,7 @@ from penstock.files.private import keep_private
 from penstock.process import logs
 from penstock.process.loading import load_app
 from penstock.process.memory_killer import offer_this_process
+from penstock.process.parent_death import end_with_parent
 from penstock.process.question import receive_question
 from penstock.process.threads import keep_libraries_single
 from penstock.runtime.reads.messages import (
@@ -85,8 +86,10 @@ class Nursery:
 
     def _fork(self) -> None:
         ours, theirs = socket.socketpair()
+        nursery = os.getpid()
         pid = os.fork()
         if not pid:
+            end_with_parent(nursery)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.close()
