@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import (
     Aborted,
     AlreadyExists,
+    AskFailed,
     Cancelled,
     ClassChanged,
     ConfigError,
@@ -46,12 +47,19 @@ from penstock.errors import (
 )
 from penstock.model.application import App
 from penstock.model.attribute import reference
-from penstock.model.context import now, random, request_id, uuid
 from penstock.model.entity import Entity, entity, key
 from penstock.model.handler import readonly, transactional
 from penstock.model.limit import limit
+from penstock.model.repeatable import now, random, request_id, uuid
 from penstock.model.route import route
 from penstock.model.savepoint import savepoint
+from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.flow import Emit, flow
+from penstock.model.streams.portal import gather, portal
+from penstock.model.streams.routing import connect, sequencer, splitter
+from penstock.model.streams.stream import emit, stream
+from penstock.model.streams.task_rows import PerTask
+from penstock.model.streams.task_state import clear, states
 
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
@@ -65,6 +73,7 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "App",
+    "AskFailed",
     "AsyncClient",
     "Cancelled",
     "ClassChanged",
@@ -75,8 +84,10 @@ __all__ = [
     "DanglingReference",
     "DefinitionError",
     "Diverged",
+    "Emit",
     "Entity",
     "EpochFailed",
+    "FailedAtom",
     "Fenced",
     "Forbidden",
     "IntegrityError",
@@ -91,6 +102,7 @@ __all__ = [
     "Overloaded",
     "Paused",
     "PenstockError",
+    "PerTask",
     "QueryError",
     "ReadonlyViolation",
     "RecordTooLarge",
@@ -108,10 +120,16 @@ __all__ = [
     "Unreachable",
     "UserError",
     "ViewUnavailable",
+    "clear",
+    "connect",
+    "emit",
     "entity",
+    "flow",
+    "gather",
     "key",
     "limit",
     "now",
+    "portal",
     "random",
     "read_table",
     "readonly",
@@ -119,6 +137,10 @@ __all__ = [
     "request_id",
     "route",
     "savepoint",
+    "sequencer",
+    "splitter",
+    "states",
+    "stream",
     "transactional",
     "uuid",
 ]

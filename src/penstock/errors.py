@@ -154,6 +154,12 @@ class ReadonlyViolation(Aborted):
     code: str = "readonly-violation"
 
 
+class AskFailed(Aborted):
+    """The task that replies to a portal has failed, or the step in which its reply arrived."""
+
+    code: str = "ask-failed"
+
+
 class OperationalError(PenstockError):
     """The environment failed; the same request may be sent again.
 

@@ -23,7 +23,14 @@ from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
 from penstock.model.references import require_references
-from penstock.model.request import Failure, Request, decode_request, encode_failure, is_cancelled
+from penstock.model.request import (
+    Failure,
+    Request,
+    append_events,
+    decode_request,
+    encode_failure,
+    is_cancelled,
+)
 from penstock.model.signature import Signature
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -36,15 +43,20 @@ class Outcome(NamedTuple):
 
     `error` is None if it took effect, else the code of the failure. `reply` is the encoded value or
     failure. `reads` are all touched entities, in first-touch order; `writes` are the new states.
+    `emitted` are the published events, each with the name of its stream.
     """
 
     error: str | None
     reply: bytes
     reads: tuple[EntityKey, ...]
     writes: dict[EntityKey, bytes | None]
+    emitted: Sequence[tuple[str, bytes]] = ()
 
 
 _NOTHING: Final[dict[EntityKey, bytes | None]] = {}
+Effect = tuple[bytes, dict[EntityKey, bytes | None]]
+"""The encoded result of a transaction, and its writes."""
+
 _Processed = tuple[bytes, dict[EntityKey, bytes | None], Failure | None]
 """Reply, writes, failure."""
 
@@ -74,6 +86,7 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
+        self._streams = app.topology.streams
         self._has_strict_references = any(
             entity_type.must_exist for entity_type in app.entities.values()
         )
@@ -100,13 +113,27 @@ class Executor:
                 that were touched before.
             IntegrityError: A touched entity is stored in another shape than that of its class.
         """
-        self._forget()
         if is_cancelled(body):
+            self._forget()
             self.touched = ()
             return Outcome(Cancelled.code, encode_failure(cancelled()), (), _NOTHING)
         txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
+        txn.streams = self._streams
+        return self.perform(txn, lambda: self._call(body, txn))
+
+    def perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
+        """Process a transaction to its end: `run` for any work that runs handlers.
+
+        Args:
+            txn: The transaction, which has not begun.
+            work: Runs the handlers, and returns the result and the writes.
+
+        Raises:
+            KeyboardInterrupt, Escape, IntegrityError: As in `run`.
+        """
+        self._forget()
         self.runs += 1
-        reply, writes, failure = self.isolation.context().run(self._process, body, txn)
+        reply, writes, failure = self.isolation.context().run(self._process, work, txn)
         self.isolation.leave()
         if self.stopped:
             self.stopped = False
@@ -116,9 +143,9 @@ class Executor:
             failure = exceeded(self.interrupted)
         if failure is not None:
             return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
-        return Outcome(None, reply, self.touched, writes)
+        return Outcome(None, reply, self.touched, writes, txn.emitted)
 
-    def _process(self, body: bytes, txn: Transaction) -> _Processed:
+    def _process(self, work: Callable[[], Effect], txn: Transaction) -> _Processed:
         """Run a transaction in a context of its own, and say how it ended."""
         activate(txn)
         before = txn.before  # kept here, because a handler can replace it in the transaction
@@ -128,7 +155,7 @@ class Executor:
         try:
             self.running = True
             try:
-                reply, writes = self._call(body, txn)
+                reply, writes = work()
             except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
                 self.isolation.restore_names(everywhere=False)
                 failure = self._describe(raised)
@@ -193,26 +220,15 @@ class Executor:
             except Exception:  # noqa: BLE001 -- statistics are dropped, the request goes on
                 self.sampler = None
 
-    def _call(self, body: bytes, txn: Transaction) -> tuple[bytes, dict[EntityKey, bytes | None]]:
+    def _call(self, body: bytes, txn: Transaction) -> Effect:
         request = decode_request(body)
+        if request.stream is not None:
+            return self._append(request, request.stream, txn)
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(request.positional, request.named)
         if self.sampler is not None:
             self._begin_look(request, signature)
-        if request.entity:
-            entity = self._app.entities[request.entity]
-            if request.method in CREATIONS:
-                create = getattr(entity.cls, request.method)
-                result = self._create(entity, create, request.key, arguments, named)
-            elif request.key is None:
-                raise RequestError(f"{request.entity}.{request.method} needs a key")
-            else:
-                root = entity.of_text(request.key)
-                if request.method != "exists":
-                    txn.load(entity, root)
-                result = signature.function(root, *arguments, **named)
-        else:
-            result = signature.function(*arguments, **named)
+        result = self._result(request, signature, arguments, named, txn)
         reply = self._encode(result)
         writes = txn.conclude()
         if writes and self._has_strict_references:
@@ -222,6 +238,36 @@ class Executor:
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
         self._check_sizes(txn, len(reply), writes)
         return reply, writes
+
+    def _result(
+        self,
+        request: Request,
+        signature: Signature,
+        arguments: Sequence[Any],
+        named: dict[str, Any],
+        txn: Transaction,
+    ) -> Any:
+        """Call the handler that a request names."""
+        if not request.entity:
+            return signature.function(*arguments, **named)
+        entity = self._app.entities[request.entity]
+        if request.method in CREATIONS:
+            create = getattr(entity.cls, request.method)
+            return self._create(entity, create, request.key, arguments, named)
+        if request.key is None:
+            raise RequestError(f"{request.entity}.{request.method} needs a key")
+        root = entity.of_text(request.key)
+        if request.method != "exists":
+            txn.load(entity, root)
+        return signature.function(root, *arguments, **named)
+
+    def _append(self, request: Request, name: str, txn: Transaction) -> Effect:
+        """Publish the events of an append; its result is their number."""
+        stream = self._app.open_stream(name)
+        events = append_events(request)
+        for data in events:
+            txn.emit(stream, stream.events.encode(stream.events.decode(data)))
+        return _ENCODER.encode(len(events)), _NOTHING
 
     @staticmethod
     def _create(
@@ -270,7 +316,7 @@ class Executor:
             raise LimitExceeded(
                 f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
             )
-        total = size
+        total = size + sum(len(data) for _, data in txn.emitted)
         for key, data in writes.items():
             if data is not None:
                 total += len(data)
@@ -281,6 +327,6 @@ class Executor:
                     )
         if total > limits.output_bytes:
             raise LimitExceeded(
-                f"result and changes take {total} bytes, more than "
+                f"result, changes and events take {total} bytes, more than "
                 f"output_bytes = {limits.output_bytes}"
             )

@@ -6,7 +6,9 @@ return. So its class is read without its metaclass, and its text is read once, i
 """
 
 import re
-from typing import Final
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, Final
 
 from penstock.base.ids import EntityKey
 from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, LimitExceeded, UserError
@@ -77,6 +79,13 @@ def cancelled() -> Failure:
     """Return the failure of a scheduled request that was cancelled before it was due."""
     why = "the request was cancelled before it was due; it never runs"
     return Failure(Cancelled.code, Cancelled.__name__, why)
+
+
+def close_all(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """End suspended handlers; their `finally` blocks are user code, and may raise anything."""
+    for coroutine in coroutines:
+        with suppress(BaseException):  # the step fails already, for another reason
+            coroutine.close()
 
 
 def _code_of(error_type: type[BaseException]) -> str:

@@ -26,11 +26,13 @@ from penstock.model.declaration import (
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
-from penstock.model.request import Request, encode_request
+from penstock.model.request import Request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
+from penstock.model.streams.stream import Stream
+from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -46,14 +48,16 @@ class App:
         routes: The application's own paths, from `@route`.
         limits: The limits of its members, from `@limit`.
         shapes: The stored shape of each class, by the name of the class.
+        topology: The streams, workflows and portals.
     """
 
-    def __init__(self, name: str, *members: type | Callable[..., Any]) -> None:
+    def __init__(self, name: str, *members: type | Callable[..., Any] | StreamMember) -> None:
         """Check the members and bind them together.
 
         Args:
             name: Letters, digits, `-` and `_`.
-            members: Entity classes, and functions marked `@transactional`.
+            members: Entity classes, functions marked `@transactional`, and the workflows, streams, portals,
+                splitters, sequencers and connections of the application.
 
         Raises:
             DefinitionError: There are mistakes; the error has each with its file and line.
@@ -64,21 +68,24 @@ class App:
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
-        classes, functions = _sort_out(members, complaints)
+        flowing, others = sort_out_streams(members)
+        classes, functions = _sort_out(others, complaints)
         resolver = Resolver(name, classes)
         for cls in classes.values():
             self._add_entity(cls, resolver, complaints)
         for label, function in functions.items():
             self.functions[label] = resolver.signature(label, function)
+        for entity_type in self.entities.values() if not complaints + resolver.complaints else ():
+            entity_type.settle()
+        self.topology = topology_of(flowing, resolver)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
-        for entity_type in self.entities.values():
-            entity_type.settle()
         self.shapes: dict[str, Shape] = {
-            entity_type.name: entity_type.shape for entity_type in self.entities.values()
+            entity_type.name: entity_type.shape
+            for entity_type in (*self.entities.values(), *self.topology.rows.values())
         }
         self.context = copy_context()
         chosen = decimal.getcontext().copy()
@@ -195,6 +202,38 @@ class App:
             return named
         return {**named, entity_type.key_name: key}
 
+    def open_stream(self, name: str) -> Stream[Any]:
+        """Return a stream that takes appends.
+
+        Raises:
+            RequestError: The stream does not exist, or only a workflow publishes on it.
+        """
+        streams = self.topology.streams
+        open_names = [stream.name for stream in streams.values() if stream.is_open]
+        if name in streams and name not in open_names:
+            known = ", ".join(open_names) or "none"
+            raise RequestError(
+                f"stream {name} takes no appends, because a workflow publishes on it; streams that do: {known}"
+            )
+        if name not in streams:
+            raise RequestError(unknown("stream", name, open_names))
+        return streams[name]
+
+    def append(self, stream: str, events: Iterable[Any]) -> bytes:
+        """Return the body of an append of events to a stream.
+
+        Raises:
+            RequestError: The stream does not exist, or an event does not fit its type.
+        """
+        events_type = self.open_stream(stream).events
+        encoded: list[bytes] = []
+        for index, event in enumerate(events):
+            try:
+                encoded.append(events_type.encode(event))
+            except Unencodable as error:
+                raise RequestError(f"event {index}: {error}") from error
+        return encode_append(stream, encoded)
+
     def key_of(self, entity: str, text: str) -> object:
         """Return the key that a word of a path or of a command line stands for.
 
@@ -203,7 +242,7 @@ class App:
         """
         entity_type = self.entities.get(entity)
         if entity_type is None:
-            raise RequestError(_unknown("entity class", entity, self.entities))
+            raise RequestError(unknown("entity class", entity, self.entities))
         try:
             key: object = entity_type.key_at(text)
         except (Unencodable, ValueError) as error:
@@ -219,10 +258,10 @@ class App:
         if not entity:
             if method in self.functions:
                 return self.functions[method]
-            raise RequestError(_unknown("function", method, self.functions))
+            raise RequestError(unknown("function", method, self.functions))
         entity_type = self.entities.get(entity)
         if entity_type is None:
-            raise RequestError(_unknown("entity class", entity, self.entities))
+            raise RequestError(unknown("entity class", entity, self.entities))
         if method in entity_type.methods:
             return entity_type.methods[method]
         if method in CREATIONS and entity_type.creation is not None:
@@ -230,7 +269,7 @@ class App:
         if method in RESERVED:
             return _NO_ARGUMENTS[method]
         raise RequestError(
-            _unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
+            unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
         )
 
 
@@ -293,10 +332,15 @@ def _default_complaints(entity_type: EntityType) -> list[str]:
     ]
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the message about a name that does not exist, with names that are similar."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(names)}"
+    hint = (
+        f"; did you mean {' or '.join(near)}?"
+        if near
+        else f"; there are {', '.join(names) or 'none'}"
+    )
     return f"there is no {what} {name!r}{hint}"
 
 

@@ -9,7 +9,6 @@ transaction. A process runs one transaction at a time.
 import random as _random
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from sys import getrefcount
 from typing import Any, Final
@@ -27,10 +26,13 @@ from penstock.errors import (
 )
 from penstock.model.copies import Flat, copied
 from penstock.model.entity_type import EntityType
+from penstock.model.running_step import RunningStep
 from penstock.model.shape import tag_of
 
 Read = Callable[[EntityKey], bytes | None]
 """Returns the committed attributes of an entity, or None if it does not exist."""
+
+_NO_STREAMS: Final[Mapping[str, Any]] = {}
 
 
 def _count_alone() -> int:
@@ -42,7 +44,6 @@ def _count_alone() -> int:
 _ALONE: Final = _count_alone()
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
 activate = _ACTIVE.set
 
@@ -80,6 +81,9 @@ class Transaction:
         flats: The last copies of flat containers, by entity and attribute; see `copies.copied`.
         awake: The live entities that do not sleep; unused before the first block opens.
         damage: The error of a damaged entity, for which the request is not responsible.
+        streams: The streams of the application by name; a handler publishes on these only.
+        emitted: The published events: the name of the stream, and the encoded event.
+        step: The step of a workflow that runs; None in the transaction of a request.
     """
 
     __slots__ = (
@@ -96,9 +100,12 @@ class Transaction:
         "blocks",
         "damage",
         "deleted",
+        "emitted",
         "flats",
         "instances",
         "request_id",
+        "step",
+        "streams",
         "time_us",
     )
 
@@ -136,6 +143,9 @@ class Transaction:
         self._uuids = 0
         self._doom: PenstockError | None = None
         self.damage: IntegrityError | None = None
+        self.streams: Mapping[str, Any] = _NO_STREAMS
+        self.emitted: list[tuple[str, bytes]] = []
+        self.step: RunningStep | None = None
 
     def load(self, entity_type: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
@@ -219,6 +229,11 @@ class Transaction:
 
     @staticmethod
     def _stranger(entity_type: EntityType) -> UserError:
+        if active() is not None and current().step is not None:
+            return UserError(
+                f"the handler of a task cannot use the entity {entity_type.name}; publish events, and let a "
+                "request of the workflow's output call the entity"
+            )
         return UserError(
             f"{entity_type.where}: {entity_type.name} is not part of this application; name it there"
         )
@@ -256,6 +271,21 @@ class Transaction:
         self.unload(entity_type, key, held)
         self.part(entity_type, key)
         self.deleted.setdefault(key, len(self.deleted))
+
+    def emit(self, stream: Any, data: bytes) -> None:
+        """Note an encoded event, which is published when the transaction takes effect.
+
+        Raises:
+            UserError: The stream does not belong to the application, or a task of a workflow runs.
+        """
+        if self.step is not None:
+            raise UserError("the handler of a task publishes events with its `out`, not with emit")
+        name: str = stream.name
+        if self.streams.get(name) is not stream:
+            raise UserError(
+                f"{stream.where}: stream {name} is not part of this application; name it there"
+            )
+        self.emitted.append((name, data))
 
     def doom(self, error: PenstockError) -> None:
         """Let the transaction fail with an error at its end, even if the handler catches the error."""
@@ -376,23 +406,3 @@ class Transaction:
         This is a keyed BLAKE2 hash (RFC 7693, section 2.9): some results reveal nothing of others.
         """
         return blake2b(text.encode(), digest_size=16, key=self._secret, person=purpose).digest()
-
-
-def now() -> datetime:
-    """Return the time at which the running request was appended to the log, in UTC."""
-    return _BEGINNING + timedelta(microseconds=current().time_us)
-
-
-def random() -> _random.Random:
-    """Return a `random.Random`; it repeats at every run of the request, and no caller can predict it."""
-    return current().random()
-
-
-def uuid() -> UUID:
-    """Return a new UUID; it repeats at every run of the request, and no caller can predict it."""
-    return current().uuid()
-
-
-def request_id() -> RequestId:
-    """Return the id of the running request."""
-    return current().request_id

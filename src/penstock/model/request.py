@@ -4,6 +4,7 @@ The body holds the name of the method and the arguments; the log adds request id
 stay encoded until the signature of the method is known.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +13,11 @@ from penstock.errors import RequestError
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A call. `entity` is empty for a function; `key` is None if a creation derives it."""
+    """A call, or an append to a stream.
+
+    `entity` is empty for a function, and `key` is None if a creation derives it. In an append, `entity` is empty and
+    `key` is the name of the stream; `positional` are the events.
+    """
 
     entity: str
     key: str | None
@@ -20,11 +25,21 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
     positional: msgspec.Raw
     named: msgspec.Raw
 
+    @property
+    def stream(self) -> str | None:
+        """The stream of an append; None for a call."""
+        return None if self.entity else self.key
+
 
 _FIVE_ELEMENTS: Final = b"\x95"
 _SIX_ELEMENTS: Final = b"\x96"
 _TRUE: Final = b"\xc3"
 
+
+APPEND: Final = "append"
+"""The method of an append."""
+
+_EVENTS: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -58,6 +73,24 @@ def cancelled_body(body: bytes) -> bytes:
 def is_cancelled(body: bytes) -> bool:
     """Say whether a log entry's body has the mark of `cancelled_body`."""
     return body[:1] == _SIX_ELEMENTS
+
+
+def encode_append(stream: str, events: Sequence[bytes]) -> bytes:
+    """Return the body of an append of encoded events to a stream."""
+    positional = msgspec.Raw(_ENCODER.encode([msgspec.Raw(data) for data in events]))
+    return encode_request(Request("", stream, APPEND, positional, msgspec.Raw(b"\x80")))
+
+
+def append_events(request: Request) -> list[bytes]:
+    """Return the encoded events of an append.
+
+    Raises:
+        RequestError: The body is not an append.
+    """
+    try:
+        return [bytes(raw) for raw in _EVENTS.decode(request.positional)]
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the body is not an append: {error}") from error
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

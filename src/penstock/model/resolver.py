@@ -125,6 +125,18 @@ class Resolver:
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
         return Signature(name, function, resolved, returns, where)
 
+    def hints(self, function: Callable[..., Any], what: str) -> dict[str, Any]:
+        """Return the annotations of a function as objects; none of them after a complaint."""
+        try:
+            return typing.get_type_hints(
+                function, self._names_at(function), {}, include_extras=True
+            )
+        except NameError as error:
+            self.complaints.append(f"{where_of(function)}: {what}: unknown type {error.name!r}")
+        except (SyntaxError, TypeError, AttributeError) as error:
+            self.complaints.append(f"{where_of(function)}: {what}: a wrong annotation ({error})")
+        return {}
+
     def check_sync(self, name: str, function: Callable[..., Any]) -> None:
         """Complain if a function is `async`."""
         plain = inspect.unwrap(function)

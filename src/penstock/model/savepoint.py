@@ -32,14 +32,16 @@ class SavepointBlock:
         images: The attributes at the beginning of each entity that was touched since; None for an
             entity that was not live then.
         deleted: The number of entities that were deleted at the beginning.
+        emitted: The number of events that were published at the beginning.
     """
 
-    __slots__ = ("_txn", "deleted", "images")
+    __slots__ = ("_txn", "deleted", "emitted", "images")
 
     def __init__(self) -> None:
         self._txn = current()
         self.images: dict[EntityKey, Attributes | None] = {}
         self.deleted = 0
+        self.emitted = 0
 
     def open(self) -> None:
         """Begin the block.
@@ -52,6 +54,7 @@ class SavepointBlock:
         touched = txn.touched()
         txn.awake = {}
         self.deleted = len(txn.deleted)
+        self.emitted = len(txn.emitted)
         txn.blocks.append(self)
         try:
             for key in touched:
@@ -99,6 +102,7 @@ class SavepointBlock:
         outer = txn.blocks[-1].images if txn.blocks else None
         while len(txn.deleted) > self.deleted:
             txn.deleted.popitem()
+        del txn.emitted[self.emitted :]
         for key, image in self.images.items():
             instance = txn.instances[key]
             entity_type: EntityType = type(instance).__reference__
@@ -198,6 +202,8 @@ class Unchanged(SavepointBlock):
         key = self.changed()
         if key is not None:
             raise self.refused(f"changed {key}")
+        if len(self._txn.emitted) > self.emitted:
+            raise self.refused(f"emitted an event on stream {self._txn.emitted[-1][0]}")
 
 
 def savepoint() -> SavepointContext:

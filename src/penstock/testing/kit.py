@@ -19,9 +19,10 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 """
 
 from collections import deque
+from collections.abc import Iterable
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -29,16 +30,22 @@ from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
-from penstock.errors import RequestError
-from penstock.model.application import App
+from penstock.errors import RequestError, UserError
+from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
+from penstock.model.streams.stream import Stream
+from penstock.model.streams.task_type import KEY, ONLY_KEY
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock
 
+T = TypeVar("T")
+
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_RECORDS_MAX: Final = 20
+"""The records of one append after which its cascade counts as endless."""
 
 
 class Kit:
@@ -59,6 +66,54 @@ class Kit:
         """Process a call as a request and return its recorded reply, also if the request failed."""
         return self.runtime.submit(call)
 
+    def append(self, stream: Stream[T] | str, events: Iterable[T], *, check: bool = True) -> Reply:
+        """Publish events on a stream, as one atom, and run everything that they cause.
+
+        Args:
+            stream: The stream, or its name.
+            events: The events of the atom.
+            check: Raise the first failure of a workflow. Without it, the failed atom is only in the stream of
+                failed atoms of its workflow, as in every other runtime.
+
+        Raises:
+            RequestError: The stream does not exist or takes no appends, or an event does not fit its type.
+            Aborted: A handler of a workflow failed; the exception itself is the `__cause__`.
+            UserError: The workflows go on without end.
+        """
+        failures = self.runtime.failures
+        failures.clear()
+        reply = self._append(stream, events)
+        if check and failures:
+            raise failures[0]
+        return reply
+
+    def _append(self, stream: Stream[T] | str, events: Iterable[T]) -> Reply:
+        reply = self.runtime.append(_name(stream), events)
+        for _ in range(_RECORDS_MAX):
+            if not self.runtime.continue_cascades():
+                return reply
+        raise UserError(
+            f"the events on stream {_name(stream)} still cause others after {_RECORDS_MAX} times cascade_steps; a "
+            "cycle of workflows ends when an atom in it is empty"
+        )
+
+    @overload
+    def atoms(self, stream: Stream[T]) -> list[list[T]]: ...
+    @overload
+    def atoms(self, stream: str) -> list[list[Any]]: ...
+    def atoms(self, stream: Stream[Any] | str) -> list[list[Any]]:
+        """Return the atoms of a stream, in order; each is the list of its events.
+
+        Raises:
+            RequestError: The stream does not exist.
+        """
+        streams = self.runtime.app.topology.streams
+        name = _name(stream)
+        if name not in streams:
+            raise RequestError(unknown("stream", name, streams))
+        decode = streams[name].events.decode
+        return [[decode(data) for data in atom] for atom in self.runtime.streams[name]]
+
     def entity(self, name: str, key: object) -> dict[str, Any] | None:
         """Return the key and the attributes of an entity; None if it does not exist.
 
@@ -72,6 +127,29 @@ class Kit:
         text = entity_type.key_text(key)
         data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
         return None if data is None else _dump(entity_type, text, data)
+
+    def task(self, name: str, key: object = None) -> dict[str, Any]:
+        """Return the attributes of a task for a key, also those that all keys share.
+
+        Args:
+            name: Workflow and task: `wordcount.Count`.
+            key: The key; None for a task without keys.
+
+        Raises:
+            RequestError: The task does not exist.
+            Unencodable: The task cannot have such a key.
+        """
+        topology = self.runtime.app.topology
+        if name not in topology.tasks:
+            raise RequestError(unknown("task", name, topology.tasks))
+        task = topology.tasks[name]
+        values: dict[str, Any] = {}
+        rows = [(task.rows, task.key_text(key)), (task.shared, ONLY_KEY)]
+        for entity_type, text in rows if task.shared else rows[:1]:
+            assert entity_type is not None, "the shared row is left out where there is none"
+            data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
+            values |= _dump(entity_type, text, data or topology.blank_rows[entity_type.name])
+        return {attribute: value for attribute, value in values.items() if attribute != KEY}
 
     def entities(self, name: str) -> dict[Any, dict[str, Any]]:
         """Return all entities of a class by their keys.
@@ -97,6 +175,10 @@ class Kit:
             known = ", ".join(self.runtime.app.entities)
             raise RequestError(f"there is no entity class {name!r}; there are {known}")
         return entity_type
+
+
+def _name(stream: Stream[Any] | str) -> str:
+    return stream.name if isinstance(stream, Stream) else stream
 
 
 def _dump(entity_type: EntityType, text: str, data: bytes) -> dict[str, Any]:

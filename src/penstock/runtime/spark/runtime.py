@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import (
+    ConfigError,
     Diverged,
     EpochFailed,
     Fenced,
@@ -88,12 +89,17 @@ class SparkRuntime:
             jvm: The Java process for Spark, which the caller ends; None uses that of this process.
 
         Raises:
-            UserError: There is no such application, or its definition or a setting is wrong.
+            UserError: There is no such application, or its definition or a setting is wrong, or it has streams.
             IntegrityError: Log or journal is damaged.
         """
         self._spec = spec
         self._config = config
         self.app = load_app(spec)
+        if self.app.topology.streams:
+            raise ConfigError(
+                f"{spec} has streams, which only LocalRuntime and penstock.testing.Kit run so far; name an App without "
+                "streams here"
+            )
         directory = DataDirectory(config.data)
         directory.create()
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)

@@ -1,0 +1,34 @@
+"""Time, randomness and ids for handlers: every run of a request gets the same values.
+
+A handler uses them in place of the real clock and of unseeded randomness, which would differ in a replay.
+"""
+
+import random as _random
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from penstock.base.ids import RequestId
+from penstock.model.context import current
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now() -> datetime:
+    """Return the time at which the running request was appended to the log, in UTC."""
+    return _BEGINNING + timedelta(microseconds=current().time_us)
+
+
+def random() -> _random.Random:
+    """Return a `random.Random`; it repeats at every run of the request, and no caller can predict it."""
+    return current().random()
+
+
+def uuid() -> UUID:
+    """Return a new UUID; it repeats at every run of the request, and no caller can predict it."""
+    return current().uuid()
+
+
+def request_id() -> RequestId:
+    """Return the id of the running request."""
+    return current().request_id

@@ -1,0 +1,116 @@
+"""Splitters, sequencers and connections: they forward atoms between streams and workflows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.stream import Stream, caller_place
+
+T = TypeVar("T")
+
+
+class Split(Stream[T]):
+    """One output of a splitter."""
+
+    def __init__(self, name: str, splitter: "Splitter[T]", where: str) -> None:
+        super().__init__(name, splitter.source.annotation, where)
+        self.splitter = splitter
+
+
+class Splitter(Generic[T]):
+    """Divides each atom of a stream between several streams.
+
+    An event goes to the first stream whose predicate is true, and to none if no predicate is. A stream without an
+    event of an atom gets no atom.
+
+    Attributes:
+        name: The name of the splitter.
+        source: The stream whose atoms it takes.
+        predicates: The predicates, in the order of `streams`.
+        streams: Its output streams.
+        failed: The stream of the atoms at which a predicate failed.
+        where: `file:line` of the declaration.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Stream[T],
+        predicates: dict[str, Callable[[T], object]],
+        where: str,
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.where = where
+        self.predicates = tuple(predicates.values())
+        self.failed: Stream[FailedAtom] = Stream(f"{name}-failed", FailedAtom, where)
+        self.streams = tuple(Split(split, self, where) for split in predicates)
+
+    def __repr__(self) -> str:
+        return f"<Splitter {self.name}>"
+
+    def __getitem__(self, name: str) -> Split[T]:
+        for split in self.streams:
+            if split.name == name:
+                return split
+        known = ", ".join(split.name for split in self.streams)
+        raise KeyError(f"splitter {self.name} has no stream {name!r}; it has {known}")
+
+
+def splitter(name: str, source: Stream[T], /, **predicates: Callable[[T], object]) -> Splitter[T]:
+    """Divide a stream between several streams.
+
+    Of `parity = splitter("parity", numbers, even=is_even, odd=is_odd)`, `parity["even"]` is a stream.
+
+    Args:
+        name: The name of the splitter.
+        source: The stream to divide.
+        predicates: A predicate for each output stream, by the name of the stream; the first match counts.
+    """
+    return Splitter(name, source, predicates, caller_place())
+
+
+class Sequencer(Stream[T]):
+    """Forwards the atoms of several streams, whole and in the order of their arrival.
+
+    It keeps the order of each input, and it drops empty atoms, so that cycles come to an end. Its inputs may be
+    connected after its declaration: that is how workflows form a cycle.
+
+    Attributes:
+        inputs: The streams of its declaration.
+    """
+
+    def __init__(
+        self, name: str, annotation: Any, inputs: tuple[Stream[T], ...], where: str
+    ) -> None:
+        super().__init__(name, annotation, where)
+        self.inputs = inputs
+
+
+def sequencer(name: str, events: type[T], /, *inputs: Stream[T]) -> Sequencer[T]:
+    """Declare a sequencer.
+
+    Args:
+        name: The name of its stream.
+        events: The type of the events.
+        inputs: The streams that it forwards; `connect` adds more.
+    """
+    return Sequencer(name, events, inputs, caller_place())
+
+
+@dataclass(frozen=True, eq=False)
+class Connection(Generic[T]):
+    """A stream that a sequencer forwards; a member of an `App`."""
+
+    source: Stream[T]
+    target: Sequencer[T]
+    where: str
+
+
+def connect(source: Stream[T], target: Sequencer[T]) -> Connection[T]:
+    """Let a sequencer forward a stream that is declared later.
+
+    The connection is a member of an application, as in `App("x", connect(less, loop), …)`.
+    """
+    return Connection(source, target, caller_place())

@@ -1,0 +1,125 @@
+"""Streams: named, totally ordered sequences of atoms.
+
+An atom is the finite list of events that one transaction, one append or one step publishes on a stream. A
+consumer takes an atom whole. `stream(…)` declares a stream that takes appends from outside and the events of
+handlers; workflows, splitters and sequencers publish streams of their own.
+"""
+
+import re
+import sys
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.base.schema import complaints_of, name_of
+from penstock.errors import OutsideTransaction, UserError
+from penstock.model.context import active
+from penstock.model.streams.event_type import EventType
+
+T = TypeVar("T")
+
+Atom = tuple[bytes, ...]
+"""The encoded events of an atom, in order."""
+
+NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class Stream(Generic[T]):
+    """A named sequence of atoms.
+
+    Attributes:
+        name: The name, unique among the streams of an application.
+        annotation: The type of the events; `UNKNOWN` until the application is built.
+        where: `file:line` of the declaration.
+        is_open: Whether appends from outside and `emit` may publish on it.
+        event_type: Encodes and decodes the events; set when an application is built.
+    """
+
+    is_open = False
+
+    def __init__(self, name: str, annotation: Any, where: str) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.where = where
+        self.event_type: EventType[T] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def bind(self, complaints: list[str]) -> None:
+        """Fix the type of the events, or add a complaint."""
+        wrong = complaints_of(self.annotation)
+        complaints += [f"{self.where}: stream {self.name}: {complaint}" for complaint in wrong]
+        if not wrong:
+            self.event_type = EventType(f"stream {self.name}", self.annotation)
+
+    @property
+    def events(self) -> EventType[T]:
+        """The type of the events.
+
+        Raises:
+            UserError: The stream belongs to no application.
+        """
+        if self.event_type is None:
+            raise UserError(
+                f"{self.where}: stream {self.name} is not part of an application; name it there"
+            )
+        return self.event_type
+
+
+class OpenStream(Stream[T]):
+    """A stream that `stream(…)` declares."""
+
+    is_open = True
+
+
+def stream(name: str, events: type[T]) -> OpenStream[T]:
+    """Declare a stream that takes appends from outside and the events of `emit`.
+
+    Args:
+        name: Letters, digits, `-` and `_`.
+        events: The type of the events: any type that an attribute of an entity can have.
+    """
+    return OpenStream(name, events, caller_place())
+
+
+def emit(target: Stream[T], event: T) -> None:
+    """Publish an event when the running transaction takes effect.
+
+    All events that one transaction publishes on a stream are one atom. A transaction that is undone, or a
+    savepoint that is undone, publishes nothing. The event is copied at once.
+
+    Raises:
+        UserError: The stream takes no events of handlers, or is not part of the application.
+        Unencodable: The event does not fit the type of the stream.
+        OutsideTransaction: No transaction runs.
+    """
+    txn = active()
+    if txn is None:
+        raise OutsideTransaction(
+            "events are emitted inside a transaction; from outside, append them to the stream"
+        )
+    if not getattr(target, "is_open", False):
+        raise UserError(
+            f"{target!r} takes no events of handlers; declare a stream with `stream(…)` and emit there"
+        )
+    txn.emit(target, target.events.encode(event))
+
+
+class Unknown:
+    """The type of events whose type nothing declares, such as the result of a lambda."""
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN: Final = Unknown()
+
+
+def type_name(annotation: Any) -> str:
+    """Return the name of a type for a message."""
+    return "unknown" if annotation is UNKNOWN else name_of(annotation)
+
+
+def caller_place() -> str:
+    """Return `file:line` of the caller of the function that calls this function."""
+    frame = sys._getframe(2)  # noqa: SLF001 -- the documented way to the place of a call
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,49 @@
+"""The definition of a task: its class is checked when an application is built."""
+
+from typing import Any
+
+from penstock.base.key_text import is_key_type
+from penstock.base.schema import name_of, reference_type
+from penstock.model.resolver import Resolver
+from penstock.model.streams.flow import FlowNode
+from penstock.model.streams.stream import UNKNOWN
+from penstock.model.streams.task_handlers import HandlerSearch
+from penstock.model.streams.task_rows import completing_class, row_types
+from penstock.model.streams.task_type import TaskType
+
+
+def task_type(
+    node: FlowNode, workflow: str, taken: Any, key_annotation: Any, resolver: Resolver
+) -> TaskType | None:
+    """Describe a task; return None after a complaint.
+
+    Args:
+        node: The operator of the flow.
+        workflow: The name of the workflow.
+        taken: The type of the events that reach the task; `UNKNOWN` if nothing declares it.
+        key_annotation: The type of the keys; None for a flow without keys.
+        resolver: Resolves annotations, and collects complaints.
+    """
+    cls: Any = node.function
+    full_name = f"{workflow}.{node.name}"
+    before = len(resolver.complaints)
+    if not isinstance(cls, type) or reference_type(cls) is not None:
+        resolver.complaints.append(
+            f"{node.where}: {full_name}: a task is a class that is no entity"
+        )
+        return None
+    if key_annotation not in (None, UNKNOWN) and not is_key_type(key_annotation):
+        resolver.complaints.append(
+            f"{node.where}: {full_name}: {name_of(key_annotation)} cannot be a key; a key is a str, int, UUID, "
+            "date, datetime, an Enum, or a tuple of these"
+        )
+        return None
+    is_keyed = key_annotation is not None
+    rows, shared = row_types(cls, full_name, key_annotation, resolver)
+    task = TaskType(
+        full_name, cls, node.where, is_keyed, key_annotation, node.exclusive, rows, shared
+    )
+    rows.cls.__task__ = task  # type: ignore[attr-defined]
+    task.completing = completing_class(task)
+    HandlerSearch(task, resolver).find(taken)
+    return task if len(resolver.complaints) == before else None

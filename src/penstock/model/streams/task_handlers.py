@@ -1,0 +1,110 @@
+"""The handlers of a task: `on_event`, `on_atom_complete`, and the methods that reply to portals."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from penstock.model.declaration import where_of
+from penstock.model.resolver import Resolver
+from penstock.model.streams.event_type import EventType
+from penstock.model.streams.flow import Emit
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.stream import UNKNOWN
+from penstock.model.streams.task_type import Responder, TaskType
+
+
+class HandlerSearch:
+    """Finds the handlers of one task, and the types of the events that it takes and publishes."""
+
+    def __init__(self, task: TaskType, resolver: Resolver) -> None:
+        self._task = task
+        self._resolver = resolver
+        self._published: list[Any] = []
+
+    def find(self, taken: Any) -> None:
+        """Set the handlers and the types of the task.
+
+        Args:
+            taken: The type of the events that reach the task; `UNKNOWN` if nothing declares it.
+        """
+        self._find_on_event(taken)
+        self._find_completion()
+        for _, function in inspect.getmembers_static(self._task.cls, inspect.isfunction):
+            portal = getattr(function, "__portal__", None)
+            if isinstance(portal, Portal):
+                self._add_responder(portal, function)
+        published = list(dict.fromkeys(self._published))
+        if published:
+            union = published[0] if len(published) == 1 else typing.Union[tuple(published)]  # noqa: UP007
+            self._task.output = EventType(f"output of task {self._task.name}", union)
+
+    def _find_on_event(self, taken: Any) -> None:
+        task = self._task
+        on_event = getattr(task.cls, "on_event", None)
+        if not inspect.isfunction(on_event):
+            self._complain(task.where, "has no method on_event(self, event, out)")
+            return
+        annotation, task.takes_out = self._handler(on_event)
+        annotation = taken if annotation is UNKNOWN else annotation
+        if annotation is UNKNOWN:
+            self._complain(where_of(on_event), "on_event does not declare the type of its event")
+        else:
+            task.event = EventType(f"task {task.name}", annotation)
+
+    def _find_completion(self) -> None:
+        task = self._task
+        completion = getattr(task.cls, "on_atom_complete", None)
+        if not inspect.isfunction(completion):
+            return
+        task.completion = completion
+        task.completion_takes_out = len(inspect.signature(completion).parameters) > 1
+        if task.completion_takes_out:
+            self._note_output(completion, -1)
+        if inspect.iscoroutinefunction(completion):
+            self._complain(
+                where_of(completion),
+                "on_atom_complete is async; only on_event, and methods that reply to a portal, can wait",
+            )
+
+    def _add_responder(self, portal: Portal[Any, Any], function: Callable[..., Any]) -> None:
+        _, takes_out = self._handler(function)
+        if portal.name in self._task.responders:
+            self._complain(where_of(function), f"has two methods that reply to {portal.name}")
+        self._task.responders[portal.name] = Responder(portal, function, takes_out)
+
+    def _handler(self, function: Callable[..., Any]) -> tuple[Any, bool]:
+        """Return the type of the event that a handler takes, and whether it takes `out`."""
+        parameters = list(inspect.signature(function).parameters)
+        if not 2 <= len(parameters) <= 3:
+            what = f"{function.__name__} takes (self, event) or (self, event, out)"
+            self._complain(where_of(function), what)
+            return Any, False
+        label = f"{self._task.name}.{function.__name__}({parameters[1]})"
+        annotation = self._hints(function).get(parameters[1], UNKNOWN)
+        if annotation is not UNKNOWN:
+            annotation = self._resolver.resolve(annotation, function, where_of(function), label)
+        takes_out = len(parameters) == 3
+        if takes_out:
+            self._note_output(function, 2)
+        return annotation, takes_out
+
+    def _note_output(self, function: Callable[..., Any], index: int) -> None:
+        """Note the type of the events that a handler publishes, from the annotation of its `out`."""
+        name = list(inspect.signature(function).parameters)[index]
+        hint = self._hints(function).get(name)
+        if typing.get_origin(hint) is not Emit:
+            what = f"{function.__name__}({name}) does not declare the type of its events: `{name}: Emit[int]`"
+            self._complain(where_of(function), what)
+            return
+        label = f"{self._task.name}.{function.__name__}({name})"
+        published = typing.get_args(hint)[0]
+        self._published.append(
+            self._resolver.resolve(published, function, where_of(function), label)
+        )
+
+    def _hints(self, function: Callable[..., Any]) -> dict[str, Any]:
+        return self._resolver.hints(function, f"{self._task.name}.{function.__name__}")
+
+    def _complain(self, where: str, complaint: str) -> None:
+        self._resolver.complaints.append(f"{where}: {self._task.name}: {complaint}")

@@ -1,0 +1,75 @@
+"""`states` and `clear`: the state of a task's keys, for its handlers."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from penstock.errors import UserError
+from penstock.model.attribute import new_value
+from penstock.model.context import current
+from penstock.model.entity_type import EntityType
+from penstock.model.streams.task_type import KEY, TaskType
+
+T = TypeVar("T")
+
+
+def states(task: T) -> Iterator[tuple[Any, T]]:
+    """Yield each key that a task has state for, with the state.
+
+    Written as `for word, count in states(self)`.
+
+    A key whose attributes equal the defaults has no state. The keys come in the order of their texts. A task sees
+    its own keys only, as they are in the running atom.
+
+    Args:
+        task: The `self` of a handler of the task.
+
+    Raises:
+        UserError: The argument is not the `self` of a task with keys.
+    """
+    described = _task_of(task)
+    txn = current()
+    rows = described.rows
+    if txn.step is None:
+        raise UserError(
+            "states(…) gives the state of a task; only a handler of the task can call it"
+        )
+    blank = txn.step.blank_row(rows.name)
+    keys = set(txn.step.keys(rows.prefix))
+    keys |= {key for key, instance in txn.instances.items() if _is_of(rows, instance)}
+    for key in sorted(keys):
+        instance = rows.of_text(key[len(rows.prefix) :])
+        getattr(instance, next(iter(rows.attributes), KEY))  # loads it
+        values = {**object.__getattribute__(instance, "__dict__")}
+        if rows.encode(values) != blank:
+            yield described.key_at(key[len(rows.prefix) :]), instance
+
+
+def clear(task: Any) -> None:
+    """Set the attributes of the current key to their defaults; in `on_atom_complete`, those of every key.
+
+    Attributes that all keys share stay.
+
+    Args:
+        task: The `self` of a handler of the task, or a state that `states` gave.
+
+    Raises:
+        UserError: The argument is not the `self` of a task.
+    """
+    described = _task_of(task)
+    if type(task) is described.completing:
+        for _, state in list(states(task)):
+            clear(state)
+        return
+    for name, default in described.rows.defaults.items():
+        setattr(task, name, new_value(default))
+
+
+def _is_of(rows: EntityType, instance: Any) -> bool:
+    return type(instance).__reference__ is rows
+
+
+def _task_of(task: Any) -> TaskType:
+    described = getattr(type(task), "__task__", None)
+    if not isinstance(described, TaskType):
+        raise UserError(f"{type(task).__name__} is not the self of a task's handler")
+    return described

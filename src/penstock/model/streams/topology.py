@@ -1,0 +1,204 @@
+"""The topology of an application: its streams, workflows and portals, and how atoms travel between them.
+
+`App` builds it. It finds the streams and workflows that a member uses, so that a program names the last ones only.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from penstock.model.entity_type import EntityType
+from penstock.model.resolver import Resolver
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.routing import Connection, Sequencer, Split, Splitter
+from penstock.model.streams.stream import NAME, Stream
+from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.workflow_plan import WorkflowPlan, fits, plan_of
+
+Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any]
+"""A consumer of the atoms of a stream."""
+
+StreamMember: TypeAlias = Stream[Any] | Splitter[Any] | Connection[Any] | Portal[Any, Any]
+"""A member of an application that is neither an entity class nor a function."""
+
+
+def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember], list[Any]]:
+    """Divide the members of an application into those of its topology, and all others."""
+    flowing: list[StreamMember] = []
+    others: list[Any] = []
+    for member in members:
+        chosen = flowing if isinstance(member, Stream | Splitter | Connection | Portal) else others
+        chosen.append(member)
+    return flowing, others
+
+
+@dataclass(slots=True)
+class Topology:
+    """The streams of an application and their consumers.
+
+    Attributes:
+        streams: All streams by name, also those of workflows, splitters and sequencers.
+        workflows: The plans of the workflows by name.
+        portals: The portals by name.
+        subscribers: The consumers of each stream, by the name of the stream, in the order of the members.
+        responders: The workflow and the task that reply to a portal, by the name of the portal.
+        tasks: The tasks by name.
+        rows: The entity classes of the tasks' rows, by name.
+        blank_rows: The row of a key without state, by the name of its entity class.
+    """
+
+    streams: dict[str, Stream[Any]] = field(default_factory=dict)
+    workflows: dict[str, WorkflowPlan] = field(default_factory=dict)
+    portals: dict[str, Portal[Any, Any]] = field(default_factory=dict)
+    subscribers: dict[str, list[Subscriber]] = field(default_factory=dict)
+    responders: dict[str, tuple[WorkflowPlan, TaskType]] = field(default_factory=dict)
+    tasks: dict[str, TaskType] = field(default_factory=dict)
+    rows: dict[str, EntityType] = field(default_factory=dict)
+    blank_rows: dict[str, bytes] = field(default_factory=dict)
+
+
+def topology_of(members: Iterable[StreamMember], resolver: Resolver) -> Topology:
+    """Return the topology of an application; mistakes become complaints of the resolver.
+
+    Args:
+        members: The members, in the order of the program.
+        resolver: Resolves annotations, and collects complaints.
+    """
+    building = _Building(resolver)
+    for member in members:
+        building.add(member)
+    building.plan()
+    return building.topology
+
+
+class _Building:
+    """Collects the parts of a topology, and then checks them together."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.topology = Topology()
+        self._resolver = resolver
+        self._seen: list[object] = []
+        self._workflows: list[Workflow[Any]] = []
+        self._connections: list[tuple[Stream[Any], Sequencer[Any], str]] = []
+
+    def add(self, member: StreamMember) -> None:
+        """Add a member, and first each member that it uses."""
+        if any(one is member for one in self._seen):
+            return
+        self._seen.append(member)
+        match member:
+            case Stream():
+                self._add_stream_member(member)
+            case Connection():
+                self.add(member.target)
+                self.add(member.source)
+                self._connect(member.source, member.target, member.where)
+            case Splitter():
+                self._check_name("splitter", member.name, member.where)
+                self.add(member.source)
+                self._subscribe(member.source, member)
+                for split in (*member.streams, member.failed):
+                    self.add(split)
+            case Portal():
+                self._add_portal(member)
+
+    def _add_stream_member(self, stream: Stream[Any]) -> None:
+        match stream:
+            case Workflow():
+                self._add_workflow(stream)
+            case Sequencer():
+                self._add_stream(stream)
+                for source in stream.inputs:
+                    self.add(source)
+                    self._connect(source, stream, stream.where)
+            case Split():
+                self._add_stream(stream)
+                self.add(stream.splitter)
+            case _:
+                self._add_stream(stream)
+
+    def _add_workflow(self, workflow: Workflow[Any]) -> None:
+        self._check_name("workflow", workflow.flow_name, workflow.where)
+        self.add(workflow.source)
+        if any(one.flow_name == workflow.flow_name for one in self._workflows):
+            self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
+        self._workflows.append(workflow)
+        self._add_stream(workflow)
+        self._add_stream(workflow.failed)
+        self._subscribe(workflow.source, workflow)
+
+    def _add_stream(self, stream: Stream[Any]) -> None:
+        self._check_name("stream", stream.name, stream.where)
+        other = self.topology.streams.setdefault(stream.name, stream)
+        if other is not stream:
+            self._complain(
+                stream.where, f"the name {stream.name} is taken by the stream of {other.where}"
+            )
+
+    def _add_portal(self, portal: Portal[Any, Any]) -> None:
+        self._check_name("portal", portal.name, portal.where)
+        other = self.topology.portals.setdefault(portal.name, portal)
+        if other is not portal:
+            self._complain(
+                portal.where, f"the name {portal.name} is taken by the portal of {other.where}"
+            )
+
+    def _connect(self, source: Stream[Any], target: Sequencer[Any], where: str) -> None:
+        self._subscribe(source, target)
+        self._connections.append((source, target, where))
+
+    def _subscribe(self, source: Stream[Any], subscriber: Subscriber) -> None:
+        self.topology.subscribers.setdefault(source.name, []).append(subscriber)
+
+    def plan(self) -> None:
+        """Plan the workflows, check the connections, and bind all types."""
+        for workflow in self._workflows:  # a workflow follows its source, so types flow forwards
+            plan = plan_of(workflow, self._resolver)
+            self.topology.workflows[workflow.flow_name] = plan
+            for task in plan.tasks:
+                self._add_task(plan, task)
+        for source, target, where in self._connections:
+            if not fits(source.annotation, target.annotation):
+                what = (
+                    f"sequencer {target.name} has events of another type than stream {source.name}"
+                )
+                self._complain(where, what)
+        self._bind()
+
+    def _bind(self) -> None:
+        complaints = self._resolver.complaints
+        for stream in self.topology.streams.values():
+            if isinstance(stream, Split):
+                stream.annotation = stream.splitter.source.annotation
+            stream.bind(complaints)
+        for portal in self.topology.portals.values():
+            if portal.name not in self.topology.responders:
+                what = f"no task replies to portal {portal.name}; mark a method of a task with its `reply`"
+                self._complain(portal.where, what)
+            portal.bind(complaints)
+
+    def _add_task(self, plan: WorkflowPlan, task: TaskType) -> None:
+        topology = self.topology
+        topology.tasks[task.name] = task
+        topology.rows[task.rows.name] = task.rows
+        if task.shared is not None:
+            topology.rows[task.shared.name] = task.shared
+        if not self._resolver.complaints:
+            topology.blank_rows.update(task.blank_rows())
+        for responder in task.responders.values():
+            portal = responder.portal
+            self._add_portal(portal)
+            _, other = topology.responders.setdefault(portal.name, (plan, task))
+            if other is not task:
+                self._complain(
+                    task.where,
+                    f"two tasks reply to portal {portal.name}: {other.name} and {task.name}",
+                )
+
+    def _check_name(self, what: str, name: object, where: str) -> None:
+        if not isinstance(name, str) or NAME.fullmatch(name) is None:
+            self._complain(where, f"{name!r} cannot name a {what}: letters, digits, - and _ only")
+
+    def _complain(self, where: str, complaint: str) -> None:
+        self._resolver.complaints.append(f"{where}: {complaint}")

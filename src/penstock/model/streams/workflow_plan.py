@@ -1,0 +1,216 @@
+"""The plan of one workflow: the nodes of its flow in the order in which they run, with their types.
+
+Types flow from the source to the sink. A function without annotations, such as a lambda, gives events of an
+unknown type, which are checked where a task or the sink declares a type.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.model.resolver import Resolver
+from penstock.model.streams.flow import FlowNode, FlowOperator, Workflow
+from penstock.model.streams.stream import UNKNOWN, Stream, type_name
+from penstock.model.streams.task_definition import task_type
+from penstock.model.streams.task_type import TaskType
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+
+
+@dataclass(slots=True, eq=False)
+class WorkflowPlan:
+    """A workflow, ready to run.
+
+    Attributes:
+        workflow: The workflow.
+        tasks: Its tasks in the order in which they take an atom.
+        nodes: The node of each task, by the name of the task.
+        behind: The tasks that take events of a task, directly or through others, by the name of the task; in the
+            order of `tasks`.
+    """
+
+    workflow: Workflow[Any]
+    tasks: list[TaskType] = field(default_factory=list)
+    nodes: dict[str, FlowNode] = field(default_factory=dict)
+    task_of: dict[FlowNode, TaskType] = field(default_factory=dict)
+    behind: dict[str, tuple[TaskType, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """The type of a node's events, and of their keys: None without keys.
+
+    `loses_keys` says that some events have lost their key, because a task published them in
+    `on_atom_complete`, which has none.
+    """
+
+    annotation: Any
+    key: Any = None
+    loses_keys: bool = False
+
+
+def plan_of(workflow: Workflow[Any], resolver: Resolver) -> WorkflowPlan:
+    """Return the plan of a workflow; mistakes become complaints of the resolver."""
+    planning = _Planning(workflow, resolver)
+    last = planning.visit(workflow.last)
+    if workflow.annotation is UNKNOWN:
+        workflow.annotation = last.annotation
+    if workflow.annotation is UNKNOWN:
+        resolver.complaints.append(
+            f"{workflow.where}: workflow {workflow.flow_name}: the type of its events is unknown; name it: "
+            f'.sink("{workflow.name}", int)'
+        )
+        workflow.annotation = Any
+    elif not fits(last.annotation, workflow.annotation):
+        resolver.complaints.append(
+            f"{workflow.where}: workflow {workflow.flow_name} publishes {type_name(last.annotation)}, and its "
+            f"sink {workflow.name} is declared with {type_name(workflow.annotation)}"
+        )
+    plan = planning.plan
+    for name, node in plan.nodes.items():
+        plan.behind[name] = tuple(
+            task
+            for task in plan.tasks
+            if task.name != name and _takes_from(plan.nodes[task.name], node)
+        )
+    return plan
+
+
+def _takes_from(node: FlowNode, source: FlowNode) -> bool:
+    return any(one is source or _takes_from(one, source) for one in node.inputs)
+
+
+class _Planning:
+    """Visits the nodes of one workflow, inputs first."""
+
+    def __init__(self, workflow: Workflow[Any], resolver: Resolver) -> None:
+        self.plan = WorkflowPlan(workflow)
+        self._source: Stream[Any] = workflow.source
+        self._name = workflow.flow_name
+        self._resolver = resolver
+        self._visited: dict[FlowNode, _Typed] = {}
+
+    def visit(self, node: FlowNode) -> _Typed:
+        """Return the type of a node's events; note its tasks, those in front of it first."""
+        if node not in self._visited:
+            inputs = [self.visit(one) for one in node.inputs]
+            self._visited[node] = self._typed(node, inputs)
+        return self._visited[node]
+
+    def _typed(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
+        match node.operator:
+            case FlowOperator.SOURCE:
+                return _Typed(self._source.annotation)
+            case FlowOperator.UNION:
+                return self._union(node, inputs)
+            case FlowOperator.TASK:
+                return self._task(node, inputs[0])
+            case _:
+                return self._function(node, inputs[0])
+
+    def _function(self, node: FlowNode, taken: _Typed) -> _Typed:
+        if node.function is None or not callable(node.function):
+            self._complain(node, f"{node.function!r} is not a function")
+            return _Typed(UNKNOWN)
+        wanted, result = types_of(node.function)
+        if not fits(taken.annotation, wanted):
+            self._complain(
+                node,
+                f"its function takes {type_name(wanted)}, and the events are {type_name(taken.annotation)}",
+            )
+        match node.operator:
+            case FlowOperator.MAP:
+                return _Typed(result, taken.key, taken.loses_keys)
+            case FlowOperator.FLAT_MAP:
+                return _Typed(_element_of(result), taken.key, taken.loses_keys)
+            case FlowOperator.KEY:
+                return _Typed(taken.annotation, result)
+            case _:
+                return taken
+
+    def _union(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
+        keys = list(dict.fromkeys(one.key for one in inputs))
+        if len(keys) > 1:
+            names = " and ".join("no key" if key is None else type_name(key) for key in keys)
+            self._complain(
+                node, f"its branches have different keys: {names}; use .key behind the union"
+            )
+        kinds = list(dict.fromkeys(one.annotation for one in inputs))
+        if len(kinds) == 1:
+            annotation = kinds[0]
+        else:
+            annotation = UNKNOWN if UNKNOWN in kinds else typing.Union[tuple(kinds)]  # noqa: UP007
+        return _Typed(annotation, keys[0], any(one.loses_keys for one in inputs))
+
+    def _task(self, node: FlowNode, taken: _Typed) -> _Typed:
+        if taken.loses_keys:
+            self._complain(
+                node,
+                "a task before it publishes events in on_atom_complete, which have no key; "
+                "use .key between the two tasks",
+            )
+        plan = self.plan
+        task = task_type(node, self._name, taken.annotation, taken.key, self._resolver)
+        if task is None:
+            return _Typed(Any, taken.key)
+        if task.name in plan.nodes:
+            self._complain(node, f"two tasks are named {node.name}; give one another name=")
+        if task.event is not None and not fits(taken.annotation, task.event.annotation):
+            self._complain(
+                node,
+                f"{task.name} takes {type_name(task.event.annotation)}, and the events are "
+                f"{type_name(taken.annotation)}",
+            )
+        plan.tasks.append(task)
+        plan.nodes[task.name] = node
+        plan.task_of[node] = task
+        completes = task.completion is not None and task.completion_takes_out
+        return _Typed(
+            task.output.annotation if task.output else Any,
+            taken.key,
+            loses_keys=completes and taken.key is not None,
+        )
+
+    def _complain(self, node: FlowNode, complaint: str) -> None:
+        name = f".{node.operator.value} of workflow {self._name}"
+        self._resolver.complaints.append(f"{node.where}: {name}: {complaint}")
+
+
+def types_of(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return the types that a function declares for its first parameter and its result."""
+    if isinstance(function, type):
+        return UNKNOWN, function
+    try:
+        hints = typing.get_type_hints(inspect.unwrap(function))
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError, NameError, AttributeError):
+        return UNKNOWN, UNKNOWN
+    result = hints.get("return", UNKNOWN)
+    wanted = hints.get(parameters[0], UNKNOWN) if parameters else UNKNOWN
+    return wanted, UNKNOWN if result is Any else result
+
+
+def _element_of(annotation: Any) -> Any:
+    """Return the type of the elements of a collection's type; `UNKNOWN` if it says none."""
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if not arguments or not isinstance(origin, type) or not issubclass(origin, Iterable):
+        return UNKNOWN
+    one_type = origin is not tuple or arguments[-1] is Ellipsis
+    return arguments[0] if one_type else UNKNOWN
+
+
+def fits(given: Any, wanted: Any) -> bool:
+    """Say whether events of one type can be events of another; an unknown type is checked later."""
+    if given == wanted or Any in (given, wanted) or UNKNOWN in (given, wanted):
+        return True
+    if typing.get_origin(given) in _UNIONS:
+        return all(fits(one, wanted) for one in typing.get_args(given))
+    if typing.get_origin(wanted) in _UNIONS:
+        return any(fits(given, one) for one in typing.get_args(wanted))
+    cls = typing.get_origin(given) or given
+    is_class = isinstance(cls, type) and isinstance(wanted, type)
+    return (given is int and wanted is float) or (is_class and issubclass(cls, wanted))

@@ -1,0 +1,160 @@
+"""Mistakes in streams and workflows are found when an application is built, all of them together."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import (
+    App,
+    DefinitionError,
+    Emit,
+    Entity,
+    connect,
+    flow,
+    key,
+    portal,
+    sequencer,
+    splitter,
+    stream,
+)
+
+numbers = stream("numbers", int)
+words = stream("words", str)
+unanswered = portal("unanswered", int, int)
+
+
+def text_of(number: int) -> str:
+    return str(number)
+
+
+def length_of(word: str) -> int:
+    return len(word)
+
+
+class Echo:
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        out(number)
+
+
+class Ends:
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        out(number)
+
+    def on_atom_complete(self, out: Emit[int]) -> None:
+        out(0)
+
+
+class NoHandler:
+    pass
+
+
+class NoEmit:
+    def on_event(self, number: int, out) -> None:  # type: ignore[no-untyped-def]
+        out(number)
+
+
+class NoDefault:
+    total: int
+
+    def on_event(self, number: int) -> None: ...
+
+
+class WithInit:
+    def __init__(self) -> None:
+        self.total: int = 0
+
+    def on_event(self, number: int) -> None: ...
+
+
+class WaitsAtTheEnd:
+    def on_event(self, number: int) -> None: ...
+
+    async def on_atom_complete(self, out: Emit[int]) -> None: ...
+
+
+class Unstorable:
+    file: Callable[[], int] | None = None
+
+    def on_event(self, number: int) -> None: ...
+
+
+class Person(Entity):
+    name: str = key()
+
+
+MISTAKES: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: flow("f", numbers).map(length_of).sink("out"),  # type: ignore[arg-type]
+        "function takes str, and the events are int",
+    ),
+    (
+        lambda: flow("f", words).task(Echo).sink("out"),  # type: ignore[arg-type]
+        "f.Echo takes int, and the events are str",
+    ),
+    (lambda: flow("f", numbers).map(lambda n: n).sink("out"), "the type of its events is unknown"),
+    (lambda: flow("f", numbers).map(text_of).sink("out", int), "publishes str, and its sink out"),
+    (lambda: flow("f", numbers).task(NoHandler).sink("out"), "no method on_event"),  # type: ignore[arg-type]
+    (
+        lambda: flow("f", numbers).task(NoEmit).sink("out", int),
+        "does not declare the type of its events",
+    ),
+    (lambda: flow("f", numbers).task(NoDefault).sink("out", int), "needs a default"),
+    (lambda: flow("f", numbers).task(WithInit).sink("out", int), "a task has no __init__"),
+    (lambda: flow("f", numbers).task(WaitsAtTheEnd).sink("out", int), "on_atom_complete is async"),
+    (lambda: flow("f", numbers).task(Unstorable).sink("out", int), "Unstorable.file"),
+    (lambda: flow("f", numbers).task(Person).sink("out", int), "a class that is no entity"),  # type: ignore[arg-type]
+    (lambda: flow("f", numbers).key(float).task(Echo).sink("out"), "float cannot be a key"),
+    (
+        lambda: flow("f", numbers).key(int).task(Ends).task(Echo).sink("out"),
+        "publishes events in on_atom_complete, which have no key",
+    ),
+    (
+        lambda: flow("f", numbers).task(Echo).task(Echo).sink("out"),
+        "two tasks are named Echo",
+    ),
+    (
+        lambda: flow("f", numbers).key(int).union(flow("f", numbers)).sink("out"),
+        "different keys: int and no key",
+    ),
+    (lambda: flow("f g", numbers).task(Echo).sink("out"), "'f g' cannot name a workflow"),
+    (lambda: flow("f", numbers).task(Echo).sink("numbers"), "the name numbers is taken"),
+    (lambda: unanswered, "no task replies to portal unanswered"),
+    (lambda: connect(words, sequencer("loop", int)), "another type than stream words"),
+    (lambda: stream("odd", object), "object is not a type that can be stored"),
+    (lambda: splitter("s", numbers, numbers=bool), "the name numbers is taken"),
+]
+
+
+@pytest.mark.parametrize(("member", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_a_mistake_is_named(member: Callable[[], Any], message: str) -> None:
+    """The error names the mistake, with the file and the line."""
+    with pytest.raises(DefinitionError) as caught:
+        App("x", member())
+    assert message in str(caught.value)
+    assert f"{__file__}:" in str(caught.value)
+
+
+def test_all_mistakes_at_once() -> None:
+    """One error has the mistakes of all workflows."""
+    with pytest.raises(DefinitionError) as caught:
+        App(
+            "x",
+            flow("a", words).task(Echo).sink("first"),  # type: ignore[arg-type]
+            flow("b", numbers).task(NoDefault).sink("second", int),
+        )
+    assert "a.Echo takes int" in str(caught.value)
+    assert "needs a default" in str(caught.value)
+
+
+def test_a_workflow_brings_its_sources() -> None:
+    """A program names the last workflow; the streams and workflows before it follow."""
+    first = flow("first", numbers).task(Echo).sink("echoes")
+    app = App("x", flow("second", first).task(Echo).sink("again"))
+    assert sorted(app.topology.streams) == [
+        "again",
+        "echoes",
+        "first-failed",
+        "numbers",
+        "second-failed",
+    ]

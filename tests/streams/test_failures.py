@@ -1,0 +1,219 @@
+"""Handlers that fail: their step leaves nothing, its atom is set aside, and the rest goes on."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Aborted,
+    App,
+    AskFailed,
+    Emit,
+    Entity,
+    OutsideTransaction,
+    UserError,
+    flow,
+    gather,
+    key,
+    portal,
+    splitter,
+    stream,
+)
+from penstock.testing import Kit
+
+numbers = stream("numbers", int)
+
+
+class Picky:
+    total: int = 0
+
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        self.total += number
+        out(self.total)
+        if number < 0:
+            raise ValueError(f"negative: {number}")
+
+
+def test_a_failed_atom_leaves_nothing() -> None:
+    """The state and the output of the atom are undone, and the next atom runs."""
+    kit = Kit(App("x", flow("picky", numbers).task(Picky).sink("out")))
+    kit.append(numbers, [1])
+    kit.append(numbers, [2, -1, 3], check=False)
+    kit.append(numbers, [4])
+    assert kit.atoms("out") == [[1], [5]]
+    [[failed]] = kit.atoms("picky-failed")
+    assert (failed.source, failed.code, failed.message) == (
+        "numbers",
+        "aborted",
+        "ValueError: negative: -1",
+    )
+    assert failed.events == (b"\x02", b"\xff", b"\x03")
+
+
+def test_a_kit_raises_the_failure() -> None:
+    """In a test, the failure of a workflow is the failure of the append, with its exception."""
+    kit = Kit(App("x", flow("picky", numbers).task(Picky).sink("out")))
+    with pytest.raises(Aborted, match="negative: -1") as caught:
+        kit.append(numbers, [-1])
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_splitter_sets_aside() -> None:
+    """A predicate that fails sets the whole atom aside."""
+    halves = splitter("halves", numbers, tens=lambda n: 10 / n > 0)
+    kit = Kit(App("x", halves))
+    kit.append(numbers, [1, 0], check=False)
+    kit.append(numbers, [2])
+    assert kit.atoms("tens") == [[2]]
+    assert kit.atoms("halves-failed")[0][0].message == "ZeroDivisionError: division by zero"
+
+
+square = portal("square", int, int)
+chain = portal("chain", int, int, key=lambda n: n)
+
+
+class Replier:
+    asked: int = 0
+
+    def on_event(self, number: int) -> None:
+        """Nothing comes here."""
+
+    @square.reply
+    def on_square(self, number: int) -> int:
+        self.asked += 1
+        if number < 0:
+            raise ValueError("negative")
+        return number * number
+
+
+class Chained:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        out(await chain.ask(number))
+
+    @chain.reply
+    async def on_chain(self, number: int) -> int:
+        if number == 0:
+            return await square.ask(3)
+        return 1 + await chain.ask(number - 1)
+
+
+def replying(task: Any) -> Kit:
+    return Kit(
+        App(
+            "x",
+            flow("replier", stream("none", int)).task(Replier).sink("nothing", int),
+            flow("asker", numbers).key(int).task(task).sink("out", int),
+        )
+    )
+
+
+class Catching:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        try:
+            out(await square.ask(number))
+        except AskFailed as failed:
+            out(-1 if "ValueError: negative" in str(failed) else -2)
+
+
+def test_a_failed_reply_is_an_exception() -> None:
+    """All requests of a failed step get the failure, and the state of the replier is undone."""
+    kit = replying(Catching)
+    kit.append(numbers, [2, -1], check=False)
+    kit.append(numbers, [3])
+    assert [atom for atom in kit.atoms("out") if atom] == [[-1, -1], [9]]
+    assert kit.task("replier.Replier") == {"asked": 1}
+
+
+def test_nested_requests() -> None:
+    """A replier may ask before it replies, also itself under another key."""
+    kit = replying(Chained)
+    kit.append(numbers, [5])
+    assert kit.atoms("out")[-1] == [14]
+    assert kit.runtime._cascades._waits.waiting == {}
+
+
+class Gathering:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        first, *rest = await gather(*(square.ask(number + n) for n in range(3)))
+        out(first + sum(rest))
+
+
+def test_gather() -> None:
+    """Several requests wait together, and reach the replier as one atom."""
+    kit = replying(Gathering)
+    kit.append(numbers, [1])
+    assert kit.atoms("out") == [[], [1 + 4 + 9]]
+
+
+class Sleepy:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        await Never()
+
+
+class Never:
+    def __await__(self) -> Any:
+        yield "something"
+
+
+class Generating:
+    async def on_event(self, number: int, out: Emit[int]) -> AsyncIterator[int]:
+        yield number
+
+
+class Stubborn:
+    """Refuses to be ended."""
+
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        try:
+            await square.ask(number)
+        finally:
+            await square.ask(number)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Sleepy, "awaits str"),
+        (Generating, "returned a async_generator"),
+    ],
+)
+def test_a_handler_awaits_requests_only(task: Any, message: str) -> None:
+    """Anything else fails its step at once."""
+    with pytest.raises(UserError, match=message):
+        replying(task).append(numbers, [1])
+
+
+def test_a_handler_that_refuses_to_end() -> None:
+    """It is given up with its step, and the next atom runs."""
+    kit = replying(Stubborn)
+    kit.append(numbers, [-1], check=False)
+    assert kit.runtime._cascades._waits.waiting == {}
+
+
+class Client(Entity):
+    name: str = key()
+
+    def ask(self) -> None:
+        square.ask(1)
+
+
+class UsingEntity:
+    def on_event(self, number: int) -> None:
+        Client("a").name  # noqa: B018 -- the key needs no look at the entity
+        Client("a").ask()
+
+
+def test_a_task_uses_no_entity() -> None:
+    """The message says what to do in its place."""
+    kit = Kit(App("x", Client, flow("f", numbers).task(UsingEntity).sink("out", int)))
+    with pytest.raises(UserError, match="handler of a task cannot use the entity Client"):
+        kit.append(numbers, [1])
+
+
+def test_an_entity_asks_no_portal() -> None:
+    """Only the handler of a task can wait."""
+    kit = Kit(App("x", Client, flow("f", numbers).task(Replier).sink("out", int)))
+    kit.call.Client.create("a")
+    with pytest.raises(OutsideTransaction, match="only the handler of a task can ask"):
+        kit.call.Client("a").ask()

@@ -1,0 +1,67 @@
+"""The order of steps: cascades are first in, first out, and an endless one is cut."""
+
+import pytest
+
+from penstock import App, Emit, UserError, connect, flow, request_id, sequencer, stream, uuid
+from penstock.runtime.local.runtime import LocalRuntime
+from penstock.testing import Kit
+
+numbers = stream("numbers", int)
+
+
+class Traced:
+    def on_event(self, number: int, out: Emit[str]) -> None:
+        out(request_id())
+
+
+def test_ids_of_steps() -> None:
+    """A step has an id of its own; values derived from it differ between steps, and repeat in each run."""
+    app = App(
+        "x",
+        flow("a", numbers).task(Traced).sink("first"),
+        flow("b", numbers).task(Traced).sink("second"),
+    )
+    runtime = LocalRuntime(app)
+    runtime.append("numbers", [1], request_id="r")
+    assert runtime.streams["first"] == [(b"\xa3r#1",)]
+    assert runtime.streams["second"] == [(b"\xa3r#2",)]
+
+
+class Drawing:
+    def on_event(self, number: int, out: Emit[str]) -> None:
+        out(str(uuid()))
+
+
+def test_steps_draw_the_same_values_again() -> None:
+    """Two runs of one log give equal atoms."""
+    runs = []
+    for _ in range(2):
+        kit = Kit(App("x", flow("a", numbers).task(Drawing).sink("out")))
+        kit.append(numbers, [1, 2])
+        kit.append(numbers, [3])
+        runs.append(kit.atoms("out"))
+    assert runs[0] == runs[1]
+    assert len({value for atom in runs[0] for value in atom}) == 3
+
+
+def endless() -> App:
+    loop = sequencer("loop", int, numbers)
+    around = flow("around", loop).map(lambda n: n + 1).sink("next", int)
+    return App("x", around, connect(around, loop))
+
+
+def test_an_endless_cascade_is_cut() -> None:
+    """It stops no other record: each record takes a part of it."""
+    runtime = LocalRuntime(endless(), cascade_steps=10)
+    runtime.append("numbers", [0])
+    assert len(runtime.streams["next"]) == 5
+    assert runtime.continue_cascades()
+    assert len(runtime.streams["next"]) == 10
+    assert runtime.streams["next"][-1] == (b"\x0a",)
+
+
+def test_a_kit_names_an_endless_cascade() -> None:
+    """The error says which stream began it."""
+    kit = Kit(endless())
+    with pytest.raises(UserError, match="the events on stream numbers still cause others"):
+        kit.append(numbers, [0])
