@@ -6,13 +6,10 @@ entities with their former state. To undo a transaction is to drop it. `savepoin
 transaction. A process runs one transaction at a time.
 """
 
-import random as _random
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from hashlib import blake2b
 from sys import getrefcount
 from typing import Any, Final
-from uuid import UUID
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.errors import (
@@ -25,6 +22,7 @@ from penstock.errors import (
     UserError,
 )
 from penstock.model.copies import Flat, copied
+from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import RunningStep
 from penstock.model.shape import tag_of
@@ -88,12 +86,11 @@ class Transaction:
 
     __slots__ = (
         "_aliases",
+        "_derived",
         "_doom",
         "_entity_types",
-        "_random",
         "_read",
         "_secret",
-        "_uuids",
         "_watched",
         "awake",
         "before",
@@ -139,8 +136,7 @@ class Transaction:
         self.flats: dict[EntityKey, dict[str, Flat]] = {}
         self._watched = False
         self._aliases: dict[EntityKey, list[Any]] = {}
-        self._random: _random.Random | None = None
-        self._uuids = 0
+        self._derived: DerivedValues | None = None
         self._doom: PenstockError | None = None
         self.damage: IntegrityError | None = None
         self.streams: Mapping[str, Any] = _NO_STREAMS
@@ -389,20 +385,9 @@ class Transaction:
         except (Unencodable, KeyError):
             return False
 
-    def uuid(self) -> UUID:
-        """Return the next UUID of this request; every run of the request gives the same UUIDs."""
-        self._uuids += 1
-        return UUID(bytes=self._derived(b"uuid", f"{self._uuids}/{self.request_id}"), version=5)
-
-    def random(self) -> _random.Random:
-        """Return this request's source of randomness, seeded by the request id."""
-        if self._random is None:
-            self._random = _random.Random(self._derived(b"random", self.request_id))
-        return self._random
-
-    def _derived(self, purpose: bytes, text: str) -> bytes:
-        """Return 16 bytes that depend on the request, and that cannot be computed without the secret.
-
-        This is a keyed BLAKE2 hash (RFC 7693, section 2.9): some results reveal nothing of others.
-        """
-        return blake2b(text.encode(), digest_size=16, key=self._secret, person=purpose).digest()
+    @property
+    def derived(self) -> DerivedValues:
+        """The randomness and the UUIDs of this request."""
+        if self._derived is None:
+            self._derived = DerivedValues(self.request_id, self._secret)
+        return self._derived

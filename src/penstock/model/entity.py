@@ -366,7 +366,7 @@ def _values(
 
 
 def _derived_key(entity_type: EntityType) -> Any:
-    made = current().uuid()
+    made = current().derived.uuid()
     if entity_type.key_annotation is str:
         return str(made)
     if isinstance(entity_type.key_annotation, type) and isinstance(

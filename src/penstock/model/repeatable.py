@@ -21,12 +21,12 @@ def now() -> datetime:
 
 def random() -> _random.Random:
     """Return a `random.Random`; it repeats at every run of the request, and no caller can predict it."""
-    return current().random()
+    return current().derived.random()
 
 
 def uuid() -> UUID:
     """Return a new UUID; it repeats at every run of the request, and no caller can predict it."""
-    return current().uuid()
+    return current().derived.uuid()
 
 
 def request_id() -> RequestId:

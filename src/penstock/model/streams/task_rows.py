@@ -53,9 +53,9 @@ def row_types(
             sharing,
             resolver,
         )
-        properties = {one: _shared_property(shared_type, one) for one in sharing}
+        properties = {shared: _shared_property(shared_type, shared) for shared in sharing}
     rows_cls = type(name, (cls,), _module(cls))
-    names = [one for owner in cls.__mro__ for one in vars(owner).get("__annotations__", {})]
+    names = [name for owner in cls.__mro__ for name in vars(owner).get("__annotations__", {})]
     by_key = [attribute for attribute in names if attribute not in sharing]
     rows = _entity_class(rows_cls, cls, stored_key, by_key, resolver)
     for (

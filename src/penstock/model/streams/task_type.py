@@ -101,10 +101,13 @@ class TaskType:
         """Return the row of a key without state, by the name of the entity class."""
         types = [self.rows, *([self.shared] if self.shared else [])]
         return {
-            one.name: one.encode(
-                {KEY: ONLY_KEY, **{name: new_value(each) for name, each in one.defaults.items()}}
+            entity_type.name: entity_type.encode(
+                {
+                    KEY: ONLY_KEY,
+                    **{name: new_value(each) for name, each in entity_type.defaults.items()},
+                }
             )
-            for one in types
+            for entity_type in types
         }
 
     def completing_instance(self) -> Any:

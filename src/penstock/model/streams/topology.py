@@ -84,7 +84,7 @@ class _Building:
 
     def add(self, member: StreamMember) -> None:
         """Add a member, and first each member that it uses."""
-        if any(one is member for one in self._seen):
+        if any(seen is member for seen in self._seen):
             return
         self._seen.append(member)
         match member:
@@ -121,7 +121,7 @@ class _Building:
     def _add_workflow(self, workflow: Workflow[Any]) -> None:
         self._check_name("workflow", workflow.flow_name, workflow.where)
         self.add(workflow.source)
-        if any(one.flow_name == workflow.flow_name for one in self._workflows):
+        if any(other.flow_name == workflow.flow_name for other in self._workflows):
             self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
         self._workflows.append(workflow)
         self._add_stream(workflow)

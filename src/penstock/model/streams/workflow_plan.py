@@ -80,7 +80,7 @@ def plan_of(workflow: Workflow[Any], resolver: Resolver) -> WorkflowPlan:
 
 
 def _takes_from(node: FlowNode, source: FlowNode) -> bool:
-    return any(one is source or _takes_from(one, source) for one in node.inputs)
+    return any(taken is source or _takes_from(taken, source) for taken in node.inputs)
 
 
 class _Planning:
@@ -96,7 +96,7 @@ class _Planning:
     def visit(self, node: FlowNode) -> _Typed:
         """Return the type of a node's events; note its tasks, those in front of it first."""
         if node not in self._visited:
-            inputs = [self.visit(one) for one in node.inputs]
+            inputs = [self.visit(before) for before in node.inputs]
             self._visited[node] = self._typed(node, inputs)
         return self._visited[node]
 
@@ -132,18 +132,18 @@ class _Planning:
                 return taken
 
     def _union(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
-        keys = list(dict.fromkeys(one.key for one in inputs))
+        keys = list(dict.fromkeys(branch.key for branch in inputs))
         if len(keys) > 1:
             names = " and ".join("no key" if key is None else type_name(key) for key in keys)
             self._complain(
                 node, f"its branches have different keys: {names}; use .key behind the union"
             )
-        kinds = list(dict.fromkeys(one.annotation for one in inputs))
-        if len(kinds) == 1:
-            annotation = kinds[0]
+        annotations = list(dict.fromkeys(branch.annotation for branch in inputs))
+        if len(annotations) == 1:
+            annotation = annotations[0]
         else:
-            annotation = UNKNOWN if UNKNOWN in kinds else typing.Union[tuple(kinds)]  # noqa: UP007
-        return _Typed(annotation, keys[0], any(one.loses_keys for one in inputs))
+            annotation = UNKNOWN if UNKNOWN in annotations else typing.Union[tuple(annotations)]  # noqa: UP007
+        return _Typed(annotation, keys[0], any(branch.loses_keys for branch in inputs))
 
     def _task(self, node: FlowNode, taken: _Typed) -> _Typed:
         if taken.loses_keys:
@@ -208,9 +208,9 @@ def fits(given: Any, wanted: Any) -> bool:
     if given == wanted or Any in (given, wanted) or UNKNOWN in (given, wanted):
         return True
     if typing.get_origin(given) in _UNIONS:
-        return all(fits(one, wanted) for one in typing.get_args(given))
+        return all(fits(member, wanted) for member in typing.get_args(given))
     if typing.get_origin(wanted) in _UNIONS:
-        return any(fits(given, one) for one in typing.get_args(wanted))
+        return any(fits(given, member) for member in typing.get_args(wanted))
     cls = typing.get_origin(given) or given
     is_class = isinstance(cls, type) and isinstance(wanted, type)
     return (given is int and wanted is float) or (is_class and issubclass(cls, wanted))

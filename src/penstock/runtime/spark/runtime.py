@@ -18,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import (
-    ConfigError,
     Diverged,
     EpochFailed,
     Fenced,
@@ -37,7 +36,7 @@ from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
-from penstock.process.loading import load_app
+from penstock.process.loading import load_app, without_streams
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, new_scratch
@@ -94,12 +93,7 @@ class SparkRuntime:
         """
         self._spec = spec
         self._config = config
-        self.app = load_app(spec)
-        if self.app.topology.streams:
-            raise ConfigError(
-                f"{spec} has streams, which only LocalRuntime and penstock.testing.Kit run so far; name an App without "
-                "streams here"
-            )
+        self.app = without_streams(load_app(spec))
         directory = DataDirectory(config.data)
         directory.create()
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
