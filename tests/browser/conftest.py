@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -11,6 +12,13 @@ from selenium import webdriver
 from tests.browser.page import Page, chromium
 from tests.browser.running import RunningConsole
 from tests.checkout import SHOP
+
+IMPORT = """
+const [file, code, given, done] = arguments;
+import(new URL(file, document.baseURI).href)
+  .then((module) => done(new Function("module", "given", `return ${code}`)(module, given)))
+  .catch((error) => done(String(error)));
+"""
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +48,20 @@ def page(browser: webdriver.Chrome, shop: RunningConsole) -> Page:
     page.complaints()
     page.addresses()
     return page
+
+
+@pytest.fixture
+def ask(page: Page) -> Any:
+    """Return a function that evaluates an expression over a module, outside of the page's policy."""
+    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+    page.open("/requests")
+    page.one("#now-driver")
+
+    def evaluate(file: str, code: str, given: Any = None) -> Any:
+        return page.browser.execute_async_script(IMPORT, file, code, given)
+
+    yield evaluate
+    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningC
     shop.call("Item/rates/create", price=1)
     with adding(shop, "rates"):
         wait_for(lambda: rate_of(page, "Item.add").endswith("/s"), "a rate at Item.add")
-        page.one('[data-edge=">Item"].moving')
+        page.one('[data-edge=">Item.add"].moving')
     assert int(page.text("#now-epoch dd").replace(",", "")) > 0
     assert rate_of(page, "Order.checkout") == "·"
 

@@ -4,29 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.browser.page import Page
-
-IMPORT = """
-const [file, code, given, done] = arguments;
-import(new URL(file, document.baseURI).href)
-  .then((module) => done(new Function("module", "given", `return ${code}`)(module, given)))
-  .catch((error) => done(String(error)));
-"""
-
-
-@pytest.fixture
-def ask(page: Page) -> Any:
-    """Return a function that evaluates an expression over a module, outside of the page's policy."""
-    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
-    page.open("/requests")
-    page.one("#now-driver")
-
-    def evaluate(file: str, code: str, given: Any = None) -> Any:
-        return page.browser.execute_async_script(IMPORT, file, code, given)
-
-    yield evaluate
-    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
-
 
 def test_whole_numbers_of_any_size_survive(ask: Any) -> None:
     """Numbers that JSON holds exactly are not rounded, neither in reading nor in writing."""

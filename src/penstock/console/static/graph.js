@@ -2,18 +2,19 @@
 
 import { el, svg, show } from "./dom.js";
 import { rate } from "./format.js";
-import { layered } from "./layout.js";
-import { entriesOf, linksOf, OUTSIDE } from "./links.js";
+import { OUTSIDE } from "./links.js";
+import { HEADER, LETTER, ROW, sceneOf } from "./scene.js";
 
-const HEADER = 46;
-const ROW = 26;
-const LETTER = 7.4;
 const MARGIN = 14;
+const LOOPS = 40; // room for lines on the right side of the last boxes
+const SMALLEST = 0.85; // a wide picture becomes so much smaller, and then it scrolls
 
 /** Draws a plan once; `update` then changes numbers and motion only. */
 export class Graph {
   #plan;
-  #links;
+  #scene;
+  #drawing;
+  #rail = svg("path", { class: "rail" });
   #rates = new Map();
   #rows = new Map();
   #heads = new Map();
@@ -22,8 +23,24 @@ export class Graph {
 
   constructor(plan) {
     this.#plan = plan;
-    this.#links = linksOf(plan);
-    this.element = el("div", { class: "graph" }, this.#drawing(), legend(), this.#asTable());
+    this.#scene = sceneOf(plan);
+    this.#drawing = this.#draw();
+    this.element = el(
+      "div",
+      { class: "graph" },
+      el(
+        "div",
+        {
+          class: "graph-scroll",
+          tabindex: 0,
+          role: "region",
+          "aria-label": "Dataflow graph, scrollable",
+        },
+        this.#drawing,
+      ),
+      legend(),
+      this.#asTable(),
+    );
     this.update(new Map());
   }
 
@@ -36,12 +53,28 @@ export class Graph {
       text.classList.toggle("idle", !perSecond);
     }
     for (const [operator, text] of this.#heads) {
-      const other = (callee) => callee.split(".")[0] === operator && !this.#rows.has(callee);
-      const perSecond = this.#into(other); // a function, or what has no row: creations
+      const perSecond = this.#into((callee) => this.#isWhole(callee, operator));
       text.textContent = perSecond ? rate(perSecond) : "";
     }
-    for (const [name, line] of this.#lines) moveLine(line, this.#rateOf(name));
+    for (const line of this.#lines.values()) moveLine(line, this.#rateOf(line.link));
+    this.#moveRail();
     this.#fillTable();
+  }
+
+  /** Draw the rail from the log to all lines for requests that are visible. */
+  #moveRail() {
+    const { log, lines } = this.#scene;
+    const isDrawn = ({ link }) =>
+      link.from === OUTSIDE && !this.#lines.get(link.name).group.classList.contains("quiet");
+    const level = log.y + log.height / 2;
+    const heights = [level, ...lines.filter(isDrawn).map((line) => line.start.y)];
+    const along = `M${log.rail} ${Math.min(...heights)} V${Math.max(...heights)}`;
+    this.#rail.setAttribute("d", `M${log.x + log.width} ${level} H${log.rail} ${along}`);
+  }
+
+  /** Say whether a call means the operator as a whole: a function, or the creation of an entity. */
+  #isWhole(callee, operator) {
+    return callee.split(".")[0] === operator && !this.#rows.has(callee);
   }
 
   #into(wanted) {
@@ -51,48 +84,17 @@ export class Graph {
     return sum;
   }
 
-  #rateOf(name) {
-    if (!name.startsWith(">")) return this.#rates.get(name) ?? 0;
+  #rateOf({ name, from, to, toRow }) {
+    if (from !== OUTSIDE || toRow) return this.#rates.get(name) ?? 0;
     let sum = 0;
     for (const [call, perSecond] of this.#rates)
-      if (call.startsWith(">") && call.slice(1).split(".")[0] === name.slice(1)) sum += perSecond;
+      if (call.startsWith(">") && this.#isWhole(call.slice(1), to)) sum += perSecond;
     return sum;
   }
 
-  #nodes() {
-    const nodes = this.#plan.operators.map((operator) => {
-      const rows = operator.key ? operator.methods.filter((one) => !one.name.startsWith("_")) : [];
-      const longest = Math.max(operator.name.length + 4, ...rows.map((row) => row.name.length));
-      const width = Math.min(300, Math.max(176, longest * LETTER + 96));
-      return {
-        id: operator.name,
-        operator,
-        rows,
-        width,
-        height: HEADER + rows.length * ROW + (rows.length ? 6 : 0),
-      };
-    });
-    if (this.#links.some((link) => link.to === "?"))
-      nodes.push({
-        id: "?",
-        operator: { name: "?", key: null, attributes: [] },
-        rows: [],
-        width: 90,
-        height: HEADER,
-      });
-    return [{ id: OUTSIDE, rows: [], width: 92, height: 56 }, ...nodes];
-  }
-
-  #drawing() {
-    const nodes = this.#nodes();
-    const all = [...entriesOf(this.#plan, this.#links), ...this.#links];
-    const pairs = new Map(
-      all
-        .filter((link) => link.from !== link.to)
-        .map((link) => [`${link.from}>${link.to}`, { from: link.from, to: link.to }]),
-    );
-    const placed = layered(nodes, [...pairs.values()]);
-    const size = [placed.width + 2 * MARGIN + 40, placed.height + 2 * MARGIN];
+  #draw() {
+    const { width, height, boxes, lines, log } = this.#scene;
+    const size = [width + 2 * MARGIN + LOOPS, height + 2 * MARGIN].map(Math.ceil);
     const drawing = svg(
       "svg",
       {
@@ -101,68 +103,57 @@ export class Graph {
         role: "group",
         "aria-label": `Dataflow graph of ${this.#plan.app}`,
       },
-      svg(
-        "defs",
-        {},
-        svg(
-          "marker",
-          {
-            id: "arrow",
-            viewBox: "0 0 8 8",
-            refX: 7,
-            refY: 4,
-            markerWidth: 7,
-            markerHeight: 7,
-            orient: "auto",
-          },
-          svg("path", { d: "M0 0.6 L7.4 4 L0 7.4 z" }),
-        ),
-      ),
-      all.map((link) => this.#line(link, placed)),
-      nodes.map((node) => this.#node(node, placed.places.get(node.id))),
+      svg("defs", {}, arrow("arrow"), arrow("arrow-moving")),
+      lines.map((line) => this.#line(line)),
+      this.#rail,
+      outside(log),
+      boxes.map((box) => this.#box(box)),
+      lines.map(({ link }) => this.#lines.get(link.name).text), // above all lines
     );
-    return el(
-      "div",
-      {
-        class: "graph-scroll",
-        tabindex: 0,
-        role: "region",
-        "aria-label": "Dataflow graph, scrollable",
-      },
-      drawing,
-    );
+    drawing.style.minWidth = `${Math.round(size[0] * SMALLEST)}px`;
+    return drawing;
   }
 
-  #node(node, { x, y }) {
-    if (node.id === OUTSIDE) return outside(node, x, y);
-    const { operator } = node;
+  #box(box) {
+    const { operator, width, height, x, y, rows } = box;
     const isEntity = Boolean(operator.key);
-    const total = svg("text", { class: "rate", x: node.width - 12, y: 20 });
+    const total = svg("text", { class: "rate", x: width - 12, y: 20 });
     this.#heads.set(operator.name, total);
-    const box = svg(
+    const group = svg(
       "g",
       {
         class: isEntity ? "node entity" : "node function",
         transform: `translate(${x} ${y})`,
         "data-node": operator.name,
+        onpointerenter: () => this.#point(operator.name),
+        onpointerleave: () => this.#point(null),
       },
-      svg("rect", { class: "box", width: node.width, height: node.height, rx: isEntity ? 5 : 22 }),
-      svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, node.width - 76)),
+      svg("rect", { class: "box", width, height, rx: isEntity ? 5 : 22 }),
+      svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, width - 76)),
       svg(
         "text",
         { class: "key", x: 14, y: 36 },
-        isEntity ? `key ${operator.key.name}: ${operator.key.type}` : "function",
+        isEntity ? cut(`key ${operator.key.name}: ${operator.key.type}`, width - 24) : "function",
       ),
-      node.rows.length
-        ? svg("line", { class: "rule", x1: 0, x2: node.width, y1: HEADER - 2, y2: HEADER - 2 })
+      rows.length
+        ? svg("line", { class: "rule", x1: 0, x2: width, y1: HEADER - 2, y2: HEADER - 2 })
         : null,
       total,
-      node.rows.map((method, index) => this.#row(node, method, index)),
+      rows.map((method, index) => this.#row(box, method, index)),
     );
-    if (operator.name === "?") return box;
+    if (operator.name === "?") return group;
     const call = `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
     const href = isEntity ? `#/entities/${encodeURIComponent(operator.name)}` : call;
-    return svg("a", { href, "aria-label": `${isEntity ? "Browse" : "Try"} ${operator.name}` }, box);
+    return svg(
+      "a",
+      {
+        href,
+        "aria-label": `${isEntity ? "Browse" : "Try"} ${operator.name}`,
+        onfocus: () => this.#point(operator.name),
+        onblur: () => this.#point(null),
+      },
+      group,
+    );
   }
 
   #row({ operator, width }, { name, parameters, returns }, index) {
@@ -179,74 +170,53 @@ export class Graph {
     );
   }
 
-  #line(link, { places, ways }) {
-    const from = places.get(link.from);
-    const to = places.get(link.to);
-    const start = {
-      x: from.x + from.width,
-      y: from.y + this.#level(link.from, link.fromRow, from),
-    };
-    const end = { x: to.x, y: to.y + this.#level(link.to, link.toRow, to) };
-    let path;
-    let label;
-    if (link.from === link.to) {
-      end.x = start.x;
-      path = `M${start.x} ${start.y} C${start.x + 46} ${start.y} ${start.x + 46} ${end.y} ${end.x + 2} ${end.y}`;
-      label = { x: start.x + 44, y: (start.y + end.y) / 2 };
-    } else {
-      const points = [start, ...ways.get(`${link.from}>${link.to}`), end];
-      path = `M${start.x} ${start.y}${points
-        .slice(1)
-        .map((point, index) => bend(points[index], point))
-        .join("")}`;
-      const [one, other] = longest(points);
-      label = { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2 - 6 };
-    }
+  #line({ link, d, label }) {
     const line = {
       link,
       group: svg(
         "g",
         { class: `link ${link.kind}${link.quiet ? " quiet" : ""}`, "data-edge": link.name },
         svg("title", {}, link.says.join("\n")),
-        svg("path", { class: "course", d: path, "marker-end": "url(#arrow)" }),
-        svg("path", { class: "flow", d: path }),
+        svg("path", { class: "course", d }),
+        svg("path", { class: "flow", d }),
       ),
-      text: svg("text", { class: "flow-rate", x: label.x, y: label.y }),
+      text: svg("text", { class: "flow-rate", x: label?.x, y: label && label.y + 4 }),
+      isLabelled: label !== null,
     };
-    line.group.append(line.text);
     this.#lines.set(link.name, line);
     return line.group;
   }
 
-  #level(id, row, place) {
-    const operator = this.#plan.operators.find((one) => one.name === id);
-    if (!operator?.key) return place.height / 2;
-    const index = operator.methods
-      .filter((one) => !one.name.startsWith("_"))
-      .findIndex((one) => one.name === row);
-    return index < 0 ? 20 : HEADER + index * ROW + 13;
+  /** Let the lines of an operator stand out; null ends this. */
+  #point(operator) {
+    this.#drawing.classList.toggle("pointed", operator !== null);
+    for (const { link, group, text } of this.#lines.values()) {
+      const isNear = link.from === operator || link.to === operator;
+      group.classList.toggle("near", isNear);
+      text.classList.toggle("near", isNear);
+    }
   }
 
   #asTable() {
     return el(
       "details",
       { class: "as-table" },
-      el("summary", {}, "Calls as a table"),
+      el("summary", {}, "The graph as a table"),
       el(
         "div",
-        { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Calls per second" },
+        { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "The graph as a table" },
         el(
           "table",
           {},
-          el("caption", { class: "hidden" }, "Calls in the last five seconds"),
+          el("caption", { class: "hidden" }, "Who calls, creates and reads what, and how often in the last five seconds"),
           el(
             "thead",
             {},
             el(
               "tr",
               {},
-              ["Caller", "Callee", "Calls per second"].map((name, at) =>
-                el("th", { scope: "col", class: at === 2 ? "number" : null }, name),
+              ["Caller", "Does", "Callee", "Per second"].map((name, at) =>
+                el("th", { scope: "col", class: at === 3 ? "number" : null }, name),
               ),
             ),
           ),
@@ -257,18 +227,19 @@ export class Graph {
   }
 
   #fillTable() {
-    const names = new Set([
-      ...this.#links.filter((link) => link.kind === "call").map((link) => link.name),
-      ...this.#rates.keys(),
-    ]);
+    const calls = [...this.#rates.keys()].map((name) => ({ name, verb: "calls" }));
+    const known = this.#scene.lines.map(({ link }) => link).filter((link) => !link.quiet);
+    const all = new Map([...calls, ...known].map((link) => [link.name, link]));
+    const names = [...all.keys()].sort();
     show(
       this.#table,
-      [...names].sort().map((name) => {
+      names.map((name) => {
         const [caller, callee] = name.split(">");
         return el(
           "tr",
           {},
           el("td", {}, caller || "a request"),
+          el("td", {}, all.get(name).verb),
           el("td", {}, callee),
           el("td", { class: "number" }, rate(this.#rates.get(name) ?? 0)),
         );
@@ -277,11 +248,12 @@ export class Graph {
   }
 }
 
-function moveLine({ group, text, link }, perSecond) {
-  text.textContent = perSecond ? rate(perSecond) : "";
-  group.classList.toggle("moving", perSecond > 0);
-  if (perSecond > 0) group.classList.remove("quiet");
-  const pace = perSecond > 0 ? Math.max(0.5, 2.5 - Math.round(Math.log10(perSecond)) * 0.5) : 0;
+function moveLine({ group, text, link, isLabelled }, perSecond) {
+  const isMoving = perSecond > 0;
+  text.textContent = isMoving && isLabelled ? rate(perSecond) : "";
+  group.classList.toggle("moving", isMoving);
+  group.classList.toggle("quiet", Boolean(link.quiet) && !isMoving);
+  const pace = isMoving ? Math.max(0.5, 2.5 - Math.round(Math.log10(perSecond)) * 0.5) : 0;
   const flow = group.querySelector(".flow");
   if (flow.dataset.pace !== String(pace)) {
     flow.dataset.pace = String(pace);
@@ -289,31 +261,33 @@ function moveLine({ group, text, link }, perSecond) {
     flow.style.strokeWidth = String(Math.min(5, 2 + Math.log10(1 + perSecond) * 0.8));
   }
   group.dataset.rate = String(perSecond);
-  group.setAttribute("aria-label", link.name);
 }
 
-function outside(node, x, y) {
+const arrow = (id) =>
+  svg(
+    "marker",
+    {
+      id,
+      viewBox: "0 0 8 8",
+      refX: 7,
+      refY: 4,
+      markerWidth: 7,
+      markerHeight: 7,
+      markerUnits: "userSpaceOnUse",
+      orient: "auto",
+    },
+    svg("path", { d: "M0 0.6 L7.4 4 L0 7.4 z" }),
+  );
+
+function outside(log) {
   return svg(
     "g",
-    { class: "node outside", transform: `translate(${x} ${y})` },
-    svg("rect", { class: "box", width: node.width, height: node.height, rx: 2 }),
-    svg("text", { class: "name middle", x: node.width / 2, y: 25 }, "Log"),
-    svg("text", { class: "key middle", x: node.width / 2, y: 42 }, "requests in"),
+    { class: "node outside" },
+    svg("rect", { class: "box", x: log.x, y: log.y, width: log.width, height: log.height, rx: 2 }),
+    svg("text", { class: "name middle", x: log.x + log.width / 2, y: log.y + 25 }, "Log"),
+    svg("text", { class: "key middle", x: log.x + log.width / 2, y: log.y + 42 }, "requests in"),
   );
 }
-
-/** Return the two neighbouring points that lie farthest apart: where there is room for a number. */
-function longest(points) {
-  const pairs = points.slice(1).map((point, index) => [points[index], point]);
-  return pairs.reduce((best, pair) =>
-    pair[1].x - pair[0].x > best[1].x - best[0].x ? pair : best,
-  );
-}
-
-const bend = (from, to) => {
-  const half = (to.x - from.x) / 2;
-  return ` C${from.x + half} ${from.y} ${to.x - half} ${to.y} ${to.x} ${to.y}`;
-};
 
 function cut(text, width) {
   const most = Math.floor(width / LETTER);

@@ -2,19 +2,29 @@
 // After Sugiyama, Tagawa & Toda, 1981: break circles, rank, part long edges, order, place.
 
 const SWEEPS = 12;
+const COLUMN_GAP = 84;
+const GAP_OF_LINK = 6; // a column gap grows with the number of its links,
+const LINKS_MAX = 16; // up to this number of them
+const ROW_GAP = 22;
+const LANE_GAP = 15;
 
 /**
  * Place nodes `{id, width, height}` and edges `{from, to}` (one for each pair, none to itself).
  *
- * Returns `{width, height, places, ways}`: the left top corner of each node by id, and for each
- * edge, under `from>to`, the points that it passes between its ends.
+ * The nodes of a column get the same width. `source` is the id of a node whose edges may begin at
+ * any height, so that it does not pull its neighbours towards itself.
+ *
+ * Returns `{width, height, places, ways}`: the box of each node by id, and for each edge, under
+ * `from>to`, the points that it passes between its ends.
  */
-export function layered(nodes, edges, { columnGap = 96, rowGap = 22 } = {}) {
+export function layered(nodes, edges, source = null) {
   const forward = withoutCircles(nodes, edges);
   const ranks = rankedBy(nodes, forward);
   const { layers, links, dummies } = withDummies(nodes, forward, ranks);
   order(layers, links);
-  return place(layers, links, { columnGap, rowGap, edges, forward, dummies });
+  const pulls = links.filter((link) => link.from !== source);
+  const middles = withoutEmptyBands(layers, middlesOf(layers, pulls));
+  return place(layers, links, { middles, edges, forward, dummies });
 }
 
 function withoutCircles(nodes, edges) {
@@ -63,7 +73,7 @@ function withDummies(nodes, edges, ranks) {
     const passed = [];
     for (let rank = ranks.get(edge.from) + 1; rank < ranks.get(edge.to); rank += 1) {
       const id = `${edge.name}@${rank}`;
-      at(rank).push({ id, width: 0, height: 8, dummy: true });
+      at(rank).push({ id, width: 0, height: 0, dummy: true });
       links.push({ from: last, to: id });
       passed.push(id);
       last = id;
@@ -109,51 +119,47 @@ function mean(ids, values) {
   return ids.reduce((sum, id) => sum + values.get(id), 0) / ids.length;
 }
 
-function place(layers, links, { columnGap, rowGap, edges, forward, dummies }) {
-  const middles = middlesOf(layers, links, rowGap);
+function place(layers, links, { middles, edges, forward, dummies }) {
   const places = new Map();
   let left = 0;
+  let right = 0;
   let height = 0;
   const top = Math.min(...layers.flat().map((node) => middles.get(node.id) - node.height / 2));
   for (const layer of layers) {
     const width = Math.max(...layer.map((node) => node.width));
     for (const node of layer) {
       const y = middles.get(node.id) - node.height / 2 - top;
-      places.set(node.id, {
-        x: left + (width - node.width) / 2,
-        y,
-        width: node.width,
-        height: node.height,
-        column: { left, width },
-      });
+      places.set(node.id, { x: left, y, width, height: node.height });
       height = Math.max(height, y + node.height);
     }
-    left += width + columnGap;
+    const ids = new Set(layer.map((node) => node.id));
+    const crowd = links.filter((link) => ids.has(link.from)).length;
+    right = left + width;
+    left = right + COLUMN_GAP + GAP_OF_LINK * Math.min(LINKS_MAX, crowd);
   }
   const ways = new Map();
   forward.forEach((edge, index) => {
     const points = dummies.get(edge.name).flatMap((id) => {
-      const { y, height: tall, column } = places.get(id);
-      const level = y + tall / 2;
+      const { x, y, width } = places.get(id);
       return [
-        { x: column.left - 12, y: level },
-        { x: column.left + column.width + 12, y: level },
+        { x, y },
+        { x: x + width, y },
       ];
     });
     ways.set(`${edges[index].from}>${edges[index].to}`, edge.turned ? points.reverse() : points);
   });
-  return { width: left - columnGap, height, places, ways };
+  return { width: right, height, places, ways };
 }
 
 /** Return the height of each node's middle: near its neighbours', apart from others of its layer. */
-function middlesOf(layers, links, rowGap) {
+function middlesOf(layers, links) {
   const { before, after } = neighbours(links);
   const middles = new Map();
   for (const layer of layers) {
     let y = 0;
     for (const node of layer) {
       middles.set(node.id, y + node.height / 2);
-      y += node.height + rowGap;
+      y += node.height + ROW_GAP;
     }
   }
   for (let sweep = 0; sweep < SWEEPS * 2; sweep += 1) {
@@ -162,15 +168,34 @@ function middlesOf(layers, links, rowGap) {
         const near = [...(before.get(node.id) ?? []), ...(after.get(node.id) ?? [])];
         return near.length ? mean(near, middles) : middles.get(node.id);
       });
-      apart(layer, wanted, rowGap).forEach((y, index) => middles.set(layer[index].id, y));
+      apart(layer, wanted).forEach((y, index) => middles.set(layer[index].id, y));
     }
   }
   return middles;
 }
 
+/** Move nodes up where a band over the whole width is empty; the order of all heights stays. */
+function withoutEmptyBands(layers, middles) {
+  const top = (node) => middles.get(node.id) - node.height / 2;
+  const nodes = layers.flat().sort((one, other) => top(one) - top(other));
+  const moved = new Map();
+  let reached = top(nodes[0]);
+  let empty = 0;
+  for (const node of nodes) {
+    empty += Math.max(0, top(node) - reached - ROW_GAP);
+    reached = Math.max(reached, top(node) + node.height);
+    moved.set(node.id, middles.get(node.id) - empty);
+  }
+  return moved;
+}
+
 /** Return heights close to the wanted ones that keep order and gaps: the mean of both extremes. */
-function apart(layer, wanted, rowGap) {
-  const room = (index) => (layer[index].height + layer[index + 1].height) / 2 + rowGap;
+function apart(layer, wanted) {
+  const gap = (one, other) => (one.dummy && other.dummy ? LANE_GAP : ROW_GAP);
+  const room = (index) => {
+    const [one, other] = [layer[index], layer[index + 1]];
+    return (one.height + other.height) / 2 + gap(one, other);
+  };
   const pushed = [...wanted];
   for (let i = 1; i < pushed.length; i += 1)
     pushed[i] = Math.max(pushed[i], pushed[i - 1] + room(i - 1));

@@ -34,6 +34,7 @@ export function linksOf(plan) {
     const link = links.get(name) ?? {
       name,
       kind,
+      verb: VERBS[edge.action],
       from: edge.source.operator,
       to: edge.target.operator,
       fromRow: edge.source.member,
@@ -57,17 +58,29 @@ export function linksOf(plan) {
   return [...links.values()];
 }
 
-/** Return lines from outside to every operator; quiet where others call it too, until it is used. */
+/**
+ * Return lines for requests: one to each operator, and one to each method that a request can name.
+ *
+ * A quiet line is drawn only while requests take it. The line to an operator stands for the requests
+ * that create or delete; it is always drawn if there is no other line to the operator.
+ */
 export function entriesOf(plan, links) {
   const called = new Set(links.filter((link) => link.from !== link.to).map((link) => link.to));
-  return plan.operators.map(({ name }) => ({
+  const entry = (name, to, toRow, quiet) => ({
     name: `>${name}`,
     kind: "call",
+    verb: VERBS.call,
     from: OUTSIDE,
-    to: name,
+    to,
     fromRow: null,
-    toRow: null,
+    toRow,
     says: [`Requests from outside to ${name}`],
-    quiet: called.has(name),
-  }));
+    quiet,
+  });
+  return plan.operators.flatMap(({ name, key, methods }) => [
+    entry(name, name, null, called.has(name)),
+    ...(key ? methods : [])
+      .filter((method) => !method.name.startsWith("_"))
+      .map((method) => entry(`${name}.${method.name}`, name, method.name, true)),
+  ]);
 }
