@@ -19,8 +19,7 @@ HALF_ROW: Final = 13.0
 NEAR: Final = 1.5
 """Pixels; a line ends at the border of a box, whose width is rounded."""
 
-MEASURE = """
-(() => {
+MEASURE = """(() => {
   const graph = new module.Graph(given.plan);
   graph.update(new Map(given.rates));
   document.body.append(graph.element);

@@ -28,6 +28,27 @@ def test_newer_points_replace_those_of_the_same_step(ask: Any) -> None:
     assert ask("load.js", "module.merged(given, []).length", old[1:]) == 2
 
 
+def test_throughput_of_an_hour_needs_no_reports_of_epochs(ask: Any) -> None:
+    """Steps share a slot, a pause of the gateways is spread over its time, and the hour is complete."""
+    steps = [*range(5, 3_601, 5)]
+    points = [{"time": 1_000 * time, "processed": 50} for time in steps]
+    told = (
+        "(() => { const load = new module.LoadHistory(); load.points = given[0];"
+        " return [load.throughput(given[1], given[2]), load.processed(0)] })()"
+    )
+    chart, processed = ask("load.js", told, [points, 3_600_000, 3_600])
+    assert len(chart["points"]) == 90
+    assert set(chart["series"][0]["values"]) == {10}
+    assert processed == 50 * len(steps)
+    paused = [{"time": 1_000 * time, "processed": 600} for time in (5, 10, 70)]
+    unfinished = [{"time": 75_000, "processed": 3}, {"time": 80_000, "processed": None}]
+    chart, _ = ask("load.js", told, [paused + unfinished, 72_000, 300])
+    assert chart == {
+        "points": [10_000, 70_000],
+        "series": [{"name": "requests/s", "values": [120, 10]}],
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

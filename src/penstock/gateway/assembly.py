@@ -245,7 +245,7 @@ def _serve_metrics(
 
 
 def _sampled_load(data: Path, log: Log, tail: AsyncJournalTail) -> LoadSampler:
-    load = LoadSampler(data, lambda: log.end() - tail.positions.get(ONLY_PARTITION, Lsn(0)))
+    load = LoadSampler(data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)))
     load.start()
     return load
 

@@ -1,4 +1,4 @@
-"""The load of the last hour: answered requests, their latency, and the lag, in steps of five seconds.
+"""The load of the last hour, in steps of five seconds: answered requests, their latency, throughput, lag.
 
 Each gateway appends a sample per step to a file of its own below `DATA/run/load`. A reader adds the
 samples of all gateways, so that every gateway gives the same answer, and a restart loses nothing. The
@@ -41,11 +41,14 @@ class LoadSample(msgspec.Struct, frozen=True, array_like=True):
         time_us: The end of the step, in microseconds since the Unix epoch.
         lag: The requests in the log that no epoch had committed.
         counts: The number of answered requests in each latency bucket, shape (BUCKETS,).
+        processed: The requests in the log whose epoch is committed, since the log began; None in
+            samples of an older version.
     """
 
     time_us: int
     lag: int
     counts: Sequence[int]
+    processed: int | None = None
 
 
 class LoadPoint(msgspec.Struct, frozen=True):
@@ -58,6 +61,13 @@ class LoadPoint(msgspec.Struct, frozen=True):
     p95_ms: float | None
     p99_ms: float | None
     lag: Annotated[int, msgspec.Meta(description="Requests that no epoch had committed.")]
+    processed: Annotated[
+        int | None,
+        msgspec.Meta(
+            description="Requests whose epoch was committed since the point before; "
+            "null if that is not known."
+        ),
+    ]
 
 
 class LoadWriter:
@@ -125,9 +135,17 @@ def points_of(samples: Iterable[LoadSample]) -> list[LoadPoint]:
         other = steps.get(end_us)
         if other is not None:
             counts = [count + more for count, more in zip(sample.counts, other.counts, strict=True)]
-            sample = LoadSample(end_us, max(sample.lag, other.lag), counts)
+            known = [each.processed for each in (sample, other) if each.processed is not None]
+            sample = LoadSample(
+                end_us, max(sample.lag, other.lag), counts, max(known) if known else None
+            )
         steps[end_us] = sample
-    return [_point(end_us, steps[end_us]) for end_us in sorted(steps)]
+    points = []
+    before: int | None = None
+    for end_us in sorted(steps):
+        points.append(_point(end_us, steps[end_us], before))
+        before = steps[end_us].processed
+    return points
 
 
 def percentile_ms(counts: Sequence[int], share: float) -> float | None:
@@ -153,7 +171,12 @@ def percentile_ms(counts: Sequence[int], share: float) -> float | None:
     return BOUNDS_S[-1] * 1_000
 
 
-def _point(end_us: int, sample: LoadSample) -> LoadPoint:
+def _point(end_us: int, sample: LoadSample, before: int | None) -> LoadPoint:
+    """Return the point of a step; `before` is `processed` at the end of the step before.
+
+    After a restore from a backup, `processed` may be less than before.
+    """
+    now = sample.processed
     return LoadPoint(
         time_us=end_us,
         time=datetime.fromtimestamp(end_us / 1_000_000, UTC),
@@ -162,4 +185,5 @@ def _point(end_us: int, sample: LoadSample) -> LoadPoint:
         p95_ms=percentile_ms(sample.counts, 0.95),
         p99_ms=percentile_ms(sample.counts, 0.99),
         lag=sample.lag,
+        processed=None if before is None or now is None or now < before else now - before,
     )

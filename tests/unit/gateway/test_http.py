@@ -258,6 +258,7 @@ def test_load_of_the_last_hour_has_the_newest_requests(shop: httpx.Client) -> No
     answer = shop.get("/metrics/recent?seconds=60").json()
     assert answer["step_s"] == 5
     assert answer["points"][-1]["lag"] >= 0
+    assert answer["points"][-1].keys() >= {"processed", "requests", "p50_ms"}
     assert any(one["p50_ms"] is not None for one in answer["points"])
     assert shop.get("/metrics/recent?seconds=soon").status_code == 400
 

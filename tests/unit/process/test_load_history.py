@@ -52,6 +52,16 @@ def test_unfinished_step_is_a_point_of_its_own() -> None:
     assert [(one.time_us // STEP_US, one.requests) for one in points] == [(4, 1), (5, BUCKETS)]
 
 
+def test_processed_requests_are_counted_from_point_to_point() -> None:
+    """The largest number of all gateways counts; a first point and a restored log have no number."""
+    empty = [0] * BUCKETS
+    numbers = ((1, 100), (1, 90), (2, 130), (4, 150), (5, None), (6, 20), (7, 25))
+    points = points_of([LoadSample(step * STEP_US, 0, empty, number) for step, number in numbers])
+    assert [point.processed for point in points] == [None, 30, 20, None, None, 5]
+    restored = [LoadSample(step * STEP_US, 0, empty, 10 - step) for step in (1, 2)]
+    assert [point.processed for point in points_of(restored)] == [None, None]
+
+
 def test_percentile_lies_in_its_bucket() -> None:
     """Of 100 requests, 90 in the second bucket and 10 in the fourth, p50 and p95 are in these."""
     counts = [0, 90, 0, 10] + [0] * (BUCKETS - 4)

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { el, empty, show } from "./dom.js";
-import { count, duration, short } from "./format.js";
+import { clock, count, duration, short } from "./format.js";
 import { live } from "./live.js";
 import { LoadHistory, PERCENTILES } from "./load.js";
 import { busyMs, byEpoch, mean, phasesOf, throughput } from "./series.js";
@@ -14,6 +14,7 @@ const WINDOWS = [
   [1_800, "30 minutes"],
   [3_600, "1 hour"],
 ];
+const FINE_S = 60; // of so many seconds, the reports of epochs are complete
 const load = new LoadHistory();
 
 /** Show the page; it follows until it is closed. */
@@ -21,6 +22,7 @@ export async function open(body, { search }) {
   let seconds = Number(search.get("window")) || WINDOWS[0][0];
   const charts = chartsOf();
   const summary = el("div", {});
+  const reach = el("div", {});
   const nothing = el("div", {});
   const windows = choice("Show the last", WINDOWS, seconds, (wanted) => {
     seconds = wanted;
@@ -31,6 +33,7 @@ export async function open(body, { search }) {
     windows,
     nothing,
     summary,
+    reach,
     el(
       "div",
       { class: "charts" },
@@ -44,8 +47,11 @@ export async function open(body, { search }) {
     const since = until - seconds * 1_000;
     const epochs = live.epochs.filter((one) => one.time_us / 1_000 > since);
     show(nothing, live.epochs.length ? null : nothingYet());
-    show(summary, figures(figuresOf(epochs, load.newest(since))));
-    charts.throughput.update(throughput(epochs, until, seconds));
+    show(summary, figures(figuresOf(epochs, load, since)));
+    show(reach, reachOf(live.epochs[0], since));
+    charts.throughput.update(
+      seconds <= FINE_S ? throughput(epochs, until, seconds) : load.throughput(until, seconds),
+    );
     charts.latency.update(overTime(load.points, since, PERCENTILES));
     charts.lag.update(overTime(load.lag(live.samples), since, ["lag"]));
     charts.rounds.update(byEpoch(epochs, [["rounds", (one) => one.rounds]]));
@@ -74,6 +80,17 @@ function nothingYet() {
     "Send requests from ",
     link,
     " or with penstock bench; the charts fill as epochs are committed.",
+  );
+}
+
+/** Say from which time on the reports of epochs are, if they do not reach back far enough. */
+function reachOf(oldest, since) {
+  if (!oldest || oldest.epoch <= 0 || oldest.time_us / 1_000 <= since) return null;
+  return el(
+    "p",
+    { class: "hint" },
+    `Figures and charts of epochs begin at ${clock(oldest.time_us / 1_000)}, with epoch ` +
+      `${count(oldest.epoch)}. Throughput, latency and lag are of the whole time.`,
   );
 }
 
@@ -123,13 +140,14 @@ function chartsOf() {
   };
 }
 
-function figuresOf(epochs, newest) {
+function figuresOf(epochs, load, since) {
   const sum = (value) => epochs.reduce((total, one) => total + value(one), 0);
   const records = sum((one) => one.records);
   const share = (value) => (records ? `${short((100 * sum(value)) / records)} %` : "–");
+  const newest = load.newest(since);
   return [
     ["Epochs", count(epochs.length)],
-    ["Requests", count(records)],
+    ["Requests", count(Math.max(records, load.processed(since)))],
     ["Undone", share((one) => one.aborts)],
     ["Ran again", share((one) => one.reran)],
     ["Epoch takes", epochs.length ? duration(mean(epochs.map(busyMs))) : "–"],

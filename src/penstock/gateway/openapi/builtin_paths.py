@@ -61,8 +61,8 @@ def _recent_load() -> dict[str, Any]:
         "operationId": "gateway.load",
         "tags": ["Gateway"],
         "summary": "Get the load of the last hour.",
-        "description": "Returns answered requests, latency percentiles and lag of all gateways, in steps "
-        "of some seconds. Needs the scope `admin`.",
+        "description": "Returns answered requests, latency percentiles, processed requests and lag of all "
+        "gateways, in steps of some seconds. Needs the scope `admin`.",
         "parameters": [seconds("seconds", "Only the last seconds; all if absent.")],
         "responses": {
             "200": {"description": "The load.", "content": json_content("PenstockLoad")},

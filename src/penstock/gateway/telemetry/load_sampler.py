@@ -33,10 +33,19 @@ _TIMED: Final = frozenset({"call", "read", "send", "route", "entities"})
 class LoadSampler:
     """Counts the responses of one gateway, and writes a sample after each step."""
 
-    def __init__(self, data: Path, lag: Callable[[], int]) -> None:
-        """Sample into a data directory; `lag` returns the requests that wait for their epoch."""
+    def __init__(
+        self, data: Path, accepted: Callable[[], int], processed: Callable[[], int]
+    ) -> None:
+        """Sample the load of an application.
+
+        Args:
+            data: The data directory, which takes the samples.
+            accepted: Returns the number of requests in the log, since it began.
+            processed: Returns the number of those whose epoch is committed.
+        """
         self._data = data
-        self._lag = lag
+        self._accepted = accepted
+        self._processed = processed
         self._writer = LoadWriter(data)
         self._counts = [0] * BUCKETS
         self._task: asyncio.Task[None] | None = None
@@ -56,14 +65,22 @@ class LoadSampler:
             self._task.cancel()
 
     async def recent(self, seconds: float) -> list[LoadPoint]:
-        """Return the points of the last seconds, with the responses of the current step."""
+        """Return the points of the last seconds; the last one is of the current step."""
         now_us = time.time_ns() // 1_000
         return await asyncio.to_thread(self._read, list(self._counts), now_us, seconds)
 
     def _read(self, counts: list[int], now_us: int, seconds: float) -> list[LoadPoint]:
         since_us = now_us - int(seconds * 1_000_000)
-        current = LoadSample(now_us, self._lag(), counts)
-        return points_of([*read_samples(self._data, since_us), current])
+        # One step more: the first point counts the requests since the point before.
+        earlier = read_samples(self._data, since_us - STEP_US)
+        points = points_of([*earlier, self._sample(now_us, counts)])
+        return [point for point in points if point.time_us >= since_us]
+
+    def _sample(self, time_us: int, counts: list[int]) -> LoadSample:
+        processed = (
+            self._processed()
+        )  # first, so that the log holds every request that is processed
+        return LoadSample(time_us, self._accepted() - processed, counts, processed)
 
     async def _run(self) -> None:
         while True:
@@ -74,10 +91,10 @@ class LoadSampler:
 
     def _write(self, end_us: int, counts: list[int]) -> None:
         try:
-            lag = self._lag()
+            sample = self._sample(end_us, counts)
         except (
             PenstockError
         ) as error:  # the next step tries again; callers see the error themselves
             _log.debug("a sample of the load is missing: %s", error)
             return
-        self._writer.take(LoadSample(end_us, lag, counts))
+        self._writer.take(sample)
