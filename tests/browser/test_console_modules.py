@@ -205,3 +205,36 @@ def test_copied_rows_are_csv_and_json(ask: Any) -> None:
         {"a,b": 'say "x"', "c": None},
         {"a,b": "", "c": [1, 2]},
     ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "string", "title": "Key of Item"}, "reference"),
+        ({"anyOf": [{"type": "string", "format": "decimal"}, {"type": "number"}]}, "decimal"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "union"),
+        ({"enum": [1, "two", None]}, "choice"),
+        ({"type": "string", "format": "date-time"}, "date-time"),
+        ({"type": "string", "format": "uuid"}, "string"),
+        ({"type": "array", "items": {"type": "integer"}}, "list"),
+        ({"type": "array", "prefixItems": [{}], "items": False}, "row"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "map"),
+        ({"type": "object", "properties": {"a": {}}}, "record"),
+        ({}, "json"),
+    ],
+)
+def test_schema_has_the_input_that_fits_it(ask: Any, schema: Any, kind: str) -> None:
+    """The form of a value follows from its schema."""
+    assert ask("schema.js", "module.kindOf(given)", schema) == kind
+
+
+def test_error_of_the_gateway_names_its_argument(ask: Any) -> None:
+    """The argument and the path inside it are read from the message; other messages have none."""
+    messages = [
+        "Trip.plan: nights: Invalid date - at `$[0].day`",
+        "Trip.plan: prices: Invalid decimal string - at `$[...]`",
+        "Item.add: amount: Expected `int`, got `str`",
+        "the body is no JSON",
+    ]
+    paths = [["nights", 0, "day"], ["prices", "..."], ["amount"], None]
+    assert ask("reading.js", "given.map(module.pathIn)", messages) == paths

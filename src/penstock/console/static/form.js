@@ -1,9 +1,11 @@
 // The form of one operation: an input for each value, and the request that they make.
 
-import { encode, send } from "./api.js";
+import { decode, encode, failureOf, send } from "./api.js";
 import { el, field, problem, show } from "./dom.js";
-import { Input, objectOf } from "./schema.js";
+import { Reading, pathIn } from "./reading.js";
 import { curlOf, replyOf } from "./reply.js";
+import { BodyInput } from "./body_input.js";
+import { inputFor } from "./value_input.js";
 import { button } from "./widgets.js";
 
 const ID = "Idempotency-Key";
@@ -13,8 +15,8 @@ const JSON_TYPE = "application/json";
 export class Form {
   #operation;
   #inputs;
-  #named;
-  #raw = null;
+  #body;
+  #sent = el("div", { class: "sent", id: "sent" });
   #id = el("input", {
     class: "code",
     autocomplete: "off",
@@ -37,27 +39,20 @@ export class Form {
       .filter((one) => one.in === "path" || one.in === "query")
       .map((one) => ({
         place: one.in,
-        input: new Input(one.name, described(one), document, {
+        input: inputFor(one.name, described(one, operation), document, {
           required: one.required ?? one.in === "path",
-          initial: search.get(one.name) ?? "",
+          initial: search.get(one.name) ?? undefined,
         }),
       }));
     const schema = operation.body.content?.[JSON_TYPE]?.schema;
-    const object = schema ? objectOf(schema, document) : null;
-    this.#named = Object.entries(object?.properties ?? {}).map(
-      ([name, one]) =>
-        new Input(name, one, document, { required: object.required?.includes(name) ?? false }),
-    );
-    if (schema && !object)
-      this.#raw = new Input("body", schema, document, {
-        required: operation.body.required ?? false,
-      });
+    this.#body = schema ? new BodyInput(schema, document, operation.body.required ?? false) : null;
     this.element = el(
       "div",
       { class: "stack" },
       el("p", { class: "description" }, operation.summary),
-      el("div", { class: "trying" }, this.#form(), this.#answer),
+      el("div", { class: "trying" }, this.#form(), el("div", { class: "stack" }, this.#sent, this.#answer)),
     );
+    this.#preview();
   }
 
   /** Whether what is sent becomes a request, which has an id. */
@@ -90,10 +85,15 @@ export class Form {
     );
     return el(
       "form",
-      { class: "panel try", onsubmit: (event) => this.#submit(event) },
+      {
+        class: "panel try",
+        novalidate: true,
+        onsubmit: (event) => this.#submit(event),
+        oninput: () => this.#preview(),
+        onchange: () => this.#preview(),
+      },
       of("path"),
-      this.#named.map((one) => one.element),
-      this.#raw?.element,
+      this.#body?.element,
       more.length ? el("details", {}, el("summary", {}, "More"), more) : null,
       this.#isRequest ? id : null,
       el("p", {}, el("button", { type: "submit", class: "main-button" }, "Send")),
@@ -102,71 +102,101 @@ export class Form {
 
   async #submit(event) {
     event.preventDefault();
-    let request;
-    try {
-      request = this.#request();
-    } catch (error) {
-      show(
-        this.#answer,
-        problem({ title: "The form is not complete", message: `${error.message}.` }),
-      );
+    const reading = new Reading();
+    const request = this.#request(reading);
+    for (const one of this.#all) one.accept();
+    if (reading.problems.length) {
+      this.#refuse(reading);
       return;
     }
     show(this.#answer, el("p", { class: "waiting" }, "Sent; waiting for the answer …"));
     const began = performance.now();
     try {
       const response = await send(request.path, request);
+      const text = await response.text();
       this.#id.value = this.#nextId(); // a form that is sent again means another request
-      show(
-        this.#answer,
-        replyOf(response, await response.text(), performance.now() - began, request),
-      );
+      show(this.#answer, replyOf(response, text, performance.now() - began, request));
+      this.#preview();
+      if (response.status === 400) this.#markCause(failureOf(response.status, text, ""));
     } catch (failure) {
       show(this.#answer, problem(failure), curlOf(request));
     }
   }
 
-  /** Return the request that the inputs make; throws where one does not fit. */
-  #request() {
-    const headers = {};
-    if (this.#isRequest && this.#id.value.trim()) headers[ID] = this.#id.value.trim();
-    const body = this.#body();
-    if (body !== undefined) headers["Content-Type"] = JSON_TYPE;
-    return { path: this.#path(), method: this.#operation.verb.toUpperCase(), headers, body };
+  get #all() {
+    return [...this.#inputs.map((one) => one.input), ...(this.#body ? [this.#body] : [])];
   }
 
-  #path() {
+  /** Show what is wrong, each at its input; the first such input gets the focus. */
+  #refuse(reading) {
+    for (const { input, message } of reading.problems) input.refuse(message);
+    reading.problems[0].input.focus();
+    const message = `${reading.texts.join(".\n")}.`;
+    show(this.#answer, problem({ title: "The form is not complete", message }));
+  }
+
+  /** Show the gateway's message at the input that it is about, if it names one. */
+  #markCause({ message }) {
+    const path = pathIn(message);
+    const input = path && this.#body?.at(path);
+    if (!input || input === this.#body) return;
+    input.refuse(message);
+    input.focus();
+  }
+
+  /** Show the request that would be sent now. */
+  #preview() {
+    const reading = new Reading();
+    const { method, path, body } = this.#request(reading);
+    const lacks = reading.texts.length ? `Not complete yet: ${reading.texts.join("; ")}.` : "";
+    show(
+      this.#sent,
+      el("h2", {}, "What is sent"),
+      el("pre", { class: "code" }, `${method} ${path}`, body === undefined ? "" : `\n\n${pretty(body)}`),
+      lacks ? el("p", { class: "hint" }, lacks) : null,
+    );
+  }
+
+  /** Return the request that the inputs make; the reading has what does not fit. */
+  #request(reading) {
+    const headers = {};
+    if (this.#isRequest && this.#id.value.trim()) headers[ID] = this.#id.value.trim();
+    const body = this.#body?.text(reading);
+    if (body !== undefined) headers["Content-Type"] = JSON_TYPE;
+    return { path: this.#path(reading), method: this.#operation.verb.toUpperCase(), headers, body };
+  }
+
+  #path(reading) {
     let { path } = this.#operation;
     const query = new URLSearchParams();
     for (const { place, input } of this.#inputs) {
-      const { given, value } = input.read();
-      if (place === "path" && (!given || value === "")) input.refuse("is needed");
-      if (place === "path") path = path.replace(`{${input.name}}`, encodeURIComponent(value));
-      else if (given)
-        query.set(input.name, typeof value === "object" ? encode(value) : String(value));
+      const { given, value } = input.read(reading);
+      const isLacking = !given || value === "";
+      if (place === "path" && isLacking && !reading.problems.some((one) => one.input === input))
+        reading.refuse(input, "is needed");
+      const text = typeof value === "object" ? encode(value) : String(value);
+      if (place === "path" && !isLacking) path = path.replace(`{${input.name}}`, encodeURIComponent(text));
+      else if (place === "query" && given) query.set(input.name, text);
     }
     return query.size ? `${path}?${query}` : path;
   }
+}
 
-  #body() {
-    if (this.#raw) {
-      const { given, value } = this.#raw.read();
-      return given ? encode(value) : undefined;
-    }
-    if (!this.#named.length) return undefined;
-    const read = this.#named.map((input) => [input.name, input.read()]);
-    return encode(
-      Object.fromEntries(
-        read.filter(([, one]) => one.given).map(([name, one]) => [name, one.value]),
-      ),
-    );
+function pretty(body) {
+  try {
+    return encode(decode(body), 2);
+  } catch {
+    return body;
   }
 }
 
-/** Return a parameter's schema with what the document says of the parameter. */
-function described({ schema, content, description }) {
-  const found = schema ?? content?.[JSON_TYPE]?.schema;
-  return description ? { ...found, description } : found;
+/** Return a parameter's schema with its description, and with the class whose key it is. */
+function described({ name, in: place, schema, content, description }, { path, group }) {
+  const found = { ...(schema ?? content?.[JSON_TYPE]?.schema) };
+  if (description) found.description = description;
+  const isKey = name === "key" && place === "path" && !path.endsWith("/create");
+  if (isKey && found.type === "string") found.title = `Key of ${group}`;
+  return found;
 }
 
 function newRequestId() {

@@ -1,7 +1,8 @@
-// Forms from JSON Schema: one input for each value, typed; what is nested is written as JSON.
+// Reads JSON Schemas: follows references, and names the kind of input that a value needs.
 
-import { decode } from "./api.js";
-import { el, field } from "./dom.js";
+const KEY_OF = "Key of ";
+const SCALARS = new Set(["string", "integer", "number", "boolean"]);
+const PICKED = new Set(["date", "time", "date-time"]);
 
 /** Return a schema with its references followed. */
 export function resolve(schema, document) {
@@ -17,7 +18,7 @@ export function resolve(schema, document) {
 }
 
 /** Return the schema without its `null`, and whether it had one. */
-function withoutNull(schema, document) {
+export function withoutNull(schema, document) {
   const choices = schema.anyOf ?? schema.oneOf;
   if (Array.isArray(schema.type)) {
     const types = schema.type.filter((one) => one !== "null");
@@ -27,10 +28,11 @@ function withoutNull(schema, document) {
     };
   }
   if (!choices) return { schema, nullable: false };
-  const some = choices.map((one) => resolve(one, document)).filter((one) => one.type !== "null");
+  const some = choices.filter((one) => resolve(one, document).type !== "null");
+  const rest = { ...schema, anyOf: some, oneOf: undefined };
   return {
     schema:
-      some.length === 1 ? { ...schema, anyOf: undefined, oneOf: undefined, ...some[0] } : schema,
+      some.length === 1 ? { ...schema, anyOf: undefined, oneOf: undefined, ...resolve(some[0], document) } : rest,
     nullable: some.length < choices.length,
   };
 }
@@ -46,116 +48,42 @@ export function objectOf(schema, document) {
   return null;
 }
 
-/** An input for one value. `read()` returns `{given, value}` or throws with what is wrong. */
-export class Input {
-  #kind;
-  #input;
-  #nullable;
+/** Return the class that a schema's value refers to; null for other values. */
+export const classOf = (schema) =>
+  schema.title?.startsWith(KEY_OF) ? schema.title.slice(KEY_OF.length) : null;
 
-  constructor(name, schema, document, { required = false, initial = "" } = {}) {
-    const whole = resolve(schema, document);
-    const { schema: inner, nullable } = withoutNull(whole, document);
-    this.name = name;
-    this.required = required;
-    this.#nullable = nullable;
-    this.#kind = kindOf(inner);
-    this.#input = inputOf(this.#kind, inner, required);
-    this.#input.name = name;
-    if (required) this.#input.setAttribute("aria-required", "true");
-    const first =
-      initial !== ""
-        ? initial
-        : whole.default !== undefined && this.#kind !== "json"
-          ? whole.default
-          : "";
-    if (first !== "" && first !== null) this.#input.value = String(first);
-    this.element = field(
-      `${name}${required ? "" : " (optional)"}`,
-      this.#input,
-      hintOf(this.#kind, inner, whole, nullable),
-    );
-  }
-
-  read() {
-    const text = this.#input.value;
-    this.#input.removeAttribute("aria-invalid");
-    if (text === "" && (!this.required || this.#kind !== "string")) {
-      if (!this.required) return { given: false };
-      if (this.#nullable) return { given: true, value: null };
-      this.refuse("is needed");
-    }
-    return { given: true, value: this.#value(text) };
-  }
-
-  refuse(why) {
-    this.#input.setAttribute("aria-invalid", "true");
-    this.#input.focus();
-    throw new Error(`${this.name} ${why}`);
-  }
-
-  #value(text) {
-    if (this.#kind === "string" || this.#kind === "choice") return text;
-    if (this.#kind === "boolean") return text === "true";
-    if (this.#kind === "integer") {
-      if (!/^[+-]?\d+$/.test(text.trim())) this.refuse("must be a whole number");
-      const value = Number(text);
-      return Number.isSafeInteger(value) ? value : BigInt(text.trim());
-    }
-    if (this.#kind === "number" && !Number.isFinite(Number(text))) this.refuse("must be a number");
-    try {
-      return decode(text);
-    } catch {
-      return this.refuse("must be JSON");
-    }
-  }
+/**
+ * Return the kind of input for a schema without null.
+ *
+ * It is that of one value (`string`, `integer`, `number`, `decimal`, `boolean`, `choice`, `date`,
+ * `time`, `date-time`, `reference`), that of a group (`record`, `row`, `list`, `map`, `union`), or `json`.
+ */
+export function kindOf(schema) {
+  if (schema.enum) return "choice";
+  if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : "union";
+  if (schema.type === "string" && classOf(schema)) return "reference";
+  if (schema.type === "string" && PICKED.has(schema.format)) return schema.format;
+  if (SCALARS.has(schema.type)) return schema.type;
+  if (schema.properties) return "record";
+  if (schema.prefixItems) return "row";
+  if (schema.type === "array" && schema.items) return "list";
+  if (schema.type === "object" && typeof schema.additionalProperties === "object") return "map";
+  return "json";
 }
 
-function kindOf(schema) {
-  if (schema.enum?.every((one) => typeof one === "string")) return "choice";
-  return ["string", "integer", "number", "boolean"].includes(schema.type) ? schema.type : "json";
-}
-
-function inputOf(kind, schema, required) {
-  const common = { autocomplete: "off", spellcheck: "false" };
-  if (kind === "boolean" || kind === "choice") {
-    const options = kind === "boolean" ? ["true", "false"] : schema.enum;
-    return el(
-      "select",
-      {},
-      required ? null : el("option", { value: "" }, "–"),
-      options.map((one) => el("option", {}, one)),
-    );
-  }
-  if (kind === "json") return el("textarea", { ...common, rows: 2, class: "code" });
-  return el("input", {
-    ...common,
-    inputmode: kind === "integer" ? "numeric" : kind === "number" ? "decimal" : null,
-  });
-}
-
-function hintOf(kind, schema, whole, nullable) {
-  const type =
-    kind === "json"
-      ? `JSON: ${sketch(schema)}`
-      : kind === "choice"
-        ? ""
-        : { integer: "whole number", number: "number", boolean: "", string: schema.format ?? "" }[
-            kind
-          ];
-  const told = (schema.description ?? whole.description ?? "").replaceAll("`", "");
-  return [told, type, nullable ? "or null" : ""].filter(Boolean).join(" · ");
-}
+const isDecimal = (choices) =>
+  choices.length === 2 && choices[0].format === "decimal" && choices[1].type === "number";
 
 /** Say shortly what a schema wants. */
-function sketch(schema) {
-  if (schema.type === "array")
-    return schema.prefixItems
-      ? `[${schema.prefixItems.map((one) => one.title ?? sketch(one)).join(", ")}]`
-      : `[${sketch(schema.items ?? {})}, …]`;
+export function sketch(schema, document) {
+  const named = schema.$ref?.split("/").at(-1);
+  if (named) return named;
+  if (classOf(schema)) return classOf(schema);
+  const inner = (one) => sketch(one, document);
+  if (schema.prefixItems) return `[${schema.prefixItems.map((one) => one.title ?? inner(one)).join(", ")}]`;
+  if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : schema.anyOf.map(inner).join(" or ");
+  if (schema.type === "array") return `[${inner(schema.items ?? {})}, …]`;
   if (schema.type === "object") return `{${Object.keys(schema.properties ?? {}).join(", ") || "…"}}`;
-  return schema.$ref
-    ? schema.$ref.split("/").at(-1)
-    : Array.isArray(schema.type)
-      ? schema.type.join(" or ")
-      : (schema.type ?? "anything");
+  if (Array.isArray(schema.type)) return schema.type.join(" or ");
+  return { integer: "whole number", string: schema.format ?? "text" }[schema.type] ?? schema.type ?? "anything";
 }
