@@ -15,10 +15,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from penstock.errors import Corrupt, OperationalError, RequestError
-from penstock.files import durable, private
+from penstock.errors import Corrupt, RequestError
+from penstock.files import durable, shared_file
 from penstock.files.layout import PAUSES
-from penstock.files.lock import locked_file
 from penstock.files.sealed import seal, unseal
 from penstock.model.limit import EVERYTHING
 
@@ -87,14 +86,7 @@ class PauseFile:
             Corrupt: The file is damaged.
             OperationalError: The file cannot be read.
         """
-        try:
-            return decode_actions(self.path.read_bytes())
-        except FileNotFoundError:
-            return ()
-        except Corrupt as error:
-            raise Corrupt(f"{self.path}: {error}") from error
-        except OSError as error:
-            raise OperationalError(f"cannot read {self.path}: {error.strerror}") from error
+        return shared_file.read(self.path, decode_actions)
 
     def pauses(self) -> Pauses:
         """Return the pauses in force; raises as `actions`."""
@@ -142,19 +134,13 @@ class PauseFile:
         for text in (action.by, action.reason):
             if len(text) > TEXT_MAX:
                 raise RequestError(f"a reason or name has at most {TEXT_MAX} characters")
-        try:
-            private.create(self.path.parent)
-            with locked_file(self._lock_path):
-                actions = self.actions()
-                in_force = Pauses(actions).in_force
-                if action.kind == "resume" and action.target not in in_force:
-                    known = ", ".join(map(target_text, in_force)) or "nothing"
-                    raise RequestError(
-                        f"{target_text(action.target)} is not paused; paused: {known}"
-                    )
-                durable.replace(self.path, encode_actions((*_recent(actions), action)))
-        except OSError as error:
-            raise OperationalError(f"cannot write {self.path}: {error.strerror}") from error
+        with shared_file.changing(self.path, self._lock_path):
+            actions = self.actions()
+            in_force = Pauses(actions).in_force
+            if action.kind == "resume" and action.target not in in_force:
+                known = ", ".join(map(target_text, in_force)) or "nothing"
+                raise RequestError(f"{target_text(action.target)} is not paused; paused: {known}")
+            durable.replace(self.path, encode_actions((*_recent(actions), action)))
         return action
 
 
@@ -177,12 +163,14 @@ def encode_actions(actions: tuple[PauseAction, ...]) -> bytes:
     return seal("actions", actions)
 
 
-def decode_actions(data: bytes) -> tuple[PauseAction, ...]:
-    """Return the actions that a file holds.
+def decode_actions(data: bytes | None) -> tuple[PauseAction, ...]:
+    """Return the actions that a file holds; none if `data` is None, because there is no file.
 
     Raises:
         Corrupt: The file is damaged, or another program changed it.
     """
+    if data is None:
+        return ()
     try:
         return unseal("actions", data, tuple[PauseAction, ...])
     except ValueError as error:

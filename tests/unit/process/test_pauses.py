@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Corrupt, RequestError
+from penstock.gateway.flow.admission import watched_pauses
 from penstock.process import pauses
 from penstock.process.pauses import PauseFile, Pauses
 
@@ -48,13 +49,20 @@ def test_resume_ends_exactly_one_pause(tmp_path: Path) -> None:
     ]
 
 
-def test_damage_is_no_resume(tmp_path: Path) -> None:
-    """A changed file is refused by readers and writers, and stays as it is."""
+@pytest.mark.parametrize("damage", [(b"Order", b"Ordel"), (b"{", b""), (None, b"")], ids=repr)
+def test_damage_is_no_resume(tmp_path: Path, damage: tuple[bytes | None, bytes]) -> None:
+    """A changed or emptied file is refused by gateways and writers, and stays as it is."""
     file = PauseFile(tmp_path)
     file.pause("Order", "ada", "prices", 1)
-    damaged = file.path.read_bytes().replace(b"Order", b"Ordel")
+    original, changed = damage
+    damaged = changed if original is None else file.path.read_bytes().replace(original, changed)
     file.path.write_bytes(damaged)
-    for act in (file.actions, lambda: file.pause("Item", "ada", "", 2)):
+    acts = (
+        file.actions,
+        lambda: file.pause("Item", "ada", "", 2),
+        lambda: watched_pauses(tmp_path),
+    )
+    for act in acts:
         with pytest.raises(Corrupt, match=r"pauses\.json: .* remove the file to end all pauses"):
             act()
     assert file.path.read_bytes() == damaged

@@ -14,18 +14,16 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
-from penstock.files import durable, private
+from penstock.errors import ConfigError, Corrupt, Unauthenticated
+from penstock.files import durable, shared_file
 from penstock.files.layout import KEYS
-from penstock.files.lock import locked_file
 from penstock.gateway.auth.principal import Principal, Scope
 
 LOCK: Final = "keys.lock"
@@ -94,14 +92,7 @@ class KeyStore:
             Corrupt: The file is damaged.
             OperationalError: It cannot be read.
         """
-        try:
-            return decode_keys(self.path.read_bytes())
-        except FileNotFoundError:
-            return ()
-        except Corrupt as error:
-            raise Corrupt(f"{self.path}: {error}") from error
-        except OSError as error:
-            raise OperationalError(f"cannot read {self.path}: {error.strerror}") from error
+        return shared_file.read(self.path, decode_keys)
 
     def add(
         self, name: str, scopes: Iterable[Scope], expires: datetime | None, now: datetime
@@ -118,7 +109,7 @@ class KeyStore:
                 f"{name!r} cannot be the name of a key: use up to 64 letters, digits, dots, dashes and "
                 "underscores, and not eight hexadecimal digits, which are an id"
             )
-        with self._changing():
+        with shared_file.changing(self.path, self._lock_path):
             keys = self.read()
             if any(key.name == name for key in keys):
                 raise ConfigError(
@@ -140,7 +131,7 @@ class KeyStore:
             Corrupt: The file is damaged; nothing is removed.
             OperationalError: It cannot be written; nothing is removed.
         """
-        with self._changing():
+        with shared_file.changing(self.path, self._lock_path):
             keys = self.read()
             for gone in keys:
                 if name_or_id in (gone.name, gone.id):
@@ -148,16 +139,6 @@ class KeyStore:
                     return gone
         names = ", ".join(key.name for key in keys) or "none"
         raise ConfigError(f"no key is named {name_or_id!r}; the keys are: {names}")
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the writers' lock, and translate failures of the disk."""
-        try:
-            private.create(self.path.parent)
-            with locked_file(self._lock_path):
-                yield
-        except OSError as error:
-            raise OperationalError(f"cannot write {self.path}: {error.strerror}") from error
 
     def _write(self, keys: tuple[ApiKey, ...]) -> None:
         """Replace the file durably; only its owner can ever read it."""
@@ -169,12 +150,14 @@ def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_Stored(_checksum(keys), keys))) + b"\n"
 
 
-def decode_keys(data: bytes) -> tuple[ApiKey, ...]:
-    """Return the keys that a file holds.
+def decode_keys(data: bytes | None) -> tuple[ApiKey, ...]:
+    """Return the keys that a file holds; none if `data` is None, because there is no file.
 
     Raises:
         Corrupt: The file is damaged, or another program changed it.
     """
+    if data is None:
+        return ()
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from penstock.errors import Corrupt, OperationalError, PenstockError
+from penstock.files import shared_file
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class WatchedFile(Generic[T]):
         self._read = read
         self._failed = False
         self._identity = self._identity_now()
-        self._value = self._load()
+        self._value = shared_file.read(path, read)
         self._look_at_s = time.monotonic() + LOOK_S
 
     def value(self) -> T:
@@ -63,27 +64,14 @@ class WatchedFile(Generic[T]):
                 return
             # Read before the bytes: the next check sees a file that is replaced in between.
             self._identity = identity
-            self._value = self._load()
+            self._value = shared_file.read(self._path, self._read)
         except PenstockError as error:
             if not self._failed:
-                _log.error(
-                    "%s cannot be used, and requests that need it are refused: %s",
-                    self._path,
-                    error,
-                )
+                _log.error("requests are refused, because they need a file: %s", error)
             self._failed = True
             return
         self._failed = False
         _log.info("%s has changed", self._path)
-
-    def _load(self) -> T:
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
-            return self._read(None)
-        except OSError as error:
-            raise OperationalError(f"cannot read {self._path}: {error.strerror}") from error
-        return self._read(data)
 
     def _identity_now(self) -> _Identity | None:
         try:

@@ -40,7 +40,7 @@ def watched_pauses(data: Path) -> WatchedFile[Pauses]:
         OperationalError: Their file cannot be read.
     """
     path = PauseFile(data).path
-    return WatchedFile(path, lambda stored: Pauses(decode_actions(stored) if stored else ()))
+    return WatchedFile(path, lambda data: Pauses(decode_actions(data)))
 
 
 class Ticket(NamedTuple):
