@@ -1,6 +1,6 @@
 """State: changes applied and entities read per second, over a store of 300,000 entities.
 
-    python benchmarks/state_apply.py [--entities N] [--directory PATH]
+    python -m benchmarks.state_apply [--entities N] [--directory PATH]
 
 Prints one JSON object. `applied_per_s` are medians by batch size; a get is of a random entity,
 checksum verified, with its router where there are partitions; `catch_up_rows_per_s` counts
@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, split_entity_key
 from penstock.journal.api import CHANGES, Commit, PartKind
-from penstock.journal.memory import MemoryJournal
 from penstock.state.digest import digest_of_items
 from penstock.state.lmdb import LmdbState
 from penstock.state.stores import Stores
+from tests.memory_journal import MemoryJournal
 
 BATCHES = (200, 20_000, 40_000)
 READS = 200_000

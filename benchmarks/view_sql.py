@@ -1,6 +1,6 @@
 """The SQL view: how fast it applies epochs, and how long a join of three classes takes meanwhile.
 
-    python benchmarks/view_sql.py [--entities 100000] [--seconds 20] [--rate 2500]
+    python -m benchmarks.view_sql [--entities 100000] [--seconds 20] [--rate 2500]
 
 The journal is in memory: only the view is measured. It holds the shop's three classes; an epoch of
 `--rate` checkouts a second comes five times a second, each checkout changing an order, a user and
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.process.loading import load_app
 from penstock.sql.query import Query
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 
 APP = load_app(str(Path(__file__).parent.parent / "examples" / "shop"))
 EPOCHS_PER_S = 5

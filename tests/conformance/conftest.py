@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock.log.api import Log
-from penstock.log.memory import MemoryLog
 from penstock.log.sqlite import SqliteLog
 from tests.conformance.logs import Clock, Make
+from tests.memory_log import MemoryLog
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, Fenced, JournalUnavailable
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Journal, Part, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.memory import MemoryJournal
+from tests.memory_journal import MemoryJournal
 
 TIME_US = 1_800_000_000_000_000
 LONG_MS = 60_000

@@ -16,8 +16,8 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced
 from penstock.journal.api import Commit, CompactionPolicy, Journal, PartKind
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.memory import MemoryJournal
 from tests.conformance.test_journal import changes, commit_of, grow
+from tests.memory_journal import MemoryJournal
 
 SMALL = CompactionPolicy(newest=2, epochs=4, grace_s=0)
 STEPS = ("segment-written", "segment-indexed", "segment-condensed", "segment-reclaimed")

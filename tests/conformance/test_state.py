@@ -16,8 +16,8 @@ from penstock.state.api import Change, State
 from penstock.state.catchup import owned_mask
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.lmdb import LmdbState
-from penstock.state.memory import MemoryState
 from penstock.state.partition_spec import PartitionSpec
+from tests.memory_state import MemoryState
 
 BOOT = "boot-1"
 Opener = Callable[[], State]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry, Log, Record
-from penstock.log.memory import MemoryLog
 from penstock.model.application import App
 from tests.differential.machine import KEYS, Program, Who
 from tests.differential.twin import Name, Trouble, Twin, name_of
+from tests.memory_log import MemoryLog
 
 BEGINNING_US = 1_700_000_000_000_000
 KINDS = ("Alpha", "Beta", "Gamma")

@@ -15,8 +15,8 @@ from penstock.errors import PenstockError
 from penstock.log import block, sqlite
 from penstock.log import request_id_index as identity
 from penstock.log.api import Entry, Log
-from penstock.log.memory import MemoryLog
 from penstock.log.sqlite import SqliteLog
+from tests.memory_log import MemoryLog
 
 
 class Clock:

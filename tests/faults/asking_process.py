@@ -4,10 +4,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Written, app
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.base.ids import EntityKey, Epoch, entity_key, split_entity_key
 from penstock.journal.api import CHANGES, Commit, PartKind
-from penstock.journal.memory import MemoryJournal
 from penstock.state.digest import digest_of_items
 from penstock.state.stores import Stores
+from tests.memory_journal import MemoryJournal
 
 BOOT = "boot-1"
 ENTITIES = 2000

@@ -14,7 +14,6 @@ import pytest
 
 from penstock.base.ids import Epoch, entity_key
 from penstock.errors import Corrupt, Diverged, StateUnavailable
-from penstock.journal.memory import MemoryJournal
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.examine import SOUND, is_sound
 from penstock.state.examine import main as examine
@@ -33,6 +32,7 @@ from tests.faults.state_cases import (
     journal_of,
     states_at,
 )
+from tests.memory_journal import MemoryJournal
 
 pytestmark = pytest.mark.faults
 

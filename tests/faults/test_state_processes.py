@@ -11,7 +11,6 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, entity_key
 from penstock.errors import StateUnavailable
-from penstock.journal.memory import MemoryJournal
 from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_mapping
 from penstock.state.examine import is_sound
@@ -31,6 +30,7 @@ from tests.faults.state_cases import (
     started,
     states_at,
 )
+from tests.memory_journal import MemoryJournal
 
 pytestmark = pytest.mark.faults
 

@@ -16,13 +16,13 @@ from penstock import App, entity, key
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.sql import change_batch as fold
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.checkout import TOP
+from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Painter, Written, app
 from tests.waiting import wait_for
 

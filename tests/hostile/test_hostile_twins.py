@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.execute import Limits
-from penstock.log.memory import MemoryLog
 from penstock.model.call import Call as EntityCall
 from penstock.model.request import Failure, decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
@@ -37,6 +36,7 @@ from tests.hostile.programs import (
     entries,
     numbered,
 )
+from tests.memory_log import MemoryLog
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from penstock.gateway.flow.limit_table import Caller, LimitTable
 from penstock.gateway.flow.window import SIZE_FIRST, SIZE_MIN, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Commit
-from penstock.journal.memory import MemoryJournal
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import parse_limits
 from penstock.process.config import GatewayConfig
+from tests.memory_journal import MemoryJournal
 
 DEADLINE_S = 60.0
 

@@ -48,8 +48,8 @@ SHOW = """
 import os, sys
 from pathlib import Path
 from penstock.gateway.telemetry.metrics import Metrics
-from penstock.journal.memory import MemoryJournal
-from penstock.log.memory import MemoryLog
+from tests.memory_journal import MemoryJournal
+from tests.memory_log import MemoryLog
 from penstock.process import presence
 from tests.checkout import TOP
 data = Path(sys.argv[1])

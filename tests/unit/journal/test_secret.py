@@ -10,10 +10,10 @@ from penstock.cli.main import execute
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.memory import MemoryJournal
 from penstock.model.call import Call as EntityCall
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.history import Call, journal_of
+from tests.memory_journal import MemoryJournal
 from tests.unit.journal.random_app import app
 
 LOTTERY = str(Path(__file__).parent / "random_app.py")

@@ -10,9 +10,9 @@ import pytest
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import JournalUnavailable, TimedOut
 from penstock.journal.api import TRANSACTIONS, Commit, PartKind
-from penstock.journal.memory import MemoryJournal
 from penstock.journal.replies import find_reply
 from penstock.journal.tail import AsyncJournalTail, JournalTail
+from tests.memory_journal import MemoryJournal
 
 ONLY = LogPartition(0)
 DEADLINE_MS = 60_000

@@ -9,9 +9,9 @@ import pytest
 from penstock.base.ids import RequestId
 from penstock.errors import Corrupt, LogUnavailable
 from penstock.log.api import Entry
-from penstock.log.memory import MemoryLog
 from penstock.log.pump import Pump
 from penstock.process.config import Config
+from tests.memory_log import MemoryLog
 from tests.serial_driver import SerialDriver
 
 DEADLINE_MS = 60_000

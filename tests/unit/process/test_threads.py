@@ -10,7 +10,7 @@ from tests.checkout import TOP
 VIEW = """
 import sys, time
 from pathlib import Path
-from penstock.journal.memory import MemoryJournal
+from tests.memory_journal import MemoryJournal
 from penstock.process import logs
 from penstock.process.config import ViewConfig
 from penstock.process.threads import end_with_threads

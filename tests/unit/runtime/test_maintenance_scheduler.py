@@ -8,9 +8,9 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.api import Commit
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import Config, HistoryConfig
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
+from tests.memory_journal import MemoryJournal
 
 REQUESTS = 10  # of each epoch
 SECONDS = 1_000  # from one epoch to the next

@@ -26,10 +26,10 @@ from penstock.snapshots.snapshot_writer import (
 )
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.catchup import catch_up
-from penstock.state.memory import MemoryState
 from penstock.state.partition_spec import WHOLE, PartitionSpec
 from penstock.state.stores import Stores
 from tests.checkout import TOP
+from tests.memory_state import MemoryState
 from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_view_tables import FILLED, HUGE
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Written, app
 
 

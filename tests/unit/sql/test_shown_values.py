@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from penstock import App, entity, key
 from penstock.base.ids import Epoch
 from penstock.files.layout import SNAPSHOTS
-from penstock.journal.memory import MemoryJournal
 from penstock.model.entity_type import EntityType
 from penstock.process.config import ViewConfig
 from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
@@ -34,6 +33,7 @@ from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 from tests.unit.model.rare_values import ANY_TYPE
 from tests.unit.model.typed_values import Colour
 from tests.unit.sql.gallery_app import Written

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import PenstockError, QueryError
-from penstock.journal.memory import MemoryJournal
 from penstock.process.config import ViewConfig
 from penstock.sql import view_store as store
 from penstock.sql.as_of_query import AsOfQueries
@@ -20,6 +19,7 @@ from penstock.sql.query import Query
 from penstock.sql.query_pool import LONG, QUICK, ResultOptions
 from penstock.sql.slots import FairSlots
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Written, app
 from tests.waiting import wait_for
 

@@ -16,12 +16,12 @@ import pytest
 from penstock.client.operation import HttpResponse
 from penstock.client.results import rows_of, table_of
 from penstock.errors import OperationalError
-from penstock.journal.memory import MemoryJournal
 from penstock.model.request import Failure
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import ResultFormat, encode_result
 from penstock.sql.view import View
+from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
 
 SETTINGS = ViewConfig(memory_mb=256)

@@ -1,4 +1,4 @@
-"""Memory state: a partition's store in a dictionary of one process, for tests and short runs."""
+"""`MemoryState`: a partition's store in a dictionary of one process, for tests."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping

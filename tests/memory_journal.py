@@ -1,4 +1,4 @@
-"""A journal in memory, for unit tests and the local runtime.
+"""`MemoryJournal`: a journal in memory, for tests.
 
 It implements the port for the threads of one process, without durability. Parts are kept as the bytes
 of their files, so that no caller can change them.

@@ -1,7 +1,7 @@
 """`MemoryLog`: the log of one process, without durability.
 
-It keeps every other promise of the port. Tests and the local runtime use it, and `SqliteLog` is
-compared with it, so its code is as plain as possible.
+It keeps every other promise of the port. `SqliteLog` is compared with it, so its code is as
+plain as possible.
 """
 
 import threading
