@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
@@ -13,9 +13,9 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import RequestError
-from penstock.log.api import Log
-from penstock.process.cancellation import cancel
-from penstock.process.data_directory import DataDirectory
+
+if TYPE_CHECKING:
+    from penstock.log.api import Log
 
 HELP: Final = """Cancel a request that was sent with a delay and is not due yet.
 
@@ -71,6 +71,9 @@ def command(
 def _cancel_here(text: str, options: AppOptions) -> str:
     """Cancel a request in the log of a data directory; return its full id."""
     config = replace(options.settings(), data=options.folder())
+    from penstock.process.cancellation import cancel
+    from penstock.process.data_directory import DataDirectory
+
     directory = DataDirectory(config.data)
     if not directory.log_path.exists():  # opening it would create it
         raise RequestError(f"{config.data} has no requests: no application has run there")
@@ -81,7 +84,7 @@ def _cancel_here(text: str, options: AppOptions) -> str:
     return request_id
 
 
-def _complete(log: Log, text: str) -> RequestId:
+def _complete(log: "Log", text: str) -> RequestId:
     """Return the id that is the text, or the only scheduled id that begins with it.
 
     Raises:

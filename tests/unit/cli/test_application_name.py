@@ -27,6 +27,7 @@ WORDS = {
     "call": ["Item", "i1", "exists"],
     "changes": ["Item"],
     "trace": ["r1"],
+    "cancel": ["r1"],
     "history": ["Item", "i1"],
     "savepoint": ["before-sale"],
     "backup": ["backups"],

@@ -29,6 +29,7 @@ MISTAKES = [
     ["sql", "FROM Item", "missing.py"],
     ["changes", "Item", "missing.py"],
     ["trace", "r1", "missing.py"],
+    ["cancel", "r1", "missing.py"],
     ["replay", "missing.py"],
     ["what-if", "missing.py"],
     ["snapshot", "missing.py"],
