@@ -187,13 +187,16 @@ class _Follower:
         self._committed = -1
         self._changed_ns = time.monotonic_ns()
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
+        self._entities_each = 0.0  # the mean number of entities that a request of the loading creates
 
     def follow(self) -> None:
         """Return when the feeding process has sent everything."""
         options, board = self._options, self._board
         loading = loading_count(options)
         text = f"loading {options.entities:,} entities"
+        self._entities_each = options.entities / loading
         self._stage(text, loading, lambda: board["committed"], lambda: board["committed"])
+        self._entities_each = 0.0
         warm_up = options.warm_up
         self._stage(
             "warming up",
@@ -236,9 +239,12 @@ class _Follower:
         board = self._board
         self._recent.append((time.monotonic_ns(), board["committed"]))
         (before_ns, before), (now_ns, now) = self._recent[0], self._recent[-1]
-        rate = (now - before) * 1_000_000_000 // max(now_ns - before_ns, 1)
+        rate = (now - before) * 1e9 / max(now_ns - before_ns, 1)
+        if self._entities_each:
+            loaded = round(now * self._entities_each)
+            return f"{rate * self._entities_each:,.0f} entities/s, {loaded:,} loaded"
         waiting = max(board["appended"] - now, 0)
-        return f"{rate:,} requests/s, {waiting:,} waiting, {board['failed']:,} aborted"
+        return f"{rate:,.0f} requests/s, {waiting:,} waiting, {board['failed']:,} aborted"
 
 
 def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher) -> Measured:

@@ -8,6 +8,7 @@ programs their meaning without Penstock, `programs` makes them and writes them o
 from typing import Any, Final
 
 from penstock import App, Entity, key, random, readonly, savepoint, transactional
+from tests.differential.forms import Census, Delta
 
 KEYS: Final = 2  # of each class, 0 and 1; `fresh` makes more
 
@@ -206,4 +207,4 @@ class Frame:
         return self.execute(program if self.value % 2 else other)
 
 
-app = App("machine", Alpha, Beta, Gamma, main)
+app = App("machine", Alpha, Beta, Gamma, Delta, Census, main)

@@ -1,6 +1,7 @@
 """Random programs and requests for `machine`, and how they are written on one line.
 
     r3: Beta1.run(a2)[add 3; try [Alpha0 [fail]] else [save [set 1]]]
+    r4: Delta(big 1).mold[box 3; give 2 (small 0)]
 
 A history is the appended requests, in order; a request may be repeated under its own id.
 """
@@ -8,6 +9,7 @@ A history is the appended requests, in order; a request may be repeated under it
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import Phase
@@ -16,11 +18,14 @@ from hypothesis import strategies as st
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry, Log, Record
 from penstock.model.application import App
+from tests.differential.forms import Act, Box, Film, Form, Hall, Spot
 from tests.differential.machine import KEYS, Program, Who
 from tests.differential.twin import Name, Trouble, Twin, name_of
 from tests.memory_log import MemoryLog
 
 BEGINNING_US = 1_700_000_000_000_000
+SPOT_HALLS = (Hall.BIG, Hall.SMALL, Hall.BIG)
+FIRST_SPOT = Spot(Hall.BIG, 0)
 KINDS = ("Alpha", "Beta", "Gamma")
 HURRY = "PENSTOCK_TESTS_HURRY" in os.environ  # only whether something fails is asked
 PHASES = (Phase.generate,) if HURRY else (Phase.generate, Phase.target, Phase.shrink)
@@ -183,14 +188,56 @@ calls = st.one_of(
 
 
 @dataclass(frozen=True)
+class Mold(Call):
+    """A request to an entity whose key, attributes, arguments and results have many types."""
+
+    spot: Spot = FIRST_SPOT
+    acts: tuple[Act, ...] = ()
+    gift: Box[Film] | None = None
+
+    def __repr__(self) -> str:
+        acts = [f"{act.form.value} {act.number} ({_show_spot(act.at)})" for act in self.acts]
+        gift = "" if self.gift is None else f"{self.gift.value}"
+        return f"Delta({_show_spot(self.spot)}).{self.method}[{'; '.join(acts)}]{gift}"
+
+    def encode(self, app: App) -> tuple[bytes, bytes]:
+        """Return the body and the touches of its log entry."""
+        named = {"gift": self.gift, "acts": list(self.acts)} if self.method == "mold" else {}
+        return app.request("Delta", self.spot, self.method, (), named)
+
+
+def _show_spot(spot: Spot) -> str:
+    return f"{spot.hall.value} {spot.number}"
+
+
+spots = st.builds(Spot, st.sampled_from(Hall), keys)
+# A deletion is rare, because a reference must not dangle afterwards.
+_forms = st.sampled_from([*(form for form in Form if form is not Form.DROP)] * 2 + [Form.DROP])
+_films = st.fixed_dictionaries(
+    {"title": st.text(max_size=2), "price": st.sampled_from([Decimal("1.50"), Decimal("-0")])},
+    optional={"year": numbers},
+)
+molds = st.builds(
+    Mold,
+    st.sampled_from(["mold"] * 8 + ["create", "delete", "exists"]),
+    st.just(("Delta", 0)),
+    spot=spots,
+    acts=st.lists(st.builds(Act, _forms, numbers, spots), min_size=1, max_size=4).map(tuple),
+    gift=st.none() | st.builds(Box, _films),
+)
+
+
+@dataclass(frozen=True)
 class History:
     """The requests that are appended to the log.
 
-    `made` exist before; `calls` come each with the number of its request id, which may return.
+    `made` exist before, and so do three of the four entities of `Mold` if `has_spots`; `calls` come each with the number of
+    its request id, which may return.
     """
 
     made: tuple[Who, ...]
     calls: tuple[tuple[int, Call], ...]
+    has_spots: bool = False
 
     def __repr__(self) -> str:
         made = " ".join(f"{show_who(who)}={number}" for number, who in enumerate(self.made))
@@ -203,6 +250,9 @@ class History:
         return [
             (f"m{number}", Call("create", who, number=number))
             for number, who in enumerate(self.made)
+        ] + [
+            (f"s{number}", Mold("create", ("Delta", 0), spot=Spot(hall, number // 2)))
+            for number, hall in enumerate(SPOT_HALLS if self.has_spots else ())
         ]
 
     def once(self) -> list[tuple[str, Call]]:
@@ -240,6 +290,13 @@ def tangles(draw: st.DrawFn, most: int = 16) -> History:
     made = tuple((kind, key) for kind in KINDS for key in range(KEYS))
     call = st.builds(Call, st.just("main"), whos, tangled_programs)
     return History(made, tuple(enumerate(draw(st.lists(call, min_size=3, max_size=most)))))
+
+
+@st.composite
+def shapes(draw: st.DrawFn, most: int = 12) -> History:
+    """Calls that change values of all types, and a few that do not."""
+    sent = draw(st.lists(molds | molds | molds | calls, min_size=4, max_size=most))
+    return History((("Alpha", 0),), tuple(enumerate(sent)), has_spots=True)
 
 
 def show(program: Program) -> str:

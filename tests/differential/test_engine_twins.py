@@ -16,7 +16,7 @@ from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, History, histories, logged, tangles
+from tests.differential.programs import PHASES, History, histories, logged, shapes, tangles
 from tests.differential.simulation import Answer, Layout, Simulation
 from tests.differential.twin import Name, Row, Twin
 
@@ -105,6 +105,13 @@ def test_engine_equals_one_thread(history: History, layout: Layout, cuts: list[i
 def test_tangle_equals_one_thread(history: History, layout: Layout) -> None:
     """If accesses depend on the writes of others, the outcome is that of one thread."""
     compare_with_serial(history, layout, [])
+
+
+@settings(max_examples=100, phases=PHASES)
+@given(shapes(), on_one_host | on_many_hosts, cuts)
+def test_types_equal_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
+    """Keys, attributes, arguments and results of every type of records are those of one thread."""
+    compare_with_serial(history, layout, cuts)
 
 
 @settings(max_examples=100, phases=PHASES)

@@ -23,13 +23,17 @@ EXPECTED = """
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import (
     Any, Generic, Literal, NamedTuple, NewType, NotRequired, Self, TypedDict, TypeVar, assert_type
 )
 
 import msgspec
+import pydantic
 
-from penstock import App, AsyncClient, Client, Entity, PenstockError, key, readonly, transactional
+from penstock import (
+    App, AsyncClient, Client, Entity, PenstockError, key, readonly, reference, transactional
+)
 from penstock.testing import Kit
 
 
@@ -123,7 +127,44 @@ class Parcel(Entity):
         return self.size
 
 
-app = App("typed", Item, User, Order, Parcel, order)
+class Hall(Enum):
+    BIG = "big"
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    numbers: list[int] = []
+
+
+class Room(Entity):
+    hall: Hall = key()
+    address: Address | None = None
+    door: "Chair | None" = reference(exists=True, default=None)
+
+    def move(self, address: Address) -> list[int]:
+        self.address = address
+        assert_type(self.hall, Hall)
+        assert_type(self.address.street, str)
+        return self.address.numbers
+
+
+class Chair(Entity):
+    place: tuple[Hall, int] = key()
+    size: Size = Size(1)
+    room: Room = reference(exists=True)
+
+    def where(self) -> Hall:
+        assert_type(self.room.door, "Chair | None")
+        assert_type(Chair.create((Hall.BIG, 2), room=self.room), Chair)
+        assert_type(Chair((Hall.BIG, 2)).place, tuple[Hall, int])
+        return self.room.hall
+
+
+class Ticket(Entity):
+    size: Size = key()
+
+
+app = App("typed", Item, User, Order, Parcel, Room, Chair, Ticket, order)
 kit = Kit(app)
 assert_type(kit.call(Item.create, "i1", price=3), Item)
 assert_type(kit.call(Item.upsert, "i1", price=3), Item)
@@ -134,6 +175,11 @@ assert_type(kit.call(order, 1, Item("i1")), Order)
 assert_type(kit.call(Order.create, 2, Item("i1")), Order)
 assert_type(kit.call(Parcel.create, ParcelId("p1"), size=Size(2)), Parcel)
 assert_type(kit.call(Parcel.stamp, Parcel("p1"), Stamp(5), {"text": "to you"}), Size)
+assert_type(kit.call(Room.create, Hall.BIG), Room)
+assert_type(kit.call(Room.move, Room(Hall.BIG), Address(street="High St")), list[int])
+assert_type(kit.call(Chair.create, (Hall.BIG, 1), room=Room(Hall.BIG)), Chair)
+assert_type(kit.call(Chair.where, Chair((Hall.BIG, 1))), Hall)
+assert_type(kit.call(Ticket.exists, Size(1)), bool)
 kit.call(Item.delete, Item("i1"))
 
 
@@ -161,9 +207,12 @@ async def awaited(client: AsyncClient) -> None:
 
 MISTAKEN = """
 from dataclasses import field
+from enum import Enum
 from typing import NamedTuple, TypedDict
 
-from penstock import AsyncClient, Client, Entity, key
+import pydantic
+
+from penstock import AsyncClient, Client, Entity, key, reference
 
 
 class Item(Entity):
@@ -212,6 +261,29 @@ class Parcel(Entity):
         return label["txt"]  # wrong
 
 
+class Hall(Enum):
+    BIG = "big"
+
+
+class Address(pydantic.BaseModel):
+    street: str
+
+
+class Room(Entity):
+    hall: Hall = key()
+    address: Address = Address(street=3)  # wrong
+    door: Item = reference(exists="yes")  # wrong
+    window: Item = reference()  # wrong
+
+    def move(self, address: Address) -> int:
+        self.door = "tea"  # wrong
+        return address.stret  # wrong
+
+
+Room(Hall.SMALL)  # wrong
+Room({"big"})  # wrong
+Room.create([Hall.BIG])  # wrong
+Room(Hall.BIG).hall.valu  # wrong
 Item(3.5)  # wrong
 Item("tea", 3)  # wrong
 Item.create(["tea"], price=3)  # wrong

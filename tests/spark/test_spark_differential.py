@@ -23,7 +23,7 @@ from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.machine import app
-from tests.differential.programs import Call, histories, tangles
+from tests.differential.programs import Call, histories, shapes, tangles
 from tests.differential.simulation import Answer
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ MACHINE = Path(__file__).parent.parent / "differential" / "machine.py"
 DEADLINE_MS = 120_000
 
 several_calls: st.SearchStrategy[list[tuple[str, Call]]] = st.lists(
-    histories() | tangles(), min_size=3, max_size=5
+    histories() | tangles() | shapes(), min_size=3, max_size=5
 ).map(
     lambda several: [
         (f"{number}-{name}", call)

@@ -177,6 +177,8 @@ def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
         complaints = [complaint for part in parts for complaint in _complaints(part, seen)]
         if origin in (dict, set, frozenset) and not complaints:
             complaints = _misfit(annotation, origin, arguments[0])
+        elif origin is deque and not complaints:
+            complaints = _reference_key_complaints(annotation)
     elif origin is typing.Literal or is_enum(annotation):
         complaints = []
     else:
@@ -200,11 +202,37 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
         fields = fields_of(annotation)
     except NameError as error:
         return [f"{name} has a field of the unknown type {error.name!r}"]
-    return [
+    complaints = [
         f"{name}.{member.name}: {complaint}"
         for member, field in fields
         for complaint in _complaints(field, seen)
     ]
+    is_converted = kind_of(cls) is RecordKind.PYDANTIC and not complaints
+    return _reference_key_complaints(annotation) if is_converted else complaints
+
+
+def _reference_key_complaints(annotation: Any) -> list[str]:
+    """Refuse dictionaries whose keys are references in a value that `convert_inside` converts.
+
+    `msgspec.convert` leaves such keys as text.
+    """
+    refused = _keyed_by_reference(annotation, [])
+    hint = "a dictionary in it has references as keys; use a list of pairs, or the keys' own type"
+    return [f"{name_of(annotation)}: {hint}"] if refused else []
+
+
+def _keyed_by_reference(annotation: Any, seen: list[Any]) -> bool:
+    """Say whether a type contains dictionaries whose keys have references; `seen` are records."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal or annotation in seen:
+        return False
+    if origin is dict and entities_in(arguments[0]):
+        return True
+    inner = arguments
+    if is_record(annotation):
+        seen.append(annotation)
+        inner = tuple(field.annotation for field in fields_of(annotation))
+    return any(_keyed_by_reference(part, seen) for part in inner)
 
 
 def _misfit(annotation: Any, origin: type, inside: Any) -> list[str]:

@@ -197,7 +197,7 @@ class GatewayProtocol:
             OperationalError: See `send_with_retries`.
         """
         path = path_of("entities", entity, key_text(self.app, entity, key))
-        headers = {"Accept": JSON, **self._seen()}
+        headers = {"Accept": JSON if self.app is None else MSGPACK, **self._seen()}
         response = yield from self._ask(OutgoingRequest("GET", path, headers, wait="timeout"))
         return self._attributes(entity, response)
 
@@ -317,9 +317,10 @@ class GatewayProtocol:
         entity_type = self.app.entities[entity]
         types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
         attributes: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
+        decode = msgspec.msgpack.decode if is_msgpack(response) else msgspec.json.decode
         try:
             return {
-                name: msgspec.json.decode(raw, type=types.get(name, Any), dec_hook=decode_reference)
+                name: decode(raw, type=types.get(name, Any), dec_hook=decode_reference)
                 for name, raw in attributes.items()
             }
         except msgspec.ValidationError as error:

@@ -19,6 +19,7 @@ _UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencod
 """The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_NAMED: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 _NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
@@ -64,6 +65,7 @@ class Signature:
             self._least = len(self._positional) + 1  # positional arguments alone never suffice
         self._lowers = {each.name: lower_of(each.annotation) for each in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
+        self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
         # If a call names all arguments, `bind` has nothing to check.
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -110,8 +112,7 @@ class Signature:
                 if not self._least <= len(arguments) <= len(self._positional):
                     self._shape.bind(*arguments)  # raises an error that names the parameter
                 return arguments, {}
-            plain = msgspec.msgpack.decode(named, type=dict[str, Any])
-            more = {name: self._convert(name, value) for name, value in plain.items()}
+            more = {name: self._of_name(name, raw) for name, raw in _NAMED.decode(named).items()}
             self._shape.bind(*arguments, **more)
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
@@ -227,10 +228,18 @@ class Signature:
             raise RequestError(f"{self.name} has no parameter {name}")
         return parameter
 
-    def _convert(self, name: str, value: Any) -> Any:
-        annotation = self._named(name).annotation
+    def _of_name(self, name: str, raw: msgspec.Raw) -> Any:
+        """Decode a named argument.
+
+        `msgspec.convert` could not: it leaves the keys of a dictionary as text where they are references.
+        """
+        parameter = self._named(name)
+        decoder = self._by_name.get(parameter.name)
+        if decoder is None:
+            decoder = msgspec.msgpack.Decoder(parameter.annotation, dec_hook=decode_reference)
+            self._by_name[parameter.name] = decoder
         try:
-            return msgspec.convert(value, annotation, dec_hook=decode_reference)
+            return decoder.decode(raw)
         except msgspec.ValidationError as error:
             what, _, path = str(error).partition(" - at `$")
             raise RequestError(f"{self.name}: {name}{path.rstrip('`')}: {what}") from error

@@ -18,6 +18,7 @@ from typing import (
 )
 
 import msgspec
+import pydantic
 import pytest
 
 from penstock import Aborted, App, DefinitionError, Entity, key, readonly
@@ -91,6 +92,10 @@ class Shelf(Entity):
     @readonly
     def met(self, other: Self) -> Self:
         return other
+
+    @readonly
+    def cheapest(self, prices: "dict[Shelf, int]") -> "Shelf | None":
+        return min(prices, key=lambda shelf: (prices[shelf], shelf.name), default=None)
 
     def add(self, point: Point) -> int:
         self.last.append(point)
@@ -227,6 +232,13 @@ def test_arguments_are_checked_before_a_request_is_made(kit: Kit) -> None:
         kit.call.Shelf("a").add(Point("5"))  # type: ignore[arg-type]
 
 
+def test_keys_of_a_dictionary_are_references_in_every_argument(kit: Kit) -> None:
+    """References that are keys of a dictionary arrive as references, by position and by name."""
+    prices = {Shelf("a"): 3, Shelf("b"): 2}
+    assert kit.call(Shelf.cheapest, Shelf("a"), prices) == Shelf("b")
+    assert kit.call(Shelf.cheapest, Shelf("a"), prices=prices) == Shelf("b")
+
+
 def test_each_creation_calls_the_default_factory(kit: Kit) -> None:
     """Two entities never share the default of `field(default_factory=…)`."""
     kit.call.Shelf.create("b")
@@ -328,6 +340,17 @@ class Hashed(msgspec.Struct, frozen=True):
     size: int
 
 
+@dataclass
+class Priced:
+    prices: dict[tuple[Shelf, int], int]
+    others: "list[Priced]"
+
+
+class PricedModel(pydantic.BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+    prices: dict[Shelf, int] = {}
+
+
 class Rowlike(msgspec.Struct, array_like=True):
     size: int
 
@@ -349,6 +372,9 @@ class Rowlike(msgspec.Struct, array_like=True):
         (set[Film], "Film cannot be the member of a set; a frozen dataclass can"),
         (dict[Hashed, int], "Hashed cannot be the key of a dictionary"),
         (Rowlike, "array_like"),
+        (deque[dict[Shelf, int]], "references as keys; use a list of pairs"),
+        (deque[Priced], "references as keys; use a list of pairs"),
+        (list[PricedModel], "references as keys; use a list of pairs"),
         (Box[int] | Crate[int], "use msgspec Structs that are declared with tag=True"),
     ],
 )

@@ -6,9 +6,10 @@ response that a client has received.
 
 from collections.abc import Sequence
 
+import msgspec
 from starlette.responses import Response
 
-from penstock.base.http import JSON
+from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.entity_reader import EntityReader
@@ -46,7 +47,7 @@ class EntityReadHandler:
     async def show(
         self, request: HttpRequest, name: str, text: str, shows: Sequence[str], status: int
     ) -> Response:
-        """Return the attributes of an entity, or some of them.
+        """Return the attributes of an entity, or some of them, as JSON or as MessagePack.
 
         Args:
             request: The HTTP request.
@@ -75,4 +76,7 @@ class EntityReadHandler:
             raise NoSuchEntity(f"{name} {text!r} does not exist")
         values = {entity_type.key_name: key, **entity_type.plain(key, data)}
         chosen = {attribute: values[attribute] for attribute in shows} if shows else values
+        if MSGPACK in request.headers.get("accept", ""):
+            encoded = msgspec.msgpack.encode(chosen)
+            return Response(encoded, status, reply_headers(epoch), MSGPACK)
         return Response(json_of(chosen), status, reply_headers(epoch), JSON)

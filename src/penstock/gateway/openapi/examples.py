@@ -14,7 +14,6 @@ _BASE: Final = "http://127.0.0.1:8000"
 _BY_FORMAT: Final = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
-    "time": "12:00:00Z",
     "uuid": "3f2c1d9e-6c1b-4c39-9d3a-1f6b2a7c8d90",
     "decimal": "9.95",
 }

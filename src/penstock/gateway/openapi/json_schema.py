@@ -50,7 +50,12 @@ _SIMPLE: Final[Mapping[Any, Schema]] = {
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
     date: {"type": "string", "format": "date"},
-    time: {"type": "string", "format": "time"},
+    time: {
+        "type": "string",
+        "description": "A time of day, without a time zone.",
+        "pattern": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?$",
+        "examples": ["12:00:00"],
+    },
     timedelta: {
         "type": "string",
         "description": "An ISO 8601 duration of days and seconds.",
