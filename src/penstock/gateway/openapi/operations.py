@@ -163,7 +163,8 @@ class Operations:
         call["parameters"] = [*path, ID, TIMEOUT]
         call |= _marks_of(call, signature)
         call |= body
-        call["responses"] = _answers(200, "The result, committed.", content, CALLED)
+        headers = SHOWN if signature.readonly else CALLED  # a read has no id, unless it is recorded
+        call["responses"] = _answers(200, "The result, committed.", content, headers)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/call/{target}", call)
         summary, _ = _texts(entity, method, signature)
@@ -200,7 +201,7 @@ class Operations:
         article = with_article(entity.name)
         show = _operation(f"show.{entity.name}", entity, f"Show {article}.", _SHOWN)
         show["parameters"] = [_key(entity, SHOW), MIN_EPOCH_PARAMETER]
-        content = {JSON: {"schema": self._schemas.entity(entity)}}
+        content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
         show["responses"] = _answers(200, "All attributes and the key.", content, SHOWN)
         show["responses"] |= error_references((*ALWAYS, *AWAITED))
         feed = _operation(f"changes.{entity.name}", entity, f"List changes of {article}.", _CHANGED)
@@ -246,9 +247,8 @@ class Operations:
             statuses += (*WITH_BODY, *APPENDED)
         self.refusals.add(route.refused)
         described["responses"] = error_references(statuses)
-        text, headers = (
-            ("The attributes.", SHOWN) if shows else ("The request took effect.", CALLED)
-        )
+        headers = SHOWN if signature is None or signature.readonly else CALLED
+        text = "The attributes." if shows else "The request took effect."
         media = self._media(route, entity)
         described["responses"] |= _answers(route.status, text, media, headers)
         described["responses"] = dict(sorted(described["responses"].items()))
