@@ -187,7 +187,9 @@ class _Follower:
         self._committed = -1
         self._changed_ns = time.monotonic_ns()
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT)
-        self._entities_each = 0.0  # the mean number of entities that a request of the loading creates
+        self._entities_each = (
+            0.0  # the mean number of entities that a request of the loading creates
+        )
 
     def follow(self) -> None:
         """Return when the feeding process has sent everything."""
