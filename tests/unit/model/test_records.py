@@ -1,14 +1,11 @@
 """The types of records that people write: each is stored, checked, shown in SQL and described in OpenAPI."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import (
     Annotated,
     Any,
     Generic,
-    Literal,
     NamedTuple,
     NewType,
     NotRequired,
@@ -18,12 +15,11 @@ from typing import (
 )
 
 import msgspec
-import pydantic
 import pytest
 
 from penstock import Aborted, App, DefinitionError, Entity, key, readonly
 from penstock.base.record import fields_of
-from penstock.base.schema import complaints_of, name_of
+from penstock.base.schema import name_of
 from penstock.errors import RequestError
 from penstock.gateway.openapi.json_schema import SchemaRegistry
 from penstock.snapshots.annotation import column_of
@@ -323,71 +319,6 @@ def test_fields_of_generic_classes_have_their_arguments() -> None:
     """The variable of a base class is replaced by what the subclass gives it."""
     fields = {one.name: name_of(hint) for one, hint in fields_of(Crate[int])}
     assert fields == {"value": "list[int]", "inside": "list[Box[list[int]]]", "label": "int | None"}
-
-
-@dataclass
-class Growing(Generic[T]):
-    more: "Growing[list[T]] | None" = None
-    other: "Growing[set[T]] | None" = None
-
-
-@dataclass
-class Selfish:
-    other: Self | None = None
-
-
-class Hashed(msgspec.Struct, frozen=True):
-    size: int
-
-
-@dataclass
-class Priced:
-    prices: dict[tuple[Shelf, int], int]
-    others: "list[Priced]"
-
-
-class PricedModel(pydantic.BaseModel):
-    model_config = {"arbitrary_types_allowed": True}
-    prices: dict[Shelf, int] = {}
-
-
-class Rowlike(msgspec.Struct, array_like=True):
-    size: int
-
-
-@pytest.mark.parametrize(
-    ("annotation", "message"),
-    [
-        (Sequence[int], "use list"),
-        (Mapping[str, int], "use dict"),
-        (complex, r"use tuple\[float, float\]"),
-        (bytearray, "use bytes"),
-        (object, "use Any"),
-        (Path, "use str"),
-        (type("Name", (str,), {}), "use str, or a NewType of it"),
-        (type("Plain", (), {}), "make it a dataclass, or derive it from Entity"),
-        (Growing[int], "contains itself with other arguments"),
-        (Selfish, "write the name of the class in place of Self"),
-        (set[Hashed], "use a frozen dataclass"),
-        (set[Film], "Film cannot be the member of a set; a frozen dataclass can"),
-        (dict[Hashed, int], "Hashed cannot be the key of a dictionary"),
-        (Rowlike, "array_like"),
-        (deque[dict[Shelf, int]], "references as keys; use a list of pairs"),
-        (deque[Priced], "references as keys; use a list of pairs"),
-        (list[PricedModel], "references as keys; use a list of pairs"),
-        (Box[int] | Crate[int], "use msgspec Structs that are declared with tag=True"),
-    ],
-)
-def test_refused_type_names_an_alternative(annotation: Any, message: str) -> None:
-    """A type that cannot be stored is refused by a message that says what to write instead."""
-    with pytest.raises(AssertionError, match=message):
-        assert complaints_of(annotation) == []
-
-
-def test_huge_literal_is_checked_once() -> None:
-    """A Literal of many values is a type like any other."""
-    huge = Literal[tuple(f"word{number}" for number in range(5_000))]  # type: ignore[valid-type]
-    assert complaints_of(huge) == []
 
 
 def test_field_without_a_default_is_a_needed_attribute() -> None:
