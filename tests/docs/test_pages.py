@@ -43,6 +43,13 @@ def test_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
     run_python("import runpy; runpy.run_path('guide.py')", tmp_path)
 
 
+def test_streams_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """The snippets of the page on streams, one after the other, are one program that runs."""
+    program = tmp_path / "streams.py"
+    program.write_text("\n".join(snippets("docs/STREAMS.md")))
+    run_python("import runpy; runpy.run_path('streams.py')", tmp_path)
+
+
 def test_readme_application_passes_its_own_test(tmp_path: Path) -> None:
     """The README's first snippet is a module, and its test of it passes."""
     application, _, test = snippets("README.md")

@@ -338,6 +338,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "kiosk_on_spark.py").write_text(on_spark)
     (folder / "test_kiosk.py").write_text(test)
     (folder / "guide.py").write_text("\n".join(snippets("docs/GUIDE.md")[:4]))
+    (folder / "streams.py").write_text("\n".join(snippets("docs/STREAMS.md")))
     (folder / "clients.py").write_text("\n".join(snippets("docs/CLIENTS.md")))
     write(folder / "shelf")
     (folder / "expected.py").write_text(EXPECTED)
