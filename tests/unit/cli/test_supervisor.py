@@ -24,9 +24,9 @@ SERVES = """
     import os, signal, sys
     from pathlib import Path
     role, folder = sys.argv[1], Path(sys.argv[2])
-    (folder / f"ready-{os.getpid()}").touch()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
+        (folder / f"ready-{os.getpid()}").touch()
         sys.stdin.read()
     finally:
         with (folder / "ends").open("a") as ends:
