@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from penstock.base.ids import LogPartition, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.spark.source import LogSource, source_options
+from penstock.runtime.spark.source import LogOffsets, positions_of
 from tests.differential.inline import Inline
 
 RECORDS = 100
@@ -20,14 +19,36 @@ def test_source_offers_the_whole_log(tmp_path: Path) -> None:
     """A batch of Spark reaches to the end of the log."""
     log = SqliteLog(tmp_path / "log.sqlite")
     log.append(ENTRIES)
+    offsets = LogOffsets(log, {ONLY_PARTITION: Lsn(0)}, run="run", poll_ms=1)
+    reached = positions_of(offsets.apply(offsets.apply("")))
     log.close()
-    options = source_options(
-        tmp_path / "log.sqlite", {LogPartition(0): Lsn(0)}, run="run", poll_ms=1
+    assert reached == {ONLY_PARTITION: RECORDS}
+
+
+def test_offset_stays_the_same_text_while_the_log_does_not_grow(tmp_path: Path) -> None:
+    """Spark compares offsets as text: equal positions of the same run are no new batch."""
+    log = SqliteLog(tmp_path / "log.sqlite")
+    log.append(ENTRIES)
+    offsets = LogOffsets(log, {ONLY_PARTITION: Lsn(0)}, run="run", poll_ms=1)
+    reached = offsets.apply(offsets.apply(""))
+    again = offsets.apply(reached)
+    log.close()
+    assert again == reached
+
+
+def test_a_new_run_gets_a_batch_at_once(tmp_path: Path) -> None:
+    """A driver that starts again is offered the log even if nothing was appended since."""
+    log = SqliteLog(tmp_path / "log.sqlite")
+    log.append(ENTRIES)
+    before, now = (
+        LogOffsets(log, {ONLY_PARTITION: Lsn(RECORDS)}, run=run, poll_ms=60_000)
+        for run in ("before", "now")
     )
-    reader = LogSource(options).streamReader(schema=None)
-    offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    reader.stop()
-    assert offset["0"] == RECORDS
+    left = before.apply(before.apply(""))
+    reached = now.apply(left)
+    log.close()
+    assert reached != left
+    assert positions_of(reached) == positions_of(left)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 from py4j.java_gateway import java_import
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.runtime.spark.source import NAME
+from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, compile_classes
+from penstock.runtime.spark.source import LogOffsets
 
 _SPARK = "org.apache.spark.sql"
 
@@ -105,33 +106,33 @@ class _BatchCallback:
 def start_query(
     session: SparkSession,
     name: str,
-    options: Mapping[str, str],
+    offsets: LogOffsets,
     checkpoint: Path,
     on_batch: Callable[[int], None],
 ) -> StreamingQuery:
     """Start a query over the log that calls `on_batch` with the number of each batch.
 
     Args:
-        session: The session in which `LogSource` is registered.
+        session: The session.
         name: The name of the query in Spark's messages.
-        options: The options of the source; see `source_options`.
+        offsets: Tells Spark how far the log has grown.
         checkpoint: The directory of Spark's offsets.
         on_batch: Called in a thread of this process; the batch ends when it returns.
 
     Raises:
         pyspark.errors.PySparkException: The checkpoint cannot be read.
     """
-    writer = (
-        session.readStream.format(NAME)
-        .options(**options)
-        .load()
-        .writeStream.option("checkpointLocation", str(checkpoint))
-        .queryName(name)
-    )
     gateway = session.sparkContext._gateway  # noqa: SLF001 -- as `foreachBatch` itself does
     assert gateway is not None
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    loader = compile_classes(session)
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- see the module
+    hadoop.setClassLoader(loader)
+    hadoop.set("fs.file.impl", FILE_SYSTEM)
+    source = loader.loadClass(SOURCE).newInstance()
+    frame = DataFrame(source.apply(session._jsparkSession, offsets), session)  # noqa: SLF001
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).queryName(name)
     java_import(gateway.jvm, f"{_SPARK}.execution.streaming.sources.*")
     helper = gateway.jvm.PythonForeachBatchHelper
     helper.callForeachBatch(writer._jwrite, _BatchCallback(on_batch))  # noqa: SLF001
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     return writer.start()

@@ -45,7 +45,7 @@ from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.session import start_session
-from penstock.runtime.spark.source import LogSource, positions_of, source_options
+from penstock.runtime.spark.source import LogOffsets, positions_of
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -138,7 +138,6 @@ class SparkRuntime:
         startup.note(self._config.data, "driver", "Spark starts")
         self._session = start_session(self.app.name, self._config, self._scratch, self._jvm)
         startup.note(self._config.data, "driver", "local state is examined")
-        self._session.dataSource.register(LogSource)
         self._batches = BatchListener(self._session)
         damaged = self._stores().examine()
         if damaged:
@@ -302,15 +301,11 @@ class SparkRuntime:
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None
         assert self._driver is not None
-        options = source_options(
-            DataDirectory(self._config.data).log_path,
-            self._driver.positions,
-            run=uuid.uuid4().hex,
-            poll_ms=self._config.poll_ms,
-        )
+        run = uuid.uuid4().hex
+        offsets = LogOffsets(self.log, self._driver.positions, run, self._config.poll_ms)
         self._offered = False
         name = f"penstock-{self.app.name}"
-        return start_query(self._session, name, options, self._checkpoint, self._on_batch)
+        return start_query(self._session, name, offsets, self._checkpoint, self._on_batch)
 
     def _on_batch(self, batch: int) -> None:
         """Process a batch of Spark: epochs that reach the positions that the source offered."""

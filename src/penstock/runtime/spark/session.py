@@ -4,7 +4,7 @@ Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
@@ -48,16 +48,6 @@ _SETTINGS: Final = {
     "spark.eventLog.enabled": "false",
 }
 
-# Hadoop's local file system forks `chmod` for each file it creates, about ten for each epoch. The
-# checkpoint is only a hint, and its files need no permissions of their own.
-_FILE_SYSTEM: Final = """
-package penstock;
-public class QuietFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
-    public void setPermission(
-        org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission) {}
-}
-"""
-
 
 def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkSession:
     """Start Spark in a Java process, bound to loopback, and return its session.
@@ -90,15 +80,4 @@ def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    _quiet_checkpoints(session)
     return session
-
-
-def _quiet_checkpoints(session: SparkSession) -> None:
-    """Let Spark's checkpoint use a file system that forks no processes."""
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public API for this
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(_FILE_SYSTEM)
-    hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    hadoop.setClassLoader(compiler.getClassLoader())
-    hadoop.set("fs.file.impl", "penstock.QuietFileSystem")
