@@ -1,6 +1,7 @@
 """`penstock driver`: run Spark in the foreground, until a signal."""
 
-from typing import Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -13,8 +14,12 @@ from penstock.cli.options import (
     log_flags,
 )
 from penstock.process import logs
+from penstock.process.config import Config
 from penstock.process.stop import Stop
 from penstock.process.threads import end_with_threads
+
+if TYPE_CHECKING:
+    from penstock.runtime.spark.jvm import Jvm
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
 
@@ -46,22 +51,30 @@ def command(
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
-    _, settings = options.load(partitions=partitions, cores=cores, **log_flags(as_json=as_json))
-    logs.configure(ROLE, settings.log_format, settings.log_level)
-    end_with_threads()
-    from penstock.process import presence
+    flags = {"partitions": partitions, "cores": cores, **log_flags(as_json=as_json)}
+    with ExitStack() as stack:
+        # `penstock run` has checked the application, so Java starts while this process loads it.
+        jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None
+        _, settings = options.load(**flags)
+        logs.configure(ROLE, settings.log_format, settings.log_level)
+        end_with_threads()
+        from penstock.process import presence
 
-    presence.refuse_second(settings.data, ROLE)
-    console = Console(quiet=supervised)
-    with Stop(supervised=supervised) as stop:
+        presence.refuse_second(settings.data, ROLE)
+        console = Console(quiet=supervised)
+        stop = stack.enter_context(Stop(supervised=supervised))
         console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)
-        from penstock.runtime.spark.jvm import Jvm, new_scratch
+        jvm = jvm or stack.enter_context(_java(settings))
+        # These imports take long; Java starts meanwhile.
+        from penstock.cli.driver_service import nothing, serve
+        from penstock.runtime.spark.runtime import SparkRuntime
 
-        with Jvm(settings, new_scratch(settings.data)) as jvm:
-            # These imports take long; Java starts meanwhile.
-            from penstock.cli.driver_service import nothing, serve
-            from penstock.runtime.spark.runtime import SparkRuntime
+        runtime = SparkRuntime(settings.app, settings, jvm)
+        make = jvm.archive.make_in_background if settings.class_archive else nothing
+        serve(runtime, settings.app, settings, stop, console, when_running=make)
 
-            runtime = SparkRuntime(settings.app, settings, jvm)
-            make = jvm.archive.make_in_background if settings.class_archive else nothing
-            serve(runtime, settings.app, settings, stop, console, when_running=make)
+
+def _java(settings: Config) -> "Jvm":
+    from penstock.runtime.spark.jvm import Jvm, new_scratch
+
+    return Jvm(settings, new_scratch(settings.data))

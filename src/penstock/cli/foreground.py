@@ -12,7 +12,6 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.first_request import first_request
 from penstock.cli.processes import ChildOptions, children_of
 from penstock.cli.source_check import warnings_of
 from penstock.cli.status_line import shown
@@ -116,9 +115,10 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
+        self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
+        look(supervisor)  # the processes start while this one reads the source
         for warning in warnings_of(self.app):
             self.tell("source", warning)
-        self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
         with (
             closing(DataDirectory(data).open_journal(self.app)) as journal,
             closing(DataDirectory(data).open_log()) as log,
@@ -152,6 +152,10 @@ class Foreground:
         return f"starting: {roles}"
 
     def _announce(self, url: str) -> None:
+        from penstock.cli.first_request import (
+            first_request,  # the driver needs the processor before
+        )
+
         guarded = KeyStore(self.settings.data).exists or self.settings.gateway.jwks != NOT_SET
         key = " -H 'Authorization: Bearer KEY'" if guarded else ""
         self._print(

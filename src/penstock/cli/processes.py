@@ -15,6 +15,9 @@ from penstock.process.config import Config
 from penstock.process.reports import ReportReader
 
 _STOP_S: Final = 60.0
+_PATIENCE_S: Final = 30.0
+"""The SQL view starts at the latest after this time; before, it leaves the processor to the driver."""
+
 _SLACK_S: Final = 10.0
 """The time that a gateway may take to end after it has answered its requests."""
 
@@ -50,7 +53,7 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
     return [
         _child("driver", options, settings, progress=newest_epoch),
-        replace(_child("view", options, settings), needed=False),
+        replace(_child("view", options, settings), needed=False, patience_s=_PATIENCE_S),
         *[gateway] * settings_of_gateways.processes,
     ]
 

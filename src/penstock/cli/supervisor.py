@@ -47,6 +47,8 @@ class Child:
         progress: Returns a value that changes when the child makes progress.
         stop_s: The time to end after SIGTERM, in seconds; then the child is killed.
         needed: Whether too many failures of it end the supervisor.
+        patience_s: The longest time for which its first start waits until the children without
+            patience are ready, so that it does not take the processor from them.
     """
 
     role: str
@@ -55,6 +57,7 @@ class Child:
     progress: Callable[[], object] = _nothing
     stop_s: float = 60.0
     needed: bool = True
+    patience_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Supervisor:
         self._runs = [_ProcessRun(child) for child in children]
         self._say = say
         self._tell = tell
+        self._began: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -115,9 +119,11 @@ class Supervisor:
             OperationalError: A child has failed too often.
         """
         now = time.monotonic()
+        if self._began is None:
+            self._began = now
         for run in self._runs:
             if run.process is None:
-                if now >= run.due:
+                if now >= run.due and self._may_start(run.child, now - self._began):
                     self._start(run)
             elif (code := run.process.poll()) is not None:
                 self._take_end(run, code, now)
@@ -136,12 +142,19 @@ class Supervisor:
             for run in runs:
                 self._await_end(run)
                 run.due, run.failures = 0.0, 0
+        self._began = None
 
     def kill(self) -> None:
         """End every child at once; safe in a signal handler."""
         for run in self._runs:
             if run.process is not None:
                 run.process.kill()
+
+    def _may_start(self, child: Child, since_s: float) -> bool:
+        """Say whether a child need not wait for the others, `since_s` after the first look."""
+        return since_s >= child.patience_s or all(
+            run.ready_since is not None for run in self._runs if not run.child.patience_s
+        )
 
     def _start(self, run: _ProcessRun) -> None:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,

@@ -8,9 +8,10 @@
   other: to look the source up, to create it, to plan it, and to ask it.
 """
 
+from functools import cache
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from py4j.java_gateway import JavaGateway
 
 FILE_SYSTEM: Final = "penstock.QuietFileSystem"
 SOURCE: Final = "penstock.LogSource"
@@ -95,9 +96,13 @@ public class LogSource
 """
 
 
-def compile_classes(session: SparkSession) -> Any:
-    """Compile the classes in Spark's Java process, and return their class loader."""
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public API for this
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+@cache
+def class_loader(gateway: JavaGateway) -> Any:
+    """Compile the classes in a Java process, and return their class loader.
+
+    They are compiled once for each process: py4j keeps the methods of a class by the name of the class,
+    so it could not call a second class of that name.
+    """
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(_TEXT)
     return compiler.getClassLoader()

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from pyspark.core.context import SparkContext
 from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
 from penstock.model.reply import raised_by
@@ -22,8 +22,8 @@ from penstock.runtime.spark.stage import perform
 class Jobs:
     """Runs task commands on Spark's executors; safe to use from several threads."""
 
-    def __init__(self, session: SparkSession, settings: WorkerSettings) -> None:
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext, settings: WorkerSettings) -> None:
+        self._context = context
         # PySpark has no public API for a prepared job. Each name is looked up once, because the JVM
         # searches all of its archives for it.
         jvm: Any = self._context._jvm  # noqa: SLF001

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, compile_classes
+from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
 from penstock.runtime.spark.source import LogOffsets
 
 _SPARK = "org.apache.spark.sql"
@@ -125,7 +125,7 @@ def start_query(
     gateway = session.sparkContext._gateway  # noqa: SLF001 -- as `foreachBatch` itself does
     assert gateway is not None
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    loader = compile_classes(session)
+    loader = class_loader(gateway)
     hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- see the module
     hadoop.setClassLoader(loader)
     hadoop.set("fs.file.impl", FILE_SYSTEM)

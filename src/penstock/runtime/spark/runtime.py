@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.core.context import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,7 +45,7 @@ from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
-from penstock.runtime.spark.session import start_session
+from penstock.runtime.spark.session import session_of_context, start_context
 from penstock.runtime.spark.source import LogOffsets, positions_of
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
@@ -115,6 +116,7 @@ class SparkRuntime:
         self._driver: EpochDriver | None = None
         self._checkpoint = config.data.absolute() / CHECKPOINT
         self._offered = False  # Spark has offered a batch since the query started
+        self._context: SparkContext | None = None
         self._session: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._supervisor: threading.Thread | None = None
@@ -135,20 +137,21 @@ class SparkRuntime:
         self._lock = DataDirectory(self._config.data).claim()
         self._check_log()
         self._scratch.mkdir(parents=True, exist_ok=True)
-        startup.note(self._config.data, "driver", "Spark starts")
-        self._session = start_session(self.app.name, self._config, self._scratch, self._jvm)
-        startup.note(self._config.data, "driver", "local state is examined")
-        self._batches = BatchListener(self._session)
+        startup.note(self._config.data, "driver", "local state is examined")  # while Java starts
         damaged = self._stores().examine()
         if damaged:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
-        self._jobs = Jobs(self._session, self._settings())
+        startup.note(self._config.data, "driver", "Spark starts")
+        self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
+        self._jobs = Jobs(self._context, self._settings())
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         self._clear_scratch()
-        recovered = self._driver.recover()  # while Spark plans the query
-        self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
+        recovered = self._driver.recover()  # while Spark makes a session and plans the query
         startup.note(self._config.data, "driver", "Spark plans the query")
+        self._session = session_of_context()
+        self._batches = BatchListener(self._session)
+        self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
@@ -232,6 +235,8 @@ class SparkRuntime:
             if self._batches is not None:
                 self._batches.close()
             self._session.stop()
+        elif self._context is not None:
+            self._context.stop()
         self.journal.close()
         self.log.close()
         if self._lock is not None:

@@ -6,6 +6,7 @@ Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the
 from pathlib import Path
 from typing import Final
 
+from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
@@ -50,12 +51,20 @@ _SETTINGS: Final = {
 
 
 def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkSession:
-    """Start Spark in a Java process, bound to loopback, and return its session.
+    """Start Spark, and return its session; see `start_context`."""
+    start_context(name, config, scratch, jvm)
+    return session_of_context()
+
+
+def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkContext:
+    """Start Spark in a Java process, bound to loopback; its SQL session does not exist yet.
+
+    Tasks can run as soon as the context exists, so that Python workers start while Java makes the session.
 
     Args:
         name: The name of the application.
         config: The settings.
-        scratch: A directory that only this session uses.
+        scratch: A directory that only this context uses.
         jvm: The Java process; None stands for the one that this process already uses, or for a new one,
             which ends with this process.
 
@@ -66,18 +75,23 @@ def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
     choose_python(scratch)
     if SparkContext._gateway is None:  # noqa: SLF001 -- there is no public way
         (jvm or Jvm(config, scratch)).connect()
-    builder = SparkSession.builder.appName(f"penstock-{name}").master(config.spark_master)
-    for setting, value in _SETTINGS.items():
-        builder = builder.config(setting, value)
-    builder = (
-        builder.config("spark.driver.memory", f"{config.driver_memory_mb}m")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", str(config.partitions))
-        .config("spark.default.parallelism", str(config.partitions))
-        .config("spark.local.dir", str(scratch / "spark"))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-    )
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    settings = SparkConf().setAppName(f"penstock-{name}").setMaster(config.spark_master)
+    settings.setAll(list(_SETTINGS.items()))
+    own = {
+        "spark.driver.memory": f"{config.driver_memory_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(config.partitions),
+        "spark.default.parallelism": str(config.partitions),
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    settings.setAll(list(own.items()))
+    context = SparkContext.getOrCreate(settings)
+    context.setLogLevel("ERROR")
+    return context
+
+
+def session_of_context() -> SparkSession:
+    """Return the session of the context that `start_context` has started."""
+    return SparkSession.builder.getOrCreate()
