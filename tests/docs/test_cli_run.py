@@ -122,13 +122,15 @@ def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_calls_to_the_outside_are_warned_of_at_the_start(tmp_path: Path) -> None:
-    """Before anything runs, each such line is shown with the remedy."""
+    """While the processes start, each such line is shown with the remedy."""
     path, output = tmp_path / "calling.py", StringIO()
     write_app(path, "0", CALLING)
     foreground(str(path), tmp_path / "data", output).run(then_stop(lambda _: True))
-    first = output.getvalue().splitlines()[0]
-    assert first.startswith("source calling.py:16: call: urllib.request.urlopen reaches outside: ")
-    assert first.endswith("pass its result in the request")
+    warning = output.getvalue().splitlines()[1]
+    assert warning.startswith(
+        "source calling.py:16: call: urllib.request.urlopen reaches outside: "
+    )
+    assert warning.endswith("pass its result in the request")
 
 
 def test_killed_child_comes_back(tmp_path: Path) -> None:

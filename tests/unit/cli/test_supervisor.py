@@ -188,6 +188,29 @@ def test_child_that_gets_on_is_never_given_up(yard: Yard, monkeypatch: pytest.Mo
     assert all(line.endswith("at once") for _, line in yard.told[1:])
 
 
+def test_child_with_patience_starts_after_the_others(yard: Yard) -> None:
+    """It starts when the others are ready, and takes no processor time from their start."""
+    may_be_ready = threading.Event()
+    driver = replace(yard.child("driver"), ready=lambda _: may_be_ready.is_set())
+    view = replace(yard.child("view"), patience_s=3_600.0)
+    with yard.running(driver, view) as supervisor:
+        for _ in range(10):
+            supervisor.look()
+        assert supervisor.pids("driver")
+        assert not supervisor.pids("view")
+        may_be_ready.set()
+        look_until(supervisor, lambda: supervisor.ready)
+        assert supervisor.pids("view")
+
+
+def test_patience_ends(yard: Yard) -> None:
+    """A child does not wait for ever for a child that never becomes ready."""
+    driver = replace(yard.child("driver"), ready=lambda _: False)
+    view = replace(yard.child("view"), patience_s=0.05)
+    with yard.running(driver, view) as supervisor:
+        look_until(supervisor, lambda: bool(supervisor.pids("view")))
+
+
 def test_children_stop_in_the_reverse_order(yard: Yard) -> None:
     """The child that started last ends first, and each role has ended before the next is asked to."""
     children = [yard.child(role) for role in ("driver", "view", "gateway", "gateway")]
