@@ -53,10 +53,13 @@ from penstock.model.limit import limit
 from penstock.model.repeatable import now, random, request_id, uuid
 from penstock.model.route import route
 from penstock.model.savepoint import savepoint
+from penstock.model.sending import send, send_after
+from penstock.model.streams.ask import gather
+from penstock.model.streams.entity_ask import ask
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Emit, flow
-from penstock.model.streams.portal import gather, portal
-from penstock.model.streams.routing import connect, sequencer, splitter
+from penstock.model.streams.portal import portal
+from penstock.model.streams.routing import call, connect, sequencer, splitter
 from penstock.model.streams.stream import emit, stream
 from penstock.model.streams.task_rows import PerTask
 from penstock.model.streams.task_state import clear, states
@@ -120,6 +123,8 @@ __all__ = [
     "Unreachable",
     "UserError",
     "ViewUnavailable",
+    "ask",
+    "call",
     "clear",
     "connect",
     "emit",
@@ -137,6 +142,8 @@ __all__ = [
     "request_id",
     "route",
     "savepoint",
+    "send",
+    "send_after",
     "sequencer",
     "splitter",
     "states",

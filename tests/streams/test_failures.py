@@ -130,7 +130,7 @@ def test_nested_requests() -> None:
     kit = replying(Chained)
     kit.append(numbers, [5])
     assert kit.atoms("out")[-1] == [14]
-    assert kit.runtime._cascades._waits.waiting == {}
+    assert kit.runtime._runner._waits.waiting == {}
 
 
 class Gathering:
@@ -188,7 +188,7 @@ def test_a_handler_that_refuses_to_end() -> None:
     """It is given up with its step, and the next atom runs."""
     kit = replying(Stubborn)
     kit.append(numbers, [-1], check=False)
-    assert kit.runtime._cascades._waits.waiting == {}
+    assert kit.runtime._runner._waits.waiting == {}
 
 
 class Client(Entity):

@@ -31,6 +31,7 @@ from penstock.model.request import (
     encode_failure,
     is_cancelled,
 )
+from penstock.model.running_step import Dispatch, Emission
 from penstock.model.signature import Signature
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
@@ -43,14 +44,14 @@ class Outcome(NamedTuple):
 
     `error` is None if it took effect, else the code of the failure. `reply` is the encoded value or
     failure. `reads` are all touched entities, in first-touch order; `writes` are the new states.
-    `emitted` are the published events, each with the name of its stream.
+    `outbox` are the events and requests that it sends.
     """
 
     error: str | None
     reply: bytes
     reads: tuple[EntityKey, ...]
     writes: dict[EntityKey, bytes | None]
-    emitted: Sequence[tuple[str, bytes]] = ()
+    outbox: Sequence[Emission | Dispatch] = ()
 
 
 _NOTHING: Final[dict[EntityKey, bytes | None]] = {}
@@ -80,13 +81,13 @@ class Executor:
         raised: The exception that left the handler of the last run.
         sampler: Observes calls, if it is set; no outcome depends on it.
         root: The method that the last run called, as the sampler names it.
+        delivers: Whether the caller delivers the events and requests that handlers send.
     """
 
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
         self._app = app
         self._read = read
         self._limits = limits
-        self._streams = app.topology.streams
         self._has_strict_references = any(
             entity_type.must_exist for entity_type in app.entities.values()
         )
@@ -103,6 +104,7 @@ class Executor:
         self.raised: BaseException | None = None
         self.sampler: CallSampler | None = None
         self.root: str | None = None
+        self.delivers = False
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end; a cancelled request runs nothing.
@@ -118,7 +120,7 @@ class Executor:
             self.touched = ()
             return Outcome(Cancelled.code, encode_failure(cancelled()), (), _NOTHING)
         txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
-        txn.streams = self._streams
+        txn.outlets = self._app if self.delivers else None
         return self.perform(txn, lambda: self._call(body, txn))
 
     def perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
@@ -143,7 +145,7 @@ class Executor:
             failure = exceeded(self.interrupted)
         if failure is not None:
             return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
-        return Outcome(None, reply, self.touched, writes, txn.emitted)
+        return Outcome(None, reply, self.touched, writes, txn.outbox)
 
     def _process(self, work: Callable[[], Effect], txn: Transaction) -> _Processed:
         """Run a transaction in a context of its own, and say how it ended."""
@@ -316,7 +318,7 @@ class Executor:
             raise LimitExceeded(
                 f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
             )
-        total = size + sum(len(data) for _, data in txn.emitted)
+        total = size + sum(map(_size_of, txn.outbox))
         for key, data in writes.items():
             if data is not None:
                 total += len(data)
@@ -330,3 +332,7 @@ class Executor:
                 f"result, changes and events take {total} bytes, more than "
                 f"output_bytes = {limits.output_bytes}"
             )
+
+
+def _size_of(sent: Emission | Dispatch) -> int:
+    return len(sent.data if isinstance(sent, Emission) else sent.body)

@@ -24,13 +24,11 @@ from penstock.errors import (
 from penstock.model.copies import Flat, copied
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
-from penstock.model.running_step import RunningStep
+from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
 from penstock.model.shape import tag_of
 
 Read = Callable[[EntityKey], bytes | None]
 """Returns the committed attributes of an entity, or None if it does not exist."""
-
-_NO_STREAMS: Final[Mapping[str, Any]] = {}
 
 
 def _count_alone() -> int:
@@ -79,8 +77,8 @@ class Transaction:
         flats: The last copies of flat containers, by entity and attribute; see `copies.copied`.
         awake: The live entities that do not sleep; unused before the first block opens.
         damage: The error of a damaged entity, for which the request is not responsible.
-        streams: The streams of the application by name; a handler publishes on these only.
-        emitted: The published events: the name of the stream, and the encoded event.
+        outlets: The application, where the runtime takes events and requests of handlers; else None.
+        outbox: The events and requests that leave the transaction when it takes effect.
         step: The step of a workflow that runs; None in the transaction of a request.
     """
 
@@ -97,12 +95,12 @@ class Transaction:
         "blocks",
         "damage",
         "deleted",
-        "emitted",
         "flats",
         "instances",
+        "outbox",
+        "outlets",
         "request_id",
         "step",
-        "streams",
         "time_us",
     )
 
@@ -139,8 +137,8 @@ class Transaction:
         self._derived: DerivedValues | None = None
         self._doom: PenstockError | None = None
         self.damage: IntegrityError | None = None
-        self.streams: Mapping[str, Any] = _NO_STREAMS
-        self.emitted: list[tuple[str, bytes]] = []
+        self.outlets: Outlet | None = None
+        self.outbox: list[Emission | Dispatch] = []
         self.step: RunningStep | None = None
 
     def load(self, entity_type: EntityType, instance: Any) -> None:
@@ -274,14 +272,26 @@ class Transaction:
         Raises:
             UserError: The stream does not belong to the application, or a task of a workflow runs.
         """
-        if self.step is not None:
-            raise UserError("the handler of a task publishes events with its `out`, not with emit")
         name: str = stream.name
-        if self.streams.get(name) is not stream:
+        if self.outlet().topology.streams.get(name) is not stream:
             raise UserError(
                 f"{stream.where}: stream {name} is not part of this application; name it there"
             )
-        self.emitted.append((name, data))
+        self.outbox.append(Emission(name, data))
+
+    def outlet(self) -> Outlet:
+        """Return the application for events and requests of handlers.
+
+        Raises:
+            UserError: A task of a workflow runs, or the runtime takes no events and requests of handlers.
+        """
+        if self.step is not None:
+            raise UserError("the handler of a task publishes events with its `out` only")
+        if self.outlets is None:
+            raise UserError(
+                "emit and send work in LocalRuntime and penstock.testing.Kit only so far, and not in @readonly reads"
+            )
+        return self.outlets
 
     def doom(self, error: PenstockError) -> None:
         """Let the transaction fail with an error at its end, even if the handler catches the error."""

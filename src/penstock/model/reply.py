@@ -42,14 +42,21 @@ class Reply:
                 of the exception that left the handler.
         """
         if self.error is None:
-            try:
-                return msgspec.msgpack.decode(self.data, type=returns, dec_hook=decode_reference)
-            except msgspec.ValidationError as error:
-                raise errors.Unencodable(
-                    f"the result does not fit its annotation: {error}"
-                ) from error
+            return decode_result(self.data, returns)
         failure = decode_failure(self.data)
         raise raised_by(failure.code, failure.kind, failure.message) from self.cause
+
+
+def decode_result(data: bytes, returns: Any) -> Any:
+    """Return the result of a request as `returns` says.
+
+    Raises:
+        Unencodable: It does not fit the type.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=returns, dec_hook=decode_reference)
+    except msgspec.ValidationError as error:
+        raise errors.Unencodable(f"the result does not fit its annotation: {error}") from error
 
 
 class Runtime(Protocol):

@@ -1,6 +1,7 @@
-"""The step of a workflow that runs, as the handlers of tasks see it through their transaction."""
+"""The surroundings of a transaction, as its handlers see them: the running step, and what they can send."""
 
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from penstock.base.ids import EntityKey
 
@@ -10,6 +11,9 @@ class RunningStep(Protocol):
 
     def ask(self, portal: Any, request: Any) -> Any:
         """Send a request to a portal, and return what the handler can await."""
+
+    def call(self, call: Any) -> Any:
+        """Send a request to an entity, and return what the handler can await."""
 
     def follow(self, coroutine: Any) -> None:
         """Run a coroutine on behalf of the running handler."""
@@ -22,3 +26,35 @@ class RunningStep(Protocol):
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order."""
+
+
+class Emission(NamedTuple):
+    """An event that a transaction publishes: the name of the stream, and the encoded event."""
+
+    stream: str
+    data: bytes
+
+
+class Dispatch(NamedTuple):
+    """A request that a transaction sends: its body, and its delay in microseconds."""
+
+    body: bytes
+    delay_us: int
+
+
+class Outlet(Protocol):
+    """The application, as far as a transaction sends events and requests to it."""
+
+    @property
+    def topology(self) -> Any:
+        """Its streams."""
+
+    def request(
+        self,
+        entity: str,
+        key: object,
+        method: str,
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> tuple[bytes, bytes]:
+        """Return the body of a request; see `App.request`."""

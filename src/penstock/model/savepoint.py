@@ -19,6 +19,7 @@ from penstock.errors import ReadonlyViolation, Unencodable
 from penstock.model.context import current
 from penstock.model.copies import Attributes, are_same, copied, is_private
 from penstock.model.entity_type import EntityType
+from penstock.model.running_step import Emission
 
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
@@ -32,16 +33,16 @@ class SavepointBlock:
         images: The attributes at the beginning of each entity that was touched since; None for an
             entity that was not live then.
         deleted: The number of entities that were deleted at the beginning.
-        emitted: The number of events that were published at the beginning.
+        sent: The length of the outbox at the beginning.
     """
 
-    __slots__ = ("_txn", "deleted", "emitted", "images")
+    __slots__ = ("_txn", "deleted", "images", "sent")
 
     def __init__(self) -> None:
         self._txn = current()
         self.images: dict[EntityKey, Attributes | None] = {}
         self.deleted = 0
-        self.emitted = 0
+        self.sent = 0
 
     def open(self) -> None:
         """Begin the block.
@@ -54,7 +55,7 @@ class SavepointBlock:
         touched = txn.touched()
         txn.awake = {}
         self.deleted = len(txn.deleted)
-        self.emitted = len(txn.emitted)
+        self.sent = len(txn.outbox)
         txn.blocks.append(self)
         try:
             for key in touched:
@@ -102,7 +103,7 @@ class SavepointBlock:
         outer = txn.blocks[-1].images if txn.blocks else None
         while len(txn.deleted) > self.deleted:
             txn.deleted.popitem()
-        del txn.emitted[self.emitted :]
+        del txn.outbox[self.sent :]
         for key, image in self.images.items():
             instance = txn.instances[key]
             entity_type: EntityType = type(instance).__reference__
@@ -202,8 +203,12 @@ class Unchanged(SavepointBlock):
         key = self.changed()
         if key is not None:
             raise self.refused(f"changed {key}")
-        if len(self._txn.emitted) > self.emitted:
-            raise self.refused(f"emitted an event on stream {self._txn.emitted[-1][0]}")
+        if len(self._txn.outbox) > self.sent:
+            match self._txn.outbox[-1]:
+                case Emission(stream):
+                    raise self.refused(f"emitted an event on stream {stream}")
+                case _:
+                    raise self.refused("sent a request")
 
 
 def savepoint() -> SavepointContext:

@@ -37,15 +37,13 @@ from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
-from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.local.runtime import LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_RECORDS_MAX: Final = 20
-"""The records of one append after which its cascade counts as endless."""
 
 
 class Kit:
@@ -82,20 +80,23 @@ class Kit:
         """
         failures = self.runtime.failures
         failures.clear()
-        reply = self._append(stream, events)
+        reply = self.runtime.append(_name(stream), events)
+        self.settle()
         if check and failures:
             raise failures[0]
         return reply
 
-    def _append(self, stream: Stream[T] | str, events: Iterable[T]) -> Reply:
-        reply = self.runtime.append(_name(stream), events)
-        for _ in range(_RECORDS_MAX):
-            if not self.runtime.continue_cascades():
-                return reply
-        raise UserError(
-            f"the events on stream {_name(stream)} still cause others after {_RECORDS_MAX} times cascade_steps; a "
-            "cycle of workflows ends when an atom in it is empty"
-        )
+    def settle(self) -> None:
+        """Process the requests that are due since the clock has moved, and everything that they cause.
+
+        Raises:
+            UserError: Workflows or requests go on without end.
+        """
+        if not self.runtime.settle():
+            raise UserError(
+                f"after {LATER_RECORDS} records there is still more to process; a cycle of workflows ends when an atom "
+                "in it is empty, and a cycle of requests when one sends no other"
+            )
 
     @overload
     def atoms(self, stream: Stream[T]) -> list[list[T]]: ...

@@ -1,43 +1,17 @@
-"""Cascades: everything that the events of one log record cause in workflows, as a queue of steps.
+"""A cascade: everything that one log record causes, as queues of requests and of workflow steps.
 
-The queue is first in, first out, and it runs until it is empty before the next record is taken. One consumer that
-takes one atom is one step: a workflow runs the atom through its tasks, a splitter divides it, a sequencer forwards
-it. The questions that a step sends to a portal are one atom for the replying task; its answers are one atom for each
-asking task. A step is a transaction: it commits whole, and then its atoms are queued for their consumers, in the
-order of their deployment; or it leaves nothing. A cascade that takes more steps than its limit is cut: its queue is
-the work of a later record.
-
-The requests of the record have run before. No workflow step reads or writes an entity, and no request reads or
-writes a task. So it makes no difference whether the workflow steps of a record run after its requests, or after all
-requests of its epoch.
+`cascade_runner` runs it. This module has its parts as plain data.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.execute import Effect, Executor, Outcome
-from penstock.engine.failure import close_all
-from penstock.engine.limits import Limits
-from penstock.engine.streams.waits import Answer, Held, Question, Waits
-from penstock.engine.streams.workflow_step import WorkflowStep
-from penstock.model.application import App
-from penstock.model.context import Read, Transaction
-from penstock.model.request import Failure, decode_failure
-from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.flow import Workflow, first_match
-from penstock.model.streams.routing import Sequencer, Splitter
-from penstock.model.streams.stream import Atom, Stream
+from penstock.base.ids import RequestId
+from penstock.engine.execute import Outcome
+from penstock.engine.streams.waits import Answer, Question
+from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
-from penstock.model.streams.workflow_plan import WorkflowPlan
-
-CASCADE_STEPS: Final = 10_000
-"""The most steps of a cascade before it is cut."""
-
-_NO_RESULT: Final = b""
-Writes = dict[EntityKey, bytes | None]
 
 
 class Delivery(NamedTuple):
@@ -63,7 +37,8 @@ class Delivered(NamedTuple):
     answers: tuple[Answer, ...]
 
 
-Step = Delivery | Inquiry | Delivered
+Step: TypeAlias = Delivery | Inquiry | Delivered
+"""A step of a workflow, a splitter, a sequencer or a request sink."""
 
 
 class PublishedAtom(NamedTuple):
@@ -74,6 +49,22 @@ class PublishedAtom(NamedTuple):
     events: Atom
 
 
+class CompletedRequest(NamedTuple):
+    """A request that a cascade has processed."""
+
+    request_id: RequestId
+    body: bytes
+    outcome: Outcome
+
+
+class LaterRecord(NamedTuple):
+    """A request for the log: its id, its body, and its delay in microseconds."""
+
+    request_id: RequestId
+    body: bytes
+    delay_us: int
+
+
 @dataclass(slots=True)
 class Cascade:
     """The steps that a log record has caused and that have not run yet.
@@ -81,266 +72,21 @@ class Cascade:
     Attributes:
         root: The id of the record's request.
         time_us: The time of the record, in microseconds since the Unix epoch.
-        taken: The number of steps that have run.
-        queue: The next steps.
-        published: The atoms that its steps have published since `take_published`.
+        taken: The number of workflow steps that have run.
+        sent: The number of requests that its requests have sent.
+        requests: The next requests, which run before all workflow steps: their ids and bodies.
+        queue: The next workflow steps.
+        published: The atoms that it has published.
+        completed: The requests that it has processed.
+        later: The records that it appends to the log.
     """
 
     root: RequestId
     time_us: int
     taken: int = 0
+    sent: int = 0
+    requests: deque[tuple[RequestId, bytes]] = field(default_factory=deque)
     queue: deque[Step] = field(default_factory=deque)
     published: list[PublishedAtom] = field(default_factory=list)
-
-
-class Cascades:
-    """Runs cascades, one step after the other, over one state.
-
-    Attributes:
-        on_failure: Takes the failure of each step that fails.
-    """
-
-    def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
-        self,
-        app: App,
-        executor: Executor,
-        read: Read,
-        keys: Callable[[str], list[EntityKey]],
-        apply: Callable[[Writes], None],
-        limits: Limits,
-        *,
-        steps_max: int = CASCADE_STEPS,
-    ) -> None:
-        """Begin without waiting handlers.
-
-        Args:
-            app: The application.
-            executor: Runs the steps as transactions.
-            read: Reads the rows of tasks.
-            keys: Returns the stored keys that begin with a prefix, in order.
-            apply: Takes the writes of a step, which later steps read.
-            limits: The limits of one step.
-            steps_max: The most steps of a cascade before it is cut.
-        """
-        self._app = app
-        self._topology = app.topology
-        self._executor = executor
-        self._read = read
-        self._keys = keys
-        self._apply = apply
-        self._limits = limits
-        self._steps_max = steps_max
-        self._waits = Waits()
-        self.on_failure: Callable[[Failure], None] = lambda _: None
-
-    def begin(
-        self, root: RequestId, time_us: int, emitted: Iterable[tuple[str, bytes]]
-    ) -> Cascade | None:
-        """Return the cascade of a transaction; None if the transaction has published nothing.
-
-        Args:
-            root: The id of the request.
-            time_us: The time of the record.
-            emitted: The events with the names of their streams; those of one stream become one atom.
-        """
-        atoms: dict[str, list[bytes]] = {}
-        for stream, data in emitted:
-            atoms.setdefault(stream, []).append(data)
-        if not atoms:
-            return None
-        cascade = Cascade(root, time_us)
-        for stream, events in atoms.items():
-            self._publish(cascade, stream, tuple(events))
-        return cascade
-
-    def run(self, cascade: Cascade) -> bool:
-        """Run the steps of a cascade; return False if it was cut, and has steps left."""
-        for _ in range(self._steps_max):
-            if not cascade.queue:
-                return True
-            step = cascade.queue.popleft()
-            cascade.taken += 1
-            self._take(cascade, step)
-        return not cascade.queue
-
-    def _take(self, cascade: Cascade, step: Step) -> None:
-        match step:
-            case Inquiry():
-                self._take_questions(cascade, step)
-            case Delivered():
-                self._take_answers(cascade, step)
-            case Delivery():
-                self._deliver(cascade, step, step.subscriber)
-
-    def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
-        match subscriber:
-            case Workflow():
-                plan = self._topology.workflows[subscriber.flow_name]
-                self._take_atom(cascade, step, plan)
-            case Splitter():
-                self._split(cascade, subscriber, step.atom)
-            case Sequencer():
-                if step.atom:
-                    self._publish(cascade, subscriber.name, step.atom)
-
-    def _publish(self, cascade: Cascade, stream: str, events: Atom) -> None:
-        """Record an atom, and queue a step for each consumer."""
-        cascade.published.append(PublishedAtom(stream, cascade.taken, events))
-        for subscriber in self._topology.subscribers.get(stream, ()):
-            cascade.queue.append(Delivery(subscriber, stream, events))
-
-    def _transaction(self, cascade: Cascade) -> Transaction:
-        """Return the transaction of the step that runs now; rows without state are read as blank rows."""
-        blank, read = self._topology.blank_rows, self._read
-
-        def read_row(key: EntityKey) -> bytes | None:
-            row = read(key)
-            return blank[key.partition("/")[0]] if row is None else row
-
-        step_id = RequestId(f"{cascade.root}#{cascade.taken}")
-        return Transaction(
-            step_id, cascade.time_us, read_row, self._topology.rows, self._executor.secret
-        )
-
-    def _run_step(
-        self, cascade: Cascade, plan: WorkflowPlan, run: Callable[[WorkflowStep], None]
-    ) -> Outcome:
-        """Run a step of a workflow as a transaction, and commit it or undo it."""
-        txn = self._transaction(cascade)
-        step = WorkflowStep(
-            plan, self._topology, self._waits, txn, self._keys, self._limits.output_bytes
-        )
-        txn.step = step
-
-        def work() -> Effect:
-            try:
-                run(step)
-                return _NO_RESULT, self._stored(txn.conclude())
-            except BaseException:
-                close_all(handler.coroutine for handler in step.resumed)
-                raise
-
-        outcome = self._executor.perform(txn, work)
-        if outcome.error is None:
-            self._waits.commit()
-            self._apply(outcome.writes)
-            self._commit(cascade, plan, step)
-        else:
-            self._waits.undo()
-            self.on_failure(decode_failure(outcome.reply))
-        return outcome
-
-    def _stored(self, writes: Writes) -> Writes:
-        """Return the writes of a step; a row of a key without state is removed."""
-        blank = self._topology.blank_rows
-        return {
-            key: None if row == blank[key.partition("/")[0]] else row for key, row in writes.items()
-        }
-
-    def _commit(self, cascade: Cascade, plan: WorkflowPlan, step: WorkflowStep) -> None:
-        """Publish the atom of a step, and queue its questions and answers."""
-        self._publish(cascade, plan.workflow.name, tuple(step.events))
-        for portal in self._topology.portals:
-            if portal in step.questions:
-                cascade.queue.append(Inquiry(portal, tuple(step.questions[portal])))
-        for (workflow, task), answers in step.answers.items():
-            cascade.queue.append(Delivered(workflow, task, tuple(answers)))
-
-    def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
-        outcome = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
-        if outcome.error is not None:
-            self._set_aside(cascade, plan.workflow.failed, step.stream, outcome, step.atom)
-
-    def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
-        plan, task = self._topology.responders[step.portal]
-        outcome = self._run_step(
-            cascade, plan, lambda run: run.take_questions(task, step.questions)
-        )
-        if outcome.error is not None:
-            self._fail(cascade, step.questions, decode_failure(outcome.reply))
-
-    def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
-        plan = self._topology.workflows[step.workflow]
-        task = self._topology.tasks[step.task]
-        outcome = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
-        if outcome.error is not None:
-            self._lose(cascade, plan, step, outcome)
-
-    def _lose(
-        self, cascade: Cascade, plan: WorkflowPlan, step: Delivered, outcome: Outcome
-    ) -> None:
-        """Give up the handlers of a step that took answers and failed, and what waits behind them.
-
-        A question that they would have replied to fails; so does each question behind them. The answers, and the
-        events behind them, are set aside.
-        """
-        failure = decode_failure(outcome.reply)
-        waits, events = self._waits, [answer.data or b"" for answer in step.answers]
-        lost: list[Question] = []
-        for answer in step.answers:
-            ask, handler = waits.answer(answer.id)
-            ask.fail("the step that took its reply failed")
-            if handler is not None:
-                lost += [] if handler.question is None else [handler.question]
-                while (item := waits.next_held(handler.place)) is not None:
-                    _divide(item, lost, events)
-        waits.commit()
-        self._fail(cascade, lost, failure)
-        self._set_aside(cascade, plan.workflow.failed, "replies", outcome, tuple(events))
-
-    def _fail(self, cascade: Cascade, questions: Iterable[Question], failure: Failure) -> None:
-        """Answer questions with a failure."""
-        answers: dict[tuple[str, str], list[Answer]] = {}
-        for question in questions:
-            asker = (question.workflow, question.task)
-            answers.setdefault(asker, []).append(Answer(question.id, None, failure))
-        for (workflow, task), given in answers.items():
-            cascade.queue.append(Delivered(workflow, task, tuple(given)))
-
-    def _set_aside(
-        self,
-        cascade: Cascade,
-        stream: Stream[FailedAtom],
-        source: str,
-        outcome: Outcome,
-        events: Atom,
-    ) -> None:
-        """Publish a failed atom on the consumer's stream of failed atoms."""
-        failure = decode_failure(outcome.reply)
-        failed = FailedAtom(
-            source,
-            f"{cascade.root}#{cascade.taken}",
-            failure.code,
-            f"{failure.kind}: {failure.message}",
-            events,
-        )
-        self._publish(cascade, stream.name, (stream.events.encode(failed),))
-
-    def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
-        """Divide an atom; an event whose predicate fails sets the whole atom aside."""
-        split_events: list[list[bytes]] = [[] for _ in splitter.streams]
-        txn = self._transaction(cascade)
-
-        def work() -> Effect:
-            decode = splitter.source.events.decode
-            for data in atom:
-                index = first_match(splitter.predicates, decode(data))
-                if index is not None:
-                    split_events[index].append(data)
-            return _NO_RESULT, {}
-
-        outcome = self._executor.perform(txn, work)
-        if outcome.error is None:
-            for stream, events in zip(splitter.streams, split_events, strict=True):
-                if events:
-                    self._publish(cascade, stream.name, tuple(events))
-        else:
-            self.on_failure(decode_failure(outcome.reply))
-            self._set_aside(cascade, splitter.failed, splitter.source.name, outcome, atom)
-
-
-def _divide(item: Held, questions: list[Question], events: list[bytes]) -> None:
-    if isinstance(item, Question):
-        questions.append(item)
-    else:
-        events.append(item)
+    completed: list[CompletedRequest] = field(default_factory=list)
+    later: list[LaterRecord] = field(default_factory=list)

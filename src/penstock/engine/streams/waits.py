@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.model.request import Failure
-from penstock.model.streams.portal import Ask
+from penstock.model.streams.ask import Ask
 from penstock.model.streams.task_type import TaskType
 
 
@@ -83,6 +83,7 @@ class Waits:
         self.waiting: dict[str, Waiting] = {}
         self._busy: dict[Place, int] = {}
         self._held: dict[Place, list[Held]] = {}
+        self._askers: dict[str, tuple[str, str]] = {}
         self._undo: list[Callable[[], object]] = []
 
     def commit(self) -> None:
@@ -98,6 +99,15 @@ class Waits:
         """Note a request without a reply."""
         self.asks[ask.id] = ask
         self._undo.append(lambda: self.asks.pop(ask.id))
+
+    def send_request(self, ask_id: str, workflow: str, task: str) -> None:
+        """Note who waits for the result of a request to an entity."""
+        self._askers[ask_id] = (workflow, task)
+        self._undo.append(lambda: self._askers.pop(ask_id))
+
+    def take_asker(self, request_id: str) -> tuple[str, str] | None:
+        """Remove and return the workflow and the task that wait for the result of a request; None if none does."""
+        return self._askers.pop(request_id, None) if self._askers else None
 
     def answer(self, ask_id: str) -> tuple[Ask[Any], Waiting | None]:
         """Remove a request whose reply has come, and the handler that waits for it."""

@@ -9,15 +9,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from penstock.base.ids import EntityKey
+from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.flow_events import FlowEvents
 from penstock.engine.streams.waits import Answer, Held, Question, Waiting, Waits
 from penstock.errors import LimitExceeded, UserError
+from penstock.model.application import App
+from penstock.model.call import Call, returns_of
 from penstock.model.context import Transaction, current
-from penstock.model.streams.portal import Ask, Portal
+from penstock.model.reply import decode_result
+from penstock.model.streams.ask import Ask
+from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.task_type import TaskType
-from penstock.model.streams.topology import Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
 
@@ -42,6 +45,7 @@ class WorkflowStep:
 
     Attributes:
         events: The published atom, after `run`.
+        requests: The requests to entities that its handlers have sent: ids and bodies.
         questions: The requests that its handlers have sent, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
         resumed: The handlers that the step has begun or continued; they are lost if the step fails.
@@ -50,7 +54,7 @@ class WorkflowStep:
     def __init__(
         self,
         plan: WorkflowPlan,
-        topology: Topology,
+        app: App,
         waits: Waits,
         txn: Transaction,
         keys: Callable[[str], list[EntityKey]],
@@ -60,14 +64,15 @@ class WorkflowStep:
 
         Args:
             plan: The workflow.
-            topology: The application's streams and portals.
+            app: The application.
             waits: The waiting handlers; the step changes them.
             txn: The transaction of the step.
             keys: Returns the stored keys that begin with a prefix, in order.
             size_max: The most bytes of all events, questions and answers together.
         """
         self._plan = plan
-        self._topology = topology
+        self._app = app
+        self._topology = app.topology
         self._waits = waits
         self._txn = txn
         self._keys = keys
@@ -77,6 +82,7 @@ class WorkflowStep:
         self._running: tuple[TaskType, Any] | None = None
         self._asked = 0
         self.events: list[bytes] = []
+        self.requests: list[tuple[RequestId, bytes]] = []
         self.questions: dict[str, list[Question]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
         self.resumed: list[Waiting] = []
@@ -235,13 +241,33 @@ class WorkflowStep:
             key
         )  # refuses a value that cannot be a key, here and not at the other task
         self._count(len(data))
-        ask: Ask[Any] = Ask(f"{self._txn.request_id}?{self._asked}", portal)
-        self._asked += 1
-        self._waits.send(ask)
+        assert portal.reply_type is not None, "an application was built with the portal"
+        ask = self._new_ask(f"portal {portal.name}", portal.reply_type.decode)
         question = Question(
             ask.id, self._plan.workflow.flow_name, asker.name, portal.name, key, data
         )
         self.questions.setdefault(portal.name, []).append(question)
+        return ask
+
+    def _new_ask(self, target: str, decode: Callable[[bytes], Any]) -> Ask[Any]:
+        ask: Ask[Any] = Ask(f"{self._txn.request_id}?{self._asked}", target, decode)
+        self._asked += 1
+        self._waits.send(ask)
+        return ask
+
+    def call(self, call: Call[Any]) -> Ask[Any]:
+        """Send a request to an entity on behalf of the running handler; see `model.streams.ask.ask`."""
+        if self._running is None:
+            raise UserError(f"{call.method}: only the handler of a task can ask")
+        body, _ = self._app.request(call.entity, call.key, call.method, call.positional, call.named)
+        self._count(len(body))
+        returns = returns_of(self._app, call)
+        ask = self._new_ask(
+            ".".join(filter(None, (call.entity, call.method))),
+            lambda data: decode_result(data, returns),
+        )
+        self._waits.send_request(ask.id, self._plan.workflow.flow_name, self._running[0].name)
+        self.requests.append((RequestId(ask.id), body))
         return ask
 
     def follow(self, coroutine: Coroutine[Any, Any, Any]) -> None:

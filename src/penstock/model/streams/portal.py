@@ -5,12 +5,11 @@ one atom, after that step has taken effect; its replies reach the asking task as
 task is always asked between two atoms. What is kept of a waiting handler are the requests and replies, in order.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from penstock.base.schema import complaints_of
-from penstock.errors import AskFailed, OutsideTransaction, UserError
-from penstock.model.context import active
+from penstock.model.streams.ask import Ask, running_step
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.stream import caller_place
 
@@ -54,7 +53,7 @@ class Portal(Generic[Q, A]):
             self.request_type = EventType(f"portal {self.name}", request)
             self.reply_type = EventType(f"portal {self.name}", reply)
 
-    def ask(self, request: Q) -> "Ask[A]":
+    def ask(self, request: Q) -> Ask[A]:
         """Send a request to the portal; await the result to get the reply.
 
         The request is sent when the step of the running handler takes effect, awaited or not.
@@ -64,13 +63,7 @@ class Portal(Generic[Q, A]):
             Unencodable: The request does not fit its type.
             OutsideTransaction: No handler of a task runs.
         """
-        txn = active()
-        if txn is None or txn.step is None:
-            raise OutsideTransaction(
-                f"portal {self.name}: only the handler of a task can ask; "
-                "from an entity, emit an event to a workflow that asks"
-            )
-        ask: Ask[A] = txn.step.ask(self, request)
+        ask: Ask[A] = running_step(f"ask portal {self.name}").ask(self, request)
         return ask
 
     def reply(self, method: M) -> M:
@@ -81,72 +74,6 @@ class Portal(Generic[Q, A]):
         """
         method.__portal__ = self  # type: ignore[attr-defined]
         return method
-
-
-class Ask(Generic[A]):
-    """A request to a portal; `await` gives the reply.
-
-    Attributes:
-        id: The name of the request: the step that sent it, and its number there.
-        portal: The portal.
-        reply: The encoded reply; None until it arrives.
-        failure: The error that arrived in place of a reply.
-    """
-
-    __slots__ = ("failure", "id", "portal", "reply")
-
-    def __init__(self, id: str, portal: Portal[Any, A]) -> None:  # noqa: A002 -- its word
-        self.id = id
-        self.portal = portal
-        self.reply: bytes | None = None
-        self.failure: Exception | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the reply, or a failure, has arrived."""
-        return self.reply is not None or self.failure is not None
-
-    def result(self) -> A:
-        """Return the reply.
-
-        Raises:
-            AskFailed: The replying task failed.
-            UserError: No reply has arrived yet.
-        """
-        if self.failure is not None:
-            raise self.failure
-        if self.reply is None or self.portal.reply_type is None:
-            raise UserError(f"portal {self.portal.name} has not replied yet; await the request")
-        return self.portal.reply_type.decode(self.reply)
-
-    def fail(self, why: str) -> None:
-        """Let the reply be a failure."""
-        self.failure = AskFailed(f"portal {self.portal.name}: {why}")
-
-    def __await__(self) -> Generator["Ask[A]", None, A]:
-        if not self.is_settled:
-            yield self
-        return self.result()
-
-    def then(self, handler: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of the asking task when the reply arrives: `handler(reply, *arguments)`.
-
-        It is an alternative to `await` for handlers that are not `async`.
-
-        Raises:
-            OutsideTransaction: No handler of a task runs.
-        """
-        txn = active()
-        if txn is None or txn.step is None:
-            raise OutsideTransaction("only the handler of a task can name a method for a reply")
-        txn.step.follow(_follow(self, handler, arguments))
-
-
-async def _follow(ask: Ask[Any], handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Wait for a reply, and then call a method."""
-    result = handler(await ask, *arguments)
-    if isinstance(result, Awaitable):
-        await result
 
 
 def portal(
@@ -162,12 +89,3 @@ def portal(
             under the key of the asker.
     """
     return Portal(name, request, reply, key, caller_place())
-
-
-async def gather(*asks: Awaitable[Any]) -> list[Any]:
-    """Wait for several requests; return their replies in the order of the arguments.
-
-    Raises:
-        AskFailed: A replying task failed; it is the first failure in the order of the arguments.
-    """
-    return [await ask for ask in asks]

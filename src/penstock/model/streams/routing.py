@@ -114,3 +114,49 @@ def connect(source: Stream[T], target: Sequencer[T]) -> Connection[T]:
     The connection is a member of an application, as in `App("x", connect(less, loop), …)`.
     """
     return Connection(source, target, caller_place())
+
+
+class RequestSink(Generic[T]):
+    """Sends a request for each event of a stream; a member of an `App`.
+
+    Attributes:
+        name: The name of the stream, and that of the method.
+        source: The stream.
+        method: The method or function that the requests call.
+        arguments: Returns the arguments of the request for an event; those of a method begin with the reference.
+        failed: The stream of the atoms at which `arguments` failed.
+        where: `file:line` of the declaration.
+    """
+
+    def __init__(
+        self,
+        source: Stream[T],
+        method: Callable[..., Any],
+        arguments: Callable[[T], tuple[Any, ...]],
+        where: str,
+    ) -> None:
+        self.name = f"{source.name}-{getattr(method, '__name__', 'call')}"
+        self.source = source
+        self.method = method
+        self.arguments = arguments
+        self.where = where
+        self.failed: Stream[FailedAtom] = Stream(f"{self.name}-failed", FailedAtom, where)
+
+    def __repr__(self) -> str:
+        return f"<RequestSink {self.name}>"
+
+
+def call(
+    source: Stream[T], method: Callable[..., Any], arguments: Callable[[T], tuple[Any, ...]]
+) -> RequestSink[T]:
+    """Send a request for each event of a stream: a workflow's output calls entities.
+
+    The requests are appended to the log, in the order of the events, when the atom is published. Each is a
+    transaction of its own.
+
+    Args:
+        source: The stream, such as a workflow.
+        method: The method, creation or function to call.
+        arguments: Returns the arguments for an event, as in `lambda sale: (Item(sale.item), sale.amount)`.
+    """
+    return RequestSink(source, method, arguments, caller_place())

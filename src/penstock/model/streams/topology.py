@@ -5,22 +5,27 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.portal import Portal
-from penstock.model.streams.routing import Connection, Sequencer, Split, Splitter
+from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import NAME, Stream
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.workflow_plan import WorkflowPlan, fits, plan_of
 
-Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any]
+Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any] | RequestSink[Any]
 """A consumer of the atoms of a stream."""
 
-StreamMember: TypeAlias = Stream[Any] | Splitter[Any] | Connection[Any] | Portal[Any, Any]
+StreamMember: TypeAlias = (
+    Stream[Any] | Splitter[Any] | Connection[Any] | Portal[Any, Any] | RequestSink[Any]
+)
 """A member of an application that is neither an entity class nor a function."""
+
+
+_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink)
 
 
 def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember], list[Any]]:
@@ -28,7 +33,7 @@ def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember], list[A
     flowing: list[StreamMember] = []
     others: list[Any] = []
     for member in members:
-        chosen = flowing if isinstance(member, Stream | Splitter | Connection | Portal) else others
+        chosen = flowing if isinstance(member, _MEMBERS) else others
         chosen.append(member)
     return flowing, others
 
@@ -100,6 +105,10 @@ class _Building:
                 self._subscribe(member.source, member)
                 for split in (*member.streams, member.failed):
                     self.add(split)
+            case RequestSink():
+                self.add(member.source)
+                self._subscribe(member.source, member)
+                self.add(member.failed)
             case Portal():
                 self._add_portal(member)
 

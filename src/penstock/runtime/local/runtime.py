@@ -12,12 +12,13 @@ shows the line of the handler that raised it.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
-from penstock.engine.execute import Executor, Limits
+from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
-from penstock.engine.streams.cascade import CASCADE_STEPS, Cascade, Cascades
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.cascade_runner import CASCADE_STEPS, CascadeRunner
 from penstock.errors import PenstockError, RequestConflict, RequestError
 from penstock.log.api import Record
 from penstock.model.application import App
@@ -27,6 +28,9 @@ from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import Failure
 from penstock.model.streams.stream import Atom
 from penstock.process.guard import Guard
+
+LATER_RECORDS: Final = 1_000
+"""The most records that follow a request before `submit` returns and leaves the others for `settle`."""
 
 
 class LocalRuntime:
@@ -64,10 +68,11 @@ class LocalRuntime:
         self._limits = limits or Limits()
         self._executor = Executor(app, self.state.get, self._limits)
         self._executor.secret = secret
-        self._executor.keeps_raised = True
+        self._executor.keeps_raised = self._executor.delivers = True
+        self._raised: BaseException | None = None
         self._clock = clock
         self.streams: dict[str, list[Atom]] = {name: [] for name in app.topology.streams}
-        self._cascades = Cascades(
+        self._runner = CascadeRunner(
             app,
             self._executor,
             self.state.get,
@@ -76,8 +81,9 @@ class LocalRuntime:
             self._limits,
             steps_max=cascade_steps,
         )
-        self._cascades.on_failure = self._note_failure
-        self._cut: deque[Cascade] = deque()
+        self._runner.on_failure = self._note_failure
+        self._later: deque[Cascade | Record] = deque()
+        self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
 
@@ -102,18 +108,50 @@ class LocalRuntime:
         return self._submit(self.app.append(stream, events), request_id)
 
     def _submit(self, body: bytes, chosen_id: str | None) -> Reply:
-        lsn = Lsn(len(self._known))
-        request_id = RequestId(f"local-{lsn}" if chosen_id is None else chosen_id)
+        request_id = RequestId(f"local-{len(self._known)}" if chosen_id is None else chosen_id)
         fresh = request_id not in self._known
         with Guard(self._executor, self._limits):
-            self.continue_cascades()
-            reply = self._process(Record(lsn, request_id, body, self._clock()))
-        return replace(reply, cause=self._executor.raised) if fresh else reply
+            reply = self._process(self._record(request_id, body, self._clock()))
+            raised = self._raised
+            self._settle()
+        return replace(reply, cause=raised) if fresh else reply
 
     def replay(self, records: Iterable[Record]) -> list[Reply]:
-        """Process the records of a log, in order, and return their replies."""
+        """Process the records of a log, in order, and return their replies.
+
+        The requests that cascades append to the log are among the records, so the runtime appends none.
+        """
         with Guard(self._executor, self._limits) as guard:
-            return [self._process(record) for record in guard.each(records)]
+            replies = [self._process(record) for record in guard.each(records)]
+        self._later.clear()
+        return replies
+
+    def settle(self) -> bool:
+        """Process the requests that are due, and those that cascades have appended to the log.
+
+        Returns:
+            Whether nothing is left; something is after many records, such as an endless cycle of workflows.
+        """
+        with Guard(self._executor, self._limits):
+            now_us = self._clock()
+            due = [record for record in self._scheduled if record.time_us <= now_us]
+            self._scheduled = [record for record in self._scheduled if record.time_us > now_us]
+            self._later += sorted(due, key=lambda record: record.time_us)
+            return self._settle()
+
+    def _settle(self) -> bool:
+        for _ in range(LATER_RECORDS):
+            if not self._later:
+                return True
+            match self._later.popleft():
+                case Cascade() as cascade:
+                    self._run(cascade)
+                case record:
+                    self._process(record)
+        return not self._later
+
+    def _record(self, request_id: RequestId, body: bytes, time_us: int) -> Record:
+        return Record(Lsn(len(self._known)), request_id, body, time_us)
 
     def _process(self, record: Record) -> Reply:
         known = self._known.get(record.request_id)
@@ -122,28 +160,38 @@ class LocalRuntime:
                 raise RequestConflict(f"request id {record.request_id} has another body already")
             return known[1]
         outcome = self._executor.run(record.request_id, record.body, record.time_us)
+        self._raised = self._executor.raised
         self._apply(outcome.writes)
-        cascade = self._cascades.begin(record.request_id, record.time_us, outcome.emitted)
+        reply = self._answer(record, outcome)
+        cascade = self._runner.begin(record.request_id, record.time_us, outcome)
         if cascade is not None:
             self._run(cascade)
+        return reply
+
+    def _answer(self, record: Record, outcome: Outcome) -> Reply:
         reply = Reply(
             record.request_id, record.lsn, Epoch(record.lsn), outcome.error, outcome.reply
         )
         self._known[record.request_id] = (record.body, reply)
         return reply
 
-    def continue_cascades(self) -> bool:
-        """Take the next steps of each cascade that was cut; return whether any has steps left."""
-        for _ in range(len(self._cut)):
-            self._run(self._cut.popleft())
-        return bool(self._cut)
-
     def _run(self, cascade: Cascade) -> None:
-        if not self._cascades.run(cascade):
-            self._cut.append(cascade)
+        """Run a cascade, and take over what it has published, answered and appended to the log."""
+        if not self._runner.run(cascade):
+            self._later.append(cascade)
         for atom in cascade.published:
             self.streams[atom.stream].append(atom.events)
+        for request_id, body, outcome in cascade.completed:
+            self._answer(self._record(request_id, body, cascade.time_us), outcome)
+        for request_id, body, delay_us in cascade.later:
+            record = self._record(request_id, body, cascade.time_us + delay_us)
+            if delay_us:
+                self._scheduled.append(record)
+            else:
+                self._later.append(record)
         cascade.published.clear()
+        cascade.completed.clear()
+        cascade.later.clear()
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
         apply_changes(self.state, writes)

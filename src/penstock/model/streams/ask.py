@@ -1,0 +1,101 @@
+"""Asks: what the handler of a task sends and waits for, the reply of a portal or the result of an entity.
+
+A portal replies in the same cascade. A request to an entity goes through the log: it is a record of its own, and
+its result comes back when that record has been processed.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from penstock.errors import AskFailed, OutsideTransaction, UserError
+from penstock.model.context import active
+from penstock.model.running_step import RunningStep
+
+A = TypeVar("A")
+
+
+class Ask(Generic[A]):
+    """A request to a portal or to an entity; `await` gives its result.
+
+    Attributes:
+        id: The name of the request: the step that sent it, and its number there.
+        target: The portal, or the method, in messages.
+        reply: The encoded result; None until it arrives.
+        failure: The error that arrived in place of a result.
+    """
+
+    __slots__ = ("_decode", "failure", "id", "reply", "target")
+
+    def __init__(self, id: str, target: str, decode: Callable[[bytes], A]) -> None:  # noqa: A002 -- its word
+        self.id = id
+        self.target = target
+        self._decode = decode
+        self.reply: bytes | None = None
+        self.failure: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the result, or a failure, has arrived."""
+        return self.reply is not None or self.failure is not None
+
+    def result(self) -> A:
+        """Return the result.
+
+        Raises:
+            AskFailed: The replying task or the entity failed.
+            UserError: No result has arrived yet.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self.reply is None:
+            raise UserError(f"{self.target} has not replied yet; await the request")
+        return self._decode(self.reply)
+
+    def fail(self, why: str) -> None:
+        """Let the result be a failure."""
+        self.failure = AskFailed(f"{self.target}: {why}")
+
+    def __await__(self) -> Generator["Ask[A]", None, A]:
+        if not self.is_settled:
+            yield self
+        return self.result()
+
+    def then(self, handler: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of the asking task when the result arrives: `handler(result, *arguments)`.
+
+        It is an alternative to `await` for handlers that are not `async`.
+
+        Raises:
+            OutsideTransaction: No handler of a task runs.
+        """
+        running_step("name a method for a reply").follow(_follow(self, handler, arguments))
+
+
+async def _follow(ask: Ask[Any], handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Wait for a result, and then call a method."""
+    result = handler(await ask, *arguments)
+    if isinstance(result, Awaitable):
+        await result
+
+
+def running_step(what: str) -> RunningStep:
+    """Return the running step.
+
+    Raises:
+        OutsideTransaction: No handler of a task runs; the message says `what` only such a handler can do.
+    """
+    txn = active()
+    if txn is None or txn.step is None:
+        raise OutsideTransaction(
+            f"only the handler of a task can {what}; from an entity, emit an event to a workflow that does"
+        )
+    return txn.step
+
+
+async def gather(*asks: Awaitable[Any]) -> list[Any]:
+    """Wait for several requests; return their replies in the order of the arguments.
+
+    Raises:
+        AskFailed: A replying task failed; it is the first failure in the order of the arguments.
+    """
+    return [await ask for ask in asks]
