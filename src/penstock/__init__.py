@@ -48,6 +48,7 @@ from penstock.errors import (
 from penstock.model.application import App
 from penstock.model.attribute import reference
 from penstock.model.entity import Entity, entity, key
+from penstock.model.entity_ask import ask
 from penstock.model.handler import readonly, transactional
 from penstock.model.limit import limit
 from penstock.model.repeatable import now, random, request_id, uuid
@@ -55,7 +56,6 @@ from penstock.model.route import route
 from penstock.model.savepoint import savepoint
 from penstock.model.sending import send, send_after
 from penstock.model.streams.ask import gather
-from penstock.model.streams.entity_ask import ask
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Emit, flow
 from penstock.model.streams.portal import portal
