@@ -33,6 +33,7 @@ from penstock.model.request import (
 )
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.signature import Signature
+from penstock.model.streams.stream import publish
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
@@ -268,7 +269,7 @@ class Executor:
         stream = self._app.open_stream(name)
         events = append_events(request)
         for data in events:
-            txn.emit(stream, stream.events.encode(stream.events.decode(data)))
+            publish(txn, stream, stream.events.encode(stream.events.decode(data)))
         return _ENCODER.encode(len(events)), _NOTHING
 
     @staticmethod

@@ -266,19 +266,6 @@ class Transaction:
         self.part(entity_type, key)
         self.deleted.setdefault(key, len(self.deleted))
 
-    def emit(self, stream: Any, data: bytes) -> None:
-        """Note an encoded event, which is published when the transaction takes effect.
-
-        Raises:
-            UserError: The stream does not belong to the application, or a task of a workflow runs.
-        """
-        name: str = stream.name
-        if self.outlet().topology.streams.get(name) is not stream:
-            raise UserError(
-                f"{stream.where}: stream {name} is not part of this application; name it there"
-            )
-        self.outbox.append(Emission(name, data))
-
     def outlet(self) -> Outlet:
         """Return the application for events and requests of handlers.
 

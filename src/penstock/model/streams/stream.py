@@ -11,7 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.base.schema import complaints_of, name_of
 from penstock.errors import OutsideTransaction, UserError
-from penstock.model.context import active
+from penstock.model.context import Transaction, active
+from penstock.model.running_step import Emission
 from penstock.model.streams.event_type import EventType
 
 T = TypeVar("T")
@@ -101,7 +102,20 @@ def emit(target: Stream[T], event: T) -> None:
         raise UserError(
             f"{target!r} takes no events of handlers; declare a stream with `stream(…)` and emit there"
         )
-    txn.emit(target, target.events.encode(event))
+    publish(txn, target, target.events.encode(event))
+
+
+def publish(txn: Transaction, target: Stream[Any], data: bytes) -> None:
+    """Put an encoded event into the outbox of a transaction.
+
+    Raises:
+        UserError: The stream does not belong to the application, or a task of a workflow runs.
+    """
+    if txn.outlet().topology.streams.get(target.name) is not target:
+        raise UserError(
+            f"{target.where}: stream {target.name} is not part of this application; name it there"
+        )
+    txn.outbox.append(Emission(target.name, data))
 
 
 class Unknown:
