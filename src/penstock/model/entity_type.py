@@ -247,7 +247,15 @@ class EntityType:
         """
         if self.key_is_text and type(key) is str and 0 < len(key) < SHORT_KEY and key.isascii():
             return key
-        return encode_key(key, self.key_annotation)
+        try:
+            return encode_key(key, self.key_annotation)
+        except Unencodable as error:
+            if self.row_head:
+                raise
+            raise Unencodable(  # until `bind`, keys are taken for text
+                f"{error}; the type of its keys is known when {self.name} is in an App: make this "
+                "reference after the App"
+            ) from error
 
     def key_at(self, text: str) -> Any:
         """Return the key with this text.

@@ -136,6 +136,20 @@ def test_entities_are_found_by_such_keys() -> None:
         kit.call.Visit.create()
 
 
+def test_reference_before_the_application_is_explained() -> None:
+    """Before a class is in an `App`, the type of its keys is unknown; the message says so."""
+
+    class Bench(Entity):
+        number: int = key()
+
+    with pytest.raises(Unencodable, match="make this reference after the App"):
+        Bench(3)
+    App("park", Bench)
+    assert Bench(3).number == 3
+    with pytest.raises(Unencodable, match="cannot be a key of type int of 64 bits$"):
+        Bench("three")
+
+
 def test_keys_in_sql_and_openapi() -> None:
     """SQL has the parts of a key as columns of a STRUCT, and OpenAPI describes the text."""
     column = column_of(Seat, wide=False)
