@@ -70,7 +70,7 @@ class Rowlike(msgspec.Struct, array_like=True):
     ],
 )
 def test_refused_type_names_an_alternative(annotation: Any, message: str) -> None:
-    """A type that cannot be stored is refused by a message that says what to write instead."""
+    """A type that cannot be stored is refused by a message that names a type to write instead."""
     with pytest.raises(AssertionError, match=message):
         assert complaints_of(annotation) == []
 
