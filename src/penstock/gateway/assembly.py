@@ -25,6 +25,7 @@ from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.origin_policy import allowed_origins
+from penstock.gateway.call_encoder import calls_with_code
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
@@ -57,6 +58,7 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.load_history import KEPT_S, STEP_US
+from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
 
 
@@ -251,8 +253,8 @@ def _sampled_load(data: Path, log: Log, tail: AsyncJournalTail) -> LoadSampler:
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
-    """Start the readers, if the application has `@readonly` handlers."""
-    if not config.gateway.readers or not _has_readonly(app):
+    """Start the readers, if the application has `@readonly` handlers, or code in arguments."""
+    if not config.gateway.readers or not (_has_readonly(app) or calls_with_code(app)):
         return None
     settings = ReaderSettings(
         spec=spec,
@@ -262,6 +264,7 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
         count=config.gateway.readers,
         log_format=config.log_format,
         log_level=config.log_level,
+        sizes=SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max),
     )
     return ReaderPool(settings, metrics, config.gateway.waiting_max)
 

@@ -1,6 +1,6 @@
 """The readers of a gateway: processes that answer `@readonly` calls from the state on local disk.
 
-The gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
+They also encode calls whose arguments run code of the application. The gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
 calls that it runs: they run again in another reader, and a call that has ended two readers fails with
 `limit-exceeded`. The nursery (`runtime.reads.nursery`) starts another reader for each dead one.
 """
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,8 +22,11 @@ from penstock.errors import LimitExceeded, Overloaded, TimedOut
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.model.reply import raised_by
 from penstock.process.question import encode_question
+from penstock.runtime.reads.arguments import ArgumentSource, CallTarget
 from penstock.runtime.reads.messages import (
     LENGTH_BYTES,
+    Encoded,
+    Encoding,
     Failed,
     Message,
     Outcomes,
@@ -55,6 +58,7 @@ _DEATHS_MAX: Final = 5
 _FRAME_BYTES_MAX: Final = 1 << 20
 """The most bytes of a message in addition to results."""
 
+T = TypeVar("T")
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _RESTART_S: Final = 1.0
 _END_S: Final = 5.0
@@ -86,7 +90,7 @@ class _Channel:
         self._reader, self._writer = streams
         self._bytes_max = bytes_max
 
-    def send(self, question: Question) -> None:
+    def send(self, question: Question | Encoding) -> None:
         self._writer.write(framed(question))
 
     async def receive(self) -> Message:
@@ -139,20 +143,32 @@ class ReaderPool:
             LimitExceeded: The calls took too long together, or ended too many readers.
             PenstockError: The state could not be read.
         """
-        if self._waiting >= self._waiting_max:
-            raise Overloaded(f"{self._waiting_max} reads wait here already")
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._answer(list(calls))
-        except TimeoutError:
-            raise TimedOut(f"no reader answered within {timeout_s:g} s") from None
-        finally:
-            self._waiting -= 1
+        answer = await self._in_time(self._answer(list(calls)), timeout_s)
         if answer.failed is not None:
             raise raised_by(answer.failed.code, answer.failed.kind, answer.failed.message)
         self._metrics.read(len(calls))
         return BEFORE_FIRST if answer.epoch is None else answer.epoch, answer.outcomes
+
+    async def encoded(
+        self, target: CallTarget, source: ArgumentSource, timeout_s: float
+    ) -> tuple[bytes, bytes]:
+        """Return the body and the access hint of a log entry for a call, which a reader encodes.
+
+        Args:
+            target: The method or function.
+            source: The arguments.
+            timeout_s: The longest wait for a free reader and its answer.
+
+        Raises:
+            Overloaded: Too many questions wait.
+            TimedOut: There was no answer in time.
+            LimitExceeded: Code of the application ran too long, or ended its process.
+            PenstockError: The call cannot be encoded.
+        """
+        message = await self._in_time(self._encoding(Encoding(target, source)), timeout_s)
+        if isinstance(message, Encoded):
+            return message.body, message.touches
+        raise raised_by(message.code, message.kind, message.message)
 
     async def close(self) -> None:
         """End the nursery and all readers."""
@@ -163,6 +179,51 @@ class ReaderPool:
         for channel in list(self._open):
             self._forget(channel)
         await asyncio.to_thread(self._wait_for_nursery)
+
+    async def _in_time(self, answer: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Await the answer of a reader, unless too many wait."""
+        if self._waiting >= self._waiting_max:
+            answer.close()
+            raise Overloaded(f"{self._waiting_max} reads wait here already")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise TimedOut(f"no reader answered within {timeout_s:g} s") from None
+        finally:
+            self._waiting -= 1
+
+    async def _encoding(self, question: Encoding) -> Encoded | Failed:
+        """Ask a reader; ask another one if it has died, because it may have died before."""
+        for _ in range(2):
+            channel = await self._idle.get()
+            asking = self._begin(self._ask_encoding(channel, question))
+            message: Encoded | Failed | None = await asyncio.shield(asking)
+            if message is not None:
+                return message
+        raise LimitExceeded("the code of an argument's class ended two processes")
+
+    async def _ask_encoding(self, channel: _Channel, question: Encoding) -> Encoded | Failed | None:
+        """Return the answer of a reader; None if it has died. Kill it if it takes too long."""
+        limit_ms = self._settings.limits.time_ms
+        try:
+            channel.send(question)
+            async with asyncio.timeout(limit_ms / 1_000):
+                message = await channel.receive()
+            if not isinstance(message, Encoded | Failed):
+                raise ValueError("an unexpected message")
+        except TimeoutError:
+            self._kill(channel)
+            why = f"the code of an argument's class ran longer than time_ms = {limit_ms}"
+            return Failed(LimitExceeded.code, LimitExceeded.__name__, why)
+        except BaseException as error:
+            self._kill(channel)
+            if isinstance(error, EOFError | OSError | ValueError):
+                return None
+            raise
+        self._rest(channel)
+        return message
 
     async def _answer(self, calls: list[ReadCall]) -> _Answer:
         """Ask readers until one of them answers; refuse calls that have ended two readers."""
@@ -257,7 +318,10 @@ class ReaderPool:
         nursery = self._nursery.pid
         streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor))
         limits = self._settings.limits
-        bytes_max = limits.output_bytes + limits.reply_bytes + _FRAME_BYTES_MAX
+        largest = max(
+            limits.output_bytes + limits.reply_bytes, self._settings.sizes.record_bytes_max
+        )
+        bytes_max = largest + _FRAME_BYTES_MAX
         channel = _Channel(pid, nursery, streams, bytes_max)
         self._open[channel] = None
         try:

@@ -12,6 +12,7 @@ import psutil
 
 from penstock.engine.execute import Limits
 from penstock.process.question import encode_question
+from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
 from penstock.runtime.reads.nursery import PID_BYTES, Nursery
 from tests.waiting import wait_for
@@ -65,6 +66,7 @@ def test_killed_nursery_leaves_no_reader_that_still_loads(tmp_path: Path) -> Non
         count=2,
         log_format="text",
         log_level="info",
+        sizes=SizeLimits(100, 100),
     )
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -4,13 +4,12 @@ Each path becomes one handler, which is prepared when the gateway starts. The ar
 in the path come from the query string and, by name, from a JSON body.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from penstock.base.http import STATUS
-from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity, RequestError
-from penstock.gateway.call_target import CallTarget, read_arguments
+from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity
 from penstock.gateway.errors import error_response
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
@@ -20,6 +19,7 @@ from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.route import SHOW, Route
+from penstock.runtime.reads.arguments import CallTarget, RouteArguments
 
 _REFUSALS: Final = frozenset(
     code
@@ -69,19 +69,16 @@ class _CallRoute:
     def __init__(self, app: App, route: Route, calls: CallHandler) -> None:
         self._route = route
         self._calls = calls
-        self._signature = app.signature(route.entity, route.method)
         self._created = app.entities[route.entity].key_name if route.method in CREATIONS else ""
         self._names = [name for name in route.names if name != route.key]
 
     async def serve(self, request: HttpRequest) -> Response:
         route, path = self._route, request.path
         request.principal.require_call(route.entity, route.method)
-        arguments = {
-            name: read_arguments(self._signature.of_text, name, path[name]) for name in self._names
-        }
-        arguments |= await self._arguments_beyond_path(request)
+        in_path = {name: path[name] for name in self._names}
+        source = RouteArguments(in_path, request.query(), await request.json())
         target = CallTarget(route.entity, path.get(route.key), route.method)
-        reply = await self._calls.process(request, target, ((), arguments))
+        reply = await self._calls.process(request, target, source)
         if reply.error is not None:
             # A code that Penstock does not know is the application's own.
             refused = reply.error in _REFUSALS or reply.error not in STATUS
@@ -92,18 +89,3 @@ class _CallRoute:
             value = {self._created: value}
         headers = reply_headers(reply.epoch, request.request_id)
         return route_response(value, route.status, route.content_type, headers)
-
-    async def _arguments_beyond_path(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the arguments of the query string and of the body."""
-        arguments = {
-            name: read_arguments(self._signature.of_text, name, text)
-            for name, text in request.query().items()
-        }
-        positional, by_name = read_arguments(self._signature.of_json, await request.json())
-        if positional:
-            raise RequestError("the body of this path is a JSON object of arguments by name")
-        arguments |= by_name
-        for name in self._names:
-            if name in arguments:
-                raise RequestError(f"the path holds {name} already; leave it out of query and body")
-        return arguments

@@ -16,14 +16,7 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
 from penstock.errors import TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
-from penstock.gateway.call_target import (
-    Arguments,
-    CallTarget,
-    encoded_call,
-    flow_caller,
-    read_arguments,
-    target_of,
-)
+from penstock.gateway.call_target import flow_caller, target_of
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
@@ -38,6 +31,12 @@ from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure, decode_request
 from penstock.process.config import Config
+from penstock.runtime.reads.arguments import (
+    ArgumentSource,
+    CallTarget,
+    JsonArguments,
+    MsgpackArguments,
+)
 
 DELAY_MAX_S: Final = 366 * 86_400.0
 
@@ -64,7 +63,7 @@ class CallHandler:
             admission: Decides which requests are appended.
             batcher: Appends requests to the log.
             tail: Follows the journal and returns replies.
-            reads: Answers the calls that need no request in the log.
+            reads: Answers the calls that need no request in the log; its encoder encodes all calls.
         """
         self._app = app
         self._config = config
@@ -72,21 +71,22 @@ class CallHandler:
         self._batcher = batcher
         self._tail = tail
         self._reads = reads
+        self._encoder = reads.encoder
         self._ids = RequestIds()
 
     async def call(self, request: HttpRequest) -> Response:
         """Serve `POST /call/…`: append the request, wait for its epoch, return the reply."""
         target = target_of(request)
-        arguments = await self._arguments(request, target)
-        reply = await self.process(request, target, arguments)
+        source = await self._source(request, target)
+        reply = await self.process(request, target, source)
         return reply_response(reply, request.request_id, request.headers.get("accept", ""))
 
     async def send(self, request: HttpRequest) -> Response:
         """Serve `POST /send/…`: append the request, or schedule it with `?delay=`; do not wait."""
         target = target_of(request)
-        arguments = await self._arguments(request, target)
+        source = await self._source(request, target)
         delay_s = request.seconds("delay", 0.0, DELAY_MAX_S)
-        body, touches = self._prepared(request, target, arguments)
+        body, touches = await self._prepared(request, target, source)
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
             request_id = stored_id(request.principal, request.request_id)
@@ -148,7 +148,7 @@ class CallHandler:
         return Response(body, 200, headers | _location(request.request_id), JSON)
 
     async def process(
-        self, request: HttpRequest, target: CallTarget, arguments: Arguments
+        self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> Reply:
         """Append a request that the principal may make, and return its reply.
 
@@ -157,7 +157,7 @@ class CallHandler:
         Args:
             request: The HTTP request; it gets its request id if it is appended.
             target: The method or function.
-            arguments: The decoded arguments.
+            source: The arguments.
 
         Raises:
             PenstockError: The request was not appended, or its reply did not come in time.
@@ -166,8 +166,8 @@ class CallHandler:
         if b"timeout" in request.scope["query_string"]:
             timeout_s = request.seconds("timeout", timeout_s, timeout_s)
         if self._reads.serves(request, target):
-            return await self._reads.read(request, target, arguments, timeout_s)
-        body, touches = self._prepared(request, target, arguments)
+            return await self._reads.read(request, target, source, timeout_s)
+        body, touches = await self._prepared(request, target, source)
         lsn = await self._append(request, target, body, touches)
         reply = await self._tail.reply((ONLY_PARTITION, lsn), timeout_s)
         timings: RequestTimings | None = request.scope.get(TIMINGS)
@@ -228,21 +228,20 @@ class CallHandler:
             logged = decode_request(body)
             request.principal.require_call(logged.entity, logged.method)
 
-    async def _arguments(self, request: HttpRequest, target: CallTarget) -> Arguments:
+    async def _source(self, request: HttpRequest, target: CallTarget) -> ArgumentSource:
         """Read the arguments, if the principal may make the call."""
         request.principal.require_call(target.entity, target.method)
-        signature = self._app.signature(target.entity, target.method)
+        self._app.signature(target.entity, target.method)  # an unknown method needs no body
         if request.media_type != MSGPACK:
-            return read_arguments(signature.of_json, await request.json())
-        return read_arguments(signature.of_msgpack, await request.body())
+            return JsonArguments(await request.json())
+        return MsgpackArguments(await request.body())
 
-    def _prepared(
-        self, request: HttpRequest, target: CallTarget, arguments: Arguments
+    async def _prepared(
+        self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> tuple[bytes, bytes]:
         """Give a request its id, and return the body and the access hint of its log entry."""
         request.request_id = request.chosen_id() or self._ids.draw()
-        body, touches = encoded_call(self._app, self._config, target, arguments)
-        return body, touches
+        return await self._encoder.encoded(target, source)
 
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)

@@ -16,13 +16,8 @@ from starlette.responses import Response
 from penstock.base.http import JSON, MSGPACK, ErrorBody
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
-from penstock.gateway.call_target import (
-    Arguments,
-    CallTarget,
-    encoded_call,
-    flow_caller,
-    read_arguments,
-)
+from penstock.gateway.call_encoder import CallEncoder
+from penstock.gateway.call_target import flow_caller
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.flow.limit_table import Caller
@@ -37,6 +32,12 @@ from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import Request, decode_failure
 from penstock.process.config import Config
+from penstock.runtime.reads.arguments import (
+    ArgumentSource,
+    CallTarget,
+    EncodedArguments,
+    JsonArguments,
+)
 from penstock.runtime.reads.messages import ReadCall, ReadOutcome, reply_of
 
 _decode_body: Final = msgspec.json.Decoder(ReadBody).decode
@@ -60,7 +61,11 @@ class _EncodedCall(NamedTuple):
 
 
 class ReadHandler:
-    """Answers the calls of one gateway that change nothing."""
+    """Answers the calls of one gateway that change nothing.
+
+    Attributes:
+        encoder: Encodes the calls of the gateway.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class ReadHandler:
         self._tail = tail
         self._entities = entities
         self._pool = pool
+        self.encoder = CallEncoder(app, config, pool)
         self._ids = RequestIds()
 
     def serves(self, request: HttpRequest, target: CallTarget) -> bool:
@@ -96,20 +102,20 @@ class ReadHandler:
         return self._app.signature(target.entity, target.method).readonly
 
     async def read(
-        self, request: HttpRequest, target: CallTarget, arguments: Arguments, timeout_s: float
+        self, request: HttpRequest, target: CallTarget, source: ArgumentSource, timeout_s: float
     ) -> Reply:
         """Return the reply to a call that the principal may make; it has no request id.
 
         Args:
             request: The HTTP request.
             target: The method or function, which is `@readonly`.
-            arguments: The decoded arguments.
+            source: The arguments.
             timeout_s: How long to wait for a reader and its answer.
 
         Raises:
             PenstockError: There was no answer.
         """
-        call = self._encoded(request, target, arguments)
+        call = await self._encoded(request, target, source)
         epoch, (outcome,) = await self._outcomes(request, [call], timeout_s)
         return reply_of(epoch, outcome)
 
@@ -169,7 +175,7 @@ class ReadHandler:
 
     async def _calls(self, request: HttpRequest) -> list[_EncodedCall]:
         """Return the calls of a body, if the principal may make all of them."""
-        decoded: list[tuple[CallTarget, bytes | Request]]
+        decoded: list[tuple[CallTarget, ArgumentSource]]
         try:
             if request.media_type == MSGPACK:
                 decoded = [_of_request(call) for call in _decode_requests(await request.body())]
@@ -178,30 +184,26 @@ class ReadHandler:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RequestError(f"the body is not a list of calls: {error}") from error
         calls = []
-        for index, (target, arguments) in enumerate(decoded):
+        for index, (target, source) in enumerate(decoded):
             try:
-                calls.append(self._checked(request, target, arguments))
+                calls.append(await self._checked(request, target, source))
             except RequestError as error:
                 raise RequestError(f"call {index}: {error}") from error
         return calls
 
-    def _checked(
-        self, request: HttpRequest, target: CallTarget, encoded: bytes | Request
+    async def _checked(
+        self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> _EncodedCall:
         request.principal.require_call(target.entity, target.method)
         signature = self._app.signature(target.entity, target.method)
         if not signature.readonly:
             raise RequestError(f"{signature.name} is not @readonly; use POST /call")
-        if isinstance(encoded, Request):
-            arguments = read_arguments(signature.decode, encoded.positional, encoded.named)
-        else:
-            arguments = read_arguments(signature.of_json, encoded)
-        return self._encoded(request, target, arguments)
+        return await self._encoded(request, target, source)
 
-    def _encoded(
-        self, request: HttpRequest, target: CallTarget, arguments: Arguments
+    async def _encoded(
+        self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> _EncodedCall:
-        body, touches = encoded_call(self._app, self._config, target, arguments)
+        body, touches = await self.encoder.encoded(target, source)
         sought = None
         if _is_existence(target):
             assert target.key is not None, "only calls with a key are encoded"
@@ -216,12 +218,13 @@ def _is_existence(target: CallTarget) -> bool:
     return bool(target.entity) and target.method == "exists"
 
 
-def _of_json(call: ReadBodyCall) -> tuple[CallTarget, bytes]:
-    return CallTarget(call.entity, call.key, call.method), bytes(call.arguments)
+def _of_json(call: ReadBodyCall) -> tuple[CallTarget, ArgumentSource]:
+    return CallTarget(call.entity, call.key, call.method), JsonArguments(bytes(call.arguments))
 
 
-def _of_request(call: Request) -> tuple[CallTarget, Request]:
-    return CallTarget(call.entity, call.key, call.method), call
+def _of_request(call: Request) -> tuple[CallTarget, ArgumentSource]:
+    source = EncodedArguments(call.positional, call.named)
+    return CallTarget(call.entity, call.key, call.method), source
 
 
 def _answer_of(reply: Reply) -> ReadAnswer:

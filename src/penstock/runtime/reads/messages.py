@@ -1,6 +1,6 @@
 """The messages between a gateway and its readers: encoded structs, each behind its length.
 
-A reader first sends `Ready`. It answers each question with `Started`, then with `Outcomes` until every
+A reader first sends `Ready`. It answers an `Encoding` with `Encoded` or `Failed`. It answers each question with `Started`, then with `Outcomes` until every
 call has one. `Failed` ends a question early. A second `Started` voids the outcomes before it: the
 reader has found damage and begins again at another epoch.
 """
@@ -14,6 +14,7 @@ import msgspec
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.model.reply import Reply
+from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits
 
 LENGTH_BYTES: Final = 4
 _NO_REQUEST: Final = Lsn(-1)
@@ -30,6 +31,7 @@ class ReaderSettings(msgspec.Struct, frozen=True):
         count: The number of readers that run at a time.
         log_format: `text` or `json`.
         log_level: The lowest level of log lines.
+        sizes: The limits of sizes.
     """
 
     spec: str
@@ -39,6 +41,7 @@ class ReaderSettings(msgspec.Struct, frozen=True):
     count: int
     log_format: str
     log_level: str
+    sizes: SizeLimits
 
 
 class ReadCall(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +58,7 @@ class ReadCall(msgspec.Struct, frozen=True, array_like=True):
     is_refused: bool = False
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
+class Question(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Calls that the same state answers.
 
     Attributes:
@@ -65,6 +68,13 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 
     calls: list[ReadCall]
     is_careful: bool = False
+
+
+class Encoding(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A call that the reader must encode, because this runs code of the application; it is not run."""
+
+    target: CallTarget
+    source: ArgumentSource
 
 
 class ReadOutcome(msgspec.Struct, frozen=True, array_like=True):
@@ -90,20 +100,27 @@ class Outcomes(msgspec.Struct, frozen=True, tag=True, array_like=True):
     items: list[ReadOutcome]
 
 
+class Encoded(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The answer to an `Encoding`: the body and the access hint of a log entry."""
+
+    body: bytes
+    touches: bytes
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """No call has an outcome: the state could not be read, or the question is too large."""
+    """No call has an outcome: the state could not be read, the question is too large, or a call is wrong."""
 
     code: str
     kind: str
     message: str
 
 
-Message = Ready | Started | Outcomes | Failed
+Message = Ready | Started | Outcomes | Encoded | Failed
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_questions: Final = msgspec.msgpack.Decoder(Question)
+_questions: Final = msgspec.msgpack.Decoder(Question | Encoding)
 _messages: Final = msgspec.msgpack.Decoder(Message)
-decode_question: Final = _questions.decode
+decode_question: Final[Callable[[bytes], Question | Encoding]] = _questions.decode
 decode_message: Final[Callable[[bytes], Message]] = _messages.decode
 
 
@@ -112,7 +129,7 @@ def reply_of(epoch: Epoch, outcome: ReadOutcome) -> Reply:
     return Reply(RequestId(""), _NO_REQUEST, epoch, outcome.error, outcome.data)
 
 
-def framed(message: Message | Question) -> bytes:
+def framed(message: Message | Question | Encoding) -> bytes:
     """Return a message behind its length."""
     data = _encoder.encode(message)
     return len(data).to_bytes(LENGTH_BYTES) + data

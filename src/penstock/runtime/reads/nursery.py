@@ -28,6 +28,7 @@ from penstock.process.question import receive_question
 from penstock.process.threads import keep_libraries_single
 from penstock.runtime.reads.messages import (
     LENGTH_BYTES,
+    Encoding,
     Message,
     Question,
     ReaderSettings,
@@ -147,7 +148,7 @@ def _live(settings: ReaderSettings, channel: socket.socket) -> NoReturn:
 
 
 def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -> None:
-    from penstock.runtime.reads.reader import CallReader  # noqa: PLC0415 -- loaded by `main`
+    from penstock.runtime.reads.reader import CallReader, encoded  # noqa: PLC0415 -- loaded by `main`
 
     logs.configure("reader", settings.log_format, settings.log_level)
     offer_this_process()
@@ -159,8 +160,11 @@ def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -
     gc.set_threshold(_GARBAGE)
     _send(answers, Ready())
     while (question := _next(questions)) is not None:
-        for message in reader.answer(question):
-            _send(answers, message)
+        if isinstance(question, Question):
+            for message in reader.answer(question):
+                _send(answers, message)
+        else:
+            _send(answers, encoded(app, settings.sizes, question))
 
 
 def _end_child() -> None:
@@ -168,7 +172,7 @@ def _end_child() -> None:
     os._exit(os.EX_OK)
 
 
-def _next(questions: IO[bytes]) -> Question | None:
+def _next(questions: IO[bytes]) -> Question | Encoding | None:
     """Return the next question; None when the gateway has closed the channel."""
     length = questions.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:

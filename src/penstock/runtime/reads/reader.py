@@ -26,6 +26,7 @@ from penstock.errors import (
     PenstockError,
     ReadonlyViolation,
     RecordTooLarge,
+    RequestError,
     StateUnavailable,
 )
 from penstock.journal.delta import DeltaJournal
@@ -35,7 +36,10 @@ from penstock.model.reply import Reply, raised_by
 from penstock.model.request import encode_failure
 from penstock.process.data_directory import DataDirectory
 from penstock.process.guard import Guard
+from penstock.runtime.reads.arguments import SizeLimits, encoded_call
 from penstock.runtime.reads.messages import (
+    Encoded,
+    Encoding,
     Failed,
     Outcomes,
     Question,
@@ -203,3 +207,20 @@ class CallReader:
 
 def _nothing(_key: EntityKey) -> bytes | None:
     return None
+
+
+def encoded(app: App, sizes: SizeLimits, question: Encoding) -> Encoded | Failed:
+    """Encode a call, whatever code of the application raises meanwhile.
+
+    Args:
+        app: The application.
+        sizes: The limits of sizes.
+        question: The call.
+    """
+    try:
+        return Encoded(*encoded_call(app, sizes, question.target, question.source))
+    except PenstockError as error:
+        return Failed(error.code, type(error).__name__, str(error))
+    except BaseException as raised:  # noqa: BLE001 -- code of an argument's class may raise any exception
+        why = f"the class of an argument raised {type(raised).__name__}, which stops nothing here"
+        return Failed(RequestError.code, RequestError.__name__, why)

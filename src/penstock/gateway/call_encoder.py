@@ -1,0 +1,59 @@
+"""`CallEncoder`: encodes calls for the log; a reader does it if code of the application runs for that."""
+
+from penstock.base.class_code import has_code
+from penstock.gateway.reader_pool import ReaderPool
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
+from penstock.model.signature import Signature
+from penstock.process.config import Config
+from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits, encoded_call
+
+
+class CallEncoder:
+    """Encodes the calls of one gateway."""
+
+    def __init__(self, app: App, config: Config, pool: ReaderPool | None) -> None:
+        """Create the encoder.
+
+        Args:
+            app: The application.
+            config: The gateway's configuration.
+            pool: The readers; without them, code of the application runs in this process.
+        """
+        self._app = app
+        self._limits = SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max)
+        self._timeout_s = config.gateway.reply_timeout_ms / 1_000
+        self._pool = pool
+        self._with_code = frozenset() if pool is None else frozenset(calls_with_code(app))
+
+    async def encoded(self, target: CallTarget, source: ArgumentSource) -> tuple[bytes, bytes]:
+        """Return the body and the access hint of a log entry for a call.
+
+        Raises:
+            RecordTooLarge: The key or the body is too large.
+            RequestError: The target does not exist, or the arguments do not fit.
+            LimitExceeded: Code of the application ran too long, or ended its process.
+            OperationalError: No reader was free in time.
+        """
+        if self._with_code and (target.entity, target.method) in self._with_code:
+            assert self._pool is not None, "only a pool has calls with code"
+            return await self._pool.encoded(target, source, self._timeout_s)
+        return encoded_call(self._app, self._limits, target, source)
+
+
+def calls_with_code(app: App) -> set[tuple[str, str]]:
+    """Return the class, or an empty text, and the name of each call whose arguments run code."""
+    named: dict[tuple[str, str], Signature] = {
+        ("", name): one for name, one in app.functions.items()
+    }
+    keyed = set()
+    for entity in app.entities.values():
+        methods = {*entity.methods, *CREATIONS}
+        named |= {(entity.name, method): app.signature(entity.name, method) for method in methods}
+        if has_code(entity.key_annotation):
+            keyed |= {(entity.name, method) for method in (*methods, "exists", "delete")}
+    return keyed | {
+        call
+        for call, signature in named.items()
+        if any(has_code(parameter.annotation) for parameter in signature.parameters.values())
+    }

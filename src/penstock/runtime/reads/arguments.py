@@ -1,0 +1,140 @@
+"""The arguments of a call as they came, and their encoding for the log.
+
+To decode and encode arguments may run code of the application (`base.class_code`): then a reader does
+it, since such code may never return. Otherwise the gateway does it itself.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+from penstock.errors import PenstockError, RecordTooLarge, RequestError
+from penstock.model.application import App
+from penstock.model.signature import Signature
+
+_log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+"""The arguments by position, and by name."""
+
+
+class CallTarget(msgspec.Struct, frozen=True, array_like=True):
+    """The method or function that a path names.
+
+    Attributes:
+        entity: The name of the class; empty for a function.
+        key: The text of the key; None for a function, or if the key is derived.
+        method: The name of the method or function.
+    """
+
+    entity: str
+    key: str | None
+    method: str
+
+
+class JsonArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A body in JSON: an array by position, or an object by name."""
+
+    text: bytes
+
+
+class MsgpackArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A body in MessagePack: a pair of an array by position and a map by name."""
+
+    data: bytes
+
+
+class EncodedArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Arguments as a request in the log has them."""
+
+    positional: msgspec.Raw
+    named: msgspec.Raw
+
+
+class RouteArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Arguments by name: texts in the path and in the query, and a JSON object in the body."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: bytes
+
+
+ArgumentSource = JsonArguments | MsgpackArguments | EncodedArguments | RouteArguments
+
+
+class SizeLimits(NamedTuple):
+    """The most bytes of a key and of a body."""
+
+    key_bytes_max: int
+    record_bytes_max: int
+
+
+def encoded_call(
+    app: App, limits: SizeLimits, target: CallTarget, source: ArgumentSource
+) -> tuple[bytes, bytes]:
+    """Return the body and the access hint of a log entry for a call.
+
+    Args:
+        app: The application.
+        limits: The limits of sizes.
+        target: The method or function.
+        source: The arguments.
+
+    Raises:
+        RecordTooLarge: The key or the body is too large.
+        RequestError: The target does not exist, or the arguments do not fit.
+    """
+    arguments = _arguments_of(app.signature(target.entity, target.method), source)
+    key: object = target.key
+    if target.key is not None:
+        if len(target.key.encode()) > limits.key_bytes_max:
+            raise RecordTooLarge(f"a key takes at most {limits.key_bytes_max} bytes")
+        key = app.key_of(target.entity, target.key)
+    body, touches = app.request(target.entity, key, target.method, *arguments)
+    if len(body) > limits.record_bytes_max:
+        raise RecordTooLarge(
+            f"the request takes {len(body)} bytes, at most {limits.record_bytes_max}"
+        )
+    return body, touches
+
+
+def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:
+    if isinstance(source, JsonArguments):
+        return _read(signature.of_json, source.text)
+    if isinstance(source, MsgpackArguments):
+        return _read(signature.of_msgpack, source.data)
+    if isinstance(source, EncodedArguments):
+        return _read(signature.decode, source.positional, source.named)
+    return (), _of_route(signature, source)
+
+
+def _of_route(signature: Signature, source: RouteArguments) -> dict[str, Any]:
+    in_path = {name: _read(signature.of_text, name, text) for name, text in source.path.items()}
+    beyond = {name: _read(signature.of_text, name, text) for name, text in source.query.items()}
+    positional, by_name = _read(signature.of_json, source.body)
+    if positional:
+        raise RequestError("the body of this path is a JSON object of arguments by name")
+    beyond |= by_name
+    for name in in_path:
+        if name in beyond:
+            raise RequestError(f"the path holds {name} already; leave it out of query and body")
+    return in_path | beyond
+
+
+def _read(read: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
+    """Read arguments with a function that may run code of the application.
+
+    Raises:
+        RequestError: The arguments do not fit, or such code raised an exception.
+    """
+    try:
+        return read(*values, **named)
+    except PenstockError:
+        raise
+    except Exception as error:
+        _log.info("the application's own code refused an argument", exc_info=True)
+        raise RequestError(f"an argument was refused: {type(error).__name__}: {error}") from error
