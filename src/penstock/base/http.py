@@ -50,6 +50,7 @@ STATUS: Final = {
     "cancelled": 409,
     "internal": 500,
     "readonly-violation": 400,
+    "ask-failed": 400,
     "query": 400,
     "unauthenticated": 401,
     "forbidden": 403,

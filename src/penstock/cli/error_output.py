@@ -72,6 +72,7 @@ ADVICE: Final = {
     "cancelled": "Send the request again with another id if it must run after all.",
     "internal": "Nothing of the request remains; penstock status shows the incident and its cause.",
     "readonly-violation": "Remove @readonly, or the change.",
+    "ask-failed": "Nothing of the step remains; correct the task that the message names.",
     "operational": "Try again; requests keep their id and take effect once.",
     "log-unavailable": "Check the disk of the data directory; then try again with the same id.",
     "journal-unavailable": "Check the disk of the data directory; no acknowledged request is lost.",

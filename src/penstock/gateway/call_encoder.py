@@ -3,7 +3,7 @@
 from penstock.base.class_code import has_code
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.model.application import App
-from penstock.model.declaration import CREATIONS
+from penstock.model.declaration import RESERVED
 from penstock.model.signature import Signature
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits, encoded_call
@@ -24,7 +24,7 @@ class CallEncoder:
         self._limits = SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max)
         self._timeout_s = config.gateway.reply_timeout_ms / 1_000
         self._pool = pool
-        self._with_code = frozenset() if pool is None else frozenset(calls_with_code(app))
+        self._with_code = frozenset() if pool is None else calls_with_code(app)
 
     async def encoded(self, target: CallTarget, source: ArgumentSource) -> tuple[bytes, bytes]:
         """Return the body and the access hint of a log entry for a call.
@@ -41,19 +41,16 @@ class CallEncoder:
         return encoded_call(self._app, self._limits, target, source)
 
 
-def calls_with_code(app: App) -> set[tuple[str, str]]:
+def calls_with_code(app: App) -> frozenset[tuple[str, str]]:
     """Return the class, or an empty text, and the name of each call whose arguments run code."""
-    named: dict[tuple[str, str], Signature] = {
-        ("", name): one for name, one in app.functions.items()
-    }
-    keyed = set()
+    calls = [("", name) for name, signature in app.functions.items() if _has_code(signature)]
     for entity in app.entities.values():
-        methods = {*entity.methods, *CREATIONS}
-        named |= {(entity.name, method): app.signature(entity.name, method) for method in methods}
-        if has_code(entity.key_annotation):
-            keyed |= {(entity.name, method) for method in (*methods, "exists", "delete")}
-    return keyed | {
-        call
-        for call, signature in named.items()
-        if any(has_code(parameter.annotation) for parameter in signature.parameters.values())
-    }
+        has_key_code = has_code(entity.key_annotation)
+        for method in (*entity.methods, *RESERVED):
+            if has_key_code or _has_code(app.signature(entity.name, method)):
+                calls.append((entity.name, method))
+    return frozenset(calls)
+
+
+def _has_code(signature: Signature) -> bool:
+    return any(has_code(parameter.annotation) for parameter in signature.parameters.values())
