@@ -46,9 +46,11 @@ def calls_with_code(app: App) -> frozenset[tuple[str, str]]:
     calls = [("", name) for name, signature in app.functions.items() if _has_code(signature)]
     for entity in app.entities.values():
         has_key_code = has_code(entity.key_annotation)
-        for method in (*entity.methods, *RESERVED):
-            if has_key_code or _has_code(app.signature(entity.name, method)):
-                calls.append((entity.name, method))
+        calls += [
+            (entity.name, method)
+            for method in (*entity.methods, *RESERVED)
+            if has_key_code or _has_code(app.signature(entity.name, method))
+        ]
     return frozenset(calls)
 
 
