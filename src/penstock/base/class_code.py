@@ -49,12 +49,12 @@ def _has_code(annotation: Any, seen: list[Any]) -> bool:
 
 def _of_class(cls: type) -> bool:
     """Say whether a class itself has such code."""
-    kind = kind_of(cls)
-    if kind is None and not issubclass(cls, enum.Enum):
+    record_kind = kind_of(cls)
+    if record_kind is None and not issubclass(cls, enum.Enum):
         return False
-    if kind is RecordKind.PYDANTIC:
+    if record_kind is RecordKind.PYDANTIC:
         return True
-    if kind is RecordKind.DATACLASS and _has_factory(cls):
+    if record_kind is RecordKind.DATACLASS and _has_factory(cls):
         return True
     own = [base for base in cls.__mro__ if base.__module__ not in _LIBRARIES]
     return any(_is_hook(name, value) for base in own for name, value in vars(base).items())
@@ -63,7 +63,7 @@ def _of_class(cls: type) -> bool:
 def _has_factory(cls: Any) -> bool:
     missing = dataclasses.MISSING
     factories = [field.default_factory for field in dataclasses.fields(cls)]
-    return any(one is not missing and one not in _FACTORIES for one in factories)
+    return any(factory is not missing and factory not in _FACTORIES for factory in factories)
 
 
 def _is_hook(name: str, value: object) -> bool:
