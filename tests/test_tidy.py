@@ -37,7 +37,7 @@ ORDERING = {
     "fromkeys",
     "extend",
 }
-VAGUE = {"one", "found", "kind"}
+VAGUE = {"found", "kind", "one"}
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 

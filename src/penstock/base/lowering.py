@@ -172,11 +172,11 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
         if inner is None:
             return None
         return lambda value: tuple(map(inner, value)) if isinstance(value, tuple) else value
-    each = [lower_of(argument) for argument in arguments]
-    if not any(each):
+    lowers = [lower_of(argument) for argument in arguments]
+    if not any(lowers):
         return None
-    width, first = len(each), each[0]
-    if first and not any(each[1:]):  # a fast path, for example for (Item, int)
+    width, first = len(lowers), lowers[0]
+    if first and not any(lowers[1:]):  # a fast path, for example for (Item, int)
         return lambda value: (
             (first(value[0]), *value[1:]) if type(value) is tuple and len(value) == width else value
         )
@@ -185,7 +185,7 @@ def _lower_tuple(arguments: tuple[Any, ...]) -> Lower | None:
         if not isinstance(value, tuple) or len(value) != width:
             return value
         return tuple(
-            lower(item) if lower else item for lower, item in zip(each, value, strict=True)
+            lower(item) if lower else item for lower, item in zip(lowers, value, strict=True)
         )
 
     return lower

@@ -169,8 +169,8 @@ def estimate(
         samples: The samples of each task, of all runs of its transactions.
     """
     times: dict[str, int] = {}
-    for some in roots:
-        for root, count in some.items():
+    for task_roots in roots:
+        for root, count in task_roots.items():
             times[root] = times.get(root, 0) + count
     looked: dict[str, int] = {}
     seen: dict[tuple[str, str], float] = {}

@@ -166,7 +166,7 @@ def _choose(backups: Backups, point: RestorePoint) -> Backup:
         if _contains(backup, point):
             return backup
     contents = [backup.contents for backup in every]
-    epochs = ", ".join(epochs_text(each.first, each.epoch) for each in contents)
+    epochs = ", ".join(epochs_text(content.first, content.epoch) for content in contents)
     newest = datetime.fromtimestamp(every[0].made_us / _MICROSECOND, UTC)
     raise ConfigError(
         f"no backup in {backups.directory} holds {_text_of(point)}; they hold {epochs}, "

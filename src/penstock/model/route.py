@@ -205,7 +205,11 @@ def _placed(entity_type: EntityType, place: str, declared: Declared) -> Iterator
 
 
 def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Target:
-    names = [each.name for each in signature.parameters.values() if each.kind not in _ANYTHING]
+    names = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind not in _ANYTHING
+    ]
     return _Target(entity, method, key, tuple(names), (), signature.readonly, signature.where)
 
 

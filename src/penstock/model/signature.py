@@ -52,24 +52,31 @@ class Signature:
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
         self.returns = returns
-        self.parameters = {each.name: each for each in parameters}
-        self._positional = [each for each in parameters if each.kind in _POSITIONAL]
-        self._rest = next((each for each in parameters if each.kind is each.VAR_POSITIONAL), None)
-        self._more = next((each for each in parameters if each.kind is each.VAR_KEYWORD), None)
+        self.parameters = {parameter.name: parameter for parameter in parameters}
+        self._positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+        self._rest = next(
+            (parameter for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL),
+            None,
+        )
+        self._more = next(
+            (parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None
+        )
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [
-            each for each in parameters if each.default is each.empty and each.kind not in variadic
+            parameter
+            for parameter in parameters
+            if parameter.default is parameter.empty and parameter.kind not in variadic
         ]
         self._least = len(needed)
-        if any(each.kind is each.KEYWORD_ONLY for each in needed):
+        if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed):
             self._least = len(self._positional) + 1  # positional arguments alone never suffice
-        self._lowers = {each.name: lower_of(each.annotation) for each in parameters}
+        self._lowers = {parameter.name: lower_of(parameter.annotation) for parameter in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
         self._shape = inspect.Signature(list(parameters))
         # If a call names all arguments, `bind` has nothing to check.
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        self._whole = {each.name for each in parameters if each.kind in by_name}
+        self._whole = {parameter.name for parameter in parameters if parameter.kind in by_name}
         if len(self._whole) < len(parameters):
             self._whole.add("")  # no argument has this name
 

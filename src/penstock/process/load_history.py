@@ -135,7 +135,7 @@ def points_of(samples: Iterable[LoadSample]) -> list[LoadPoint]:
         other = steps.get(end_us)
         if other is not None:
             counts = [count + more for count, more in zip(sample.counts, other.counts, strict=True)]
-            known = [each.processed for each in (sample, other) if each.processed is not None]
+            known = [step.processed for step in (sample, other) if step.processed is not None]
             sample = LoadSample(
                 end_us, max(sample.lag, other.lag), counts, max(known) if known else None
             )

@@ -1,6 +1,6 @@
 """Slots that callers share fairly.
 
-A caller has at most `each` slots. The caller with the fewest slots gets the next one; callers with
+A caller has at most `per_caller` slots. The caller with the fewest slots gets the next one; callers with
 equally many get it in the order of their requests.
 """
 
@@ -12,10 +12,10 @@ from collections import Counter
 class FairSlots:
     """A number of slots. Many threads may request slots at once."""
 
-    def __init__(self, slots: int, each: int) -> None:
-        """Create free slots, of which one caller gets at most `each`."""
+    def __init__(self, slots: int, per_caller: int) -> None:
+        """Create free slots, of which one caller gets at most `per_caller`."""
         self._slots = slots
-        self._each = each
+        self._per_caller = per_caller
         self._changed = threading.Condition()
         self._waiting: list[tuple[str, object]] = []
         self._taken: Counter[str] = Counter()
@@ -51,7 +51,7 @@ class FairSlots:
             self._changed.notify_all()
 
     def _is_free(self, caller: str) -> bool:
-        return self._taken.total() < self._slots and self._taken[caller] < self._each
+        return self._taken.total() < self._slots and self._taken[caller] < self._per_caller
 
     def _next(self) -> tuple[str, object] | None:
         free = [ticket for ticket in self._waiting if self._is_free(ticket[0])]

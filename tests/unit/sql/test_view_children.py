@@ -185,7 +185,7 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
 
 def test_turns_are_shared_out_among_callers() -> None:
     """The caller with the fewest places is next, and one without a turn in time goes away."""
-    turns = FairSlots(2, each=2)
+    turns = FairSlots(2, per_caller=2)
     assert turns.take("a", 0)
     assert turns.take("a", 0)
     assert not turns.take_now("b")

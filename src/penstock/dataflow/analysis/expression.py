@@ -100,8 +100,8 @@ class Expressions(Frame):
         if any(isinstance(target, ast.Starred) for target in targets):
             values = [join(map(elements, value))] * len(targets)
         else:
-            each = [unpack(atom, len(targets)) for atom in value]
-            values = [join(column) for column in zip(*each, strict=True)] or [NOTHING] * len(
+            unpacked = [unpack(atom, len(targets)) for atom in value]
+            values = [join(column) for column in zip(*unpacked, strict=True)] or [NOTHING] * len(
                 targets
             )
         for target, part in zip(targets, values, strict=True):

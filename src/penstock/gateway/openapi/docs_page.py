@@ -283,9 +283,9 @@ def _shaped(schema: Json) -> str:
 
 def _mapped(schema: Json) -> str:
     fields = schema.get("properties", {})
-    each = [f"{escape(name)}: {_type(field)}" for name, field in fields.items()]
-    if each:
-        return f"{{{', '.join(each)}}}"
+    texts = [f"{escape(name)}: {_type(field)}" for name, field in fields.items()]
+    if texts:
+        return f"{{{', '.join(texts)}}}"
     values = schema.get("additionalProperties")
     return f"object of {_type(values)}" if values else "object"
 

@@ -162,12 +162,14 @@ class SchemaRegistry:
             return {"enum": list(inside)}
         if origin is dict:
             return self._mapping(*inside, written=written)
-        each = [self._of(item, written=written) for item in inside if item is not Ellipsis]
+        schemas = [self._of(item, written=written) for item in inside if item is not Ellipsis]
         if origin in _UNIONS:
-            return {"anyOf": [item for index, item in enumerate(each) if item not in each[:index]]}
+            return {
+                "anyOf": [item for index, item in enumerate(schemas) if item not in schemas[:index]]
+            }
         if origin is tuple and Ellipsis not in inside:
-            return _row(each, len(each))
-        return {"type": "array", "items": each[0]}
+            return _row(schemas, len(schemas))
+        return {"type": "array", "items": schemas[0]}
 
     def _mapping(self, key: Any, value: Any, *, written: bool) -> Schema:
         described: Schema = {
@@ -341,11 +343,11 @@ def _class_of(annotation: Any) -> Any:
 
 def _titled_row(properties: dict[str, Schema], least: int) -> Schema:
     """Return the schema of a `NamedTuple`: an array whose items have the names of the fields."""
-    each = [
+    schemas = [
         described if "$ref" in described else {**described, "title": name}
         for name, described in properties.items()
     ]
-    return _row(each, least)
+    return _row(schemas, least)
 
 
 def _tagged(described: Schema, name: str, tag: str | int) -> Schema:
@@ -358,10 +360,10 @@ def _tagged(described: Schema, name: str, tag: str | int) -> Schema:
     }
 
 
-def _row(each: list[Schema], least: int) -> Schema:
+def _row(schemas: list[Schema], least: int) -> Schema:
     """Return the schema of an array with a schema for each position."""
-    described: Schema = {"type": "array", "minItems": least, "maxItems": len(each)}
-    return described | ({"prefixItems": each} if each else {}) | {"items": False}
+    described: Schema = {"type": "array", "minItems": least, "maxItems": len(schemas)}
+    return described | ({"prefixItems": schemas} if schemas else {}) | {"items": False}
 
 
 def _fits_position(parameters: list[Parameter]) -> bool:

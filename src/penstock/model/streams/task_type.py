@@ -104,7 +104,7 @@ class TaskType:
             entity_type.name: entity_type.encode(
                 {
                     KEY: ONLY_KEY,
-                    **{name: new_value(each) for name, each in entity_type.defaults.items()},
+                    **{name: new_value(default) for name, default in entity_type.defaults.items()},
                 }
             )
             for entity_type in types
