@@ -9,6 +9,7 @@ from penstock.files.lock import claim
 from penstock.runtime.spark import class_recording
 from penstock.runtime.spark.class_archive import RETRY_S, ClassArchive, cache_directory
 from penstock.runtime.spark.java import Java
+from penstock.runtime.spark.jvm import jars as archives_of
 
 
 @pytest.fixture
@@ -47,6 +48,21 @@ def test_another_java_or_another_jar_has_another_archive(tmp_path: Path, jars: l
     jars[0].write_bytes(b"other classes")
     names.add(ClassArchive.of(java, jars).path)
     assert len(names) == 3
+
+
+def test_class_path_has_no_machine_learning(tmp_path: Path) -> None:
+    """Archives of parts that no application uses are left out; the others keep their order."""
+    names = [
+        "arrow-vector-1.jar",
+        "breeze_2.13-2.jar",
+        "spark-mllib_2.13-4.jar",
+        "spark-sql_2.13-4.jar",
+    ]
+    for name in reversed(names):
+        (tmp_path / "jars" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "jars" / name).touch()
+    left = [path.name for path in archives_of(tmp_path)]
+    assert left == ["arrow-vector-1.jar", "spark-sql_2.13-4.jar"]
 
 
 def test_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,21 @@ from penstock.runtime.spark.java_logs import java_log_option
 from penstock.runtime.spark.java_output import JavaOutput
 from penstock.runtime.spark.launcher import write_python
 
+_UNUSED: Final = (
+    *("spark-mllib", "spark-graphx", "breeze", "spire", "arpack", "blas", "lapack", "JTransforms"),
+    *("spark-kubernetes", "kubernetes-", "volcano-", "vertx-", "spark-yarn"),
+    *("spark-hive", "hive-beeline", "hive-cli", "hive-exec", "hive-jdbc", "hive-metastore"),
+    *("datanucleus-", "spark-connect", "spark-pipelines", "spark-repl"),
+)
+"""The first letters of archives that no application of Penstock uses: machine learning, other
+masters than Spark's own, Hive, Spark Connect, the shell."""
+
 _SERVER: Final = "org.apache.spark.api.python.PythonGatewayServer"
 _LOOK_S: Final = 0.005
 _END_S: Final = 60.0
+_RECORD_S: Final = 1_800.0
+"""The time that Java may take to end after it was asked to write a class archive, at low priority."""
+
 
 # The packages that Spark's own launcher opens (`JavaModuleOptions`). The launcher also adds the module
 # jdk.incubator.vector, which prints a warning, slows the start, and serves only Spark's machine learning.
@@ -78,6 +90,7 @@ class Jvm:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._connection = self.scratch / "java-connection"
         self._connection.unlink(missing_ok=True)
+        self._end_s = _END_S if record is None else _RECORD_S
         spark = spark_home()
         java = find_java()
         self.archive = ClassArchive.of(java, jars(spark))
@@ -127,7 +140,7 @@ class Jvm:
         self.expect_end()
         self._process.stdin.close()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(self._end_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -208,5 +221,10 @@ def spark_home() -> Path:
 
 
 def jars(spark: Path) -> list[Path]:
-    """Return Spark's archives, in the same order in every process."""
-    return sorted((spark / "jars").glob("*.jar"))
+    """Return Spark's archives without those of unused parts, in the same order in every process.
+
+    Spark's machine learning registers itself with every session, which takes a fifth of a start. The other
+    parts are left out because Java searches all archives for a class.
+    """
+    archives = sorted((spark / "jars").glob("*.jar"))
+    return [path for path in archives if not path.name.startswith(_UNUSED)]
