@@ -10,6 +10,7 @@ from penstock import (
     DefinitionError,
     Emit,
     Entity,
+    call,
     connect,
     flow,
     key,
@@ -43,6 +44,11 @@ class Ends:
 
     def on_atom_complete(self, out: Emit[int]) -> None:
         out(0)
+
+
+class Returns:
+    def on_event(self, number: int) -> int:
+        return number
 
 
 class NoHandler:
@@ -120,6 +126,20 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: flow("f g", numbers).task(Echo).sink("out"), "'f g' cannot name a workflow"),
     (lambda: flow("f", numbers).task(Echo).sink("numbers"), "the name numbers is taken"),
     (lambda: unanswered, "no task replies to portal unanswered"),
+    (lambda: flow("f", numbers).task(Echo), "<Flow f without sink>: end it with .sink(name)"),
+    (lambda: flow("f", "numbers"), "takes its events from 'numbers', which is no stream"),  # type: ignore[arg-type]
+    (lambda: splitter("s", splitter("t", numbers, all=bool), odd=bool), "<Splitter t>, which"),  # type: ignore[arg-type]
+    (lambda: sequencer("q", int, flow("f", numbers)), "sequencer q takes its events"),  # type: ignore[arg-type]
+    (lambda: connect(sequencer("q", int), numbers), "a target that is no sequencer"),  # type: ignore[arg-type]
+    (lambda: call(5, Person, tuple), "call takes its events from 5"),  # type: ignore[arg-type]
+    (lambda: splitter("s", numbers), "splitter s needs a function for each stream"),
+    (lambda: flow("f", numbers).task(Returns).sink("out", int), "on_event returns int, which is"),
+    (lambda: flow("f", numbers).task(Echo()).sink("out"), "is no task; a task is a class"),  # type: ignore[call-overload]
+    (
+        lambda: flow("f", numbers).union(flow("g", numbers)).sink("out"),
+        "a union joins branches of a single flow",
+    ),
+    (lambda: stream("1st", int), "'1st' cannot name a stream: a name is a letter, and then"),
     (lambda: connect(words, sequencer("loop", int)), "another type than stream words"),
     (lambda: stream("odd", object), "object is not a type that can be stored"),
     (lambda: splitter("s", numbers, numbers=bool), "the name numbers is taken"),

@@ -1,5 +1,7 @@
 """Entities publish events: what a transaction emits on a stream is one atom of it."""
 
+from typing import Any
+
 import pytest
 
 from penstock import (
@@ -145,6 +147,13 @@ def test_append_of_a_wrong_event() -> None:
     with pytest.raises(RequestError, match="event 1: stream sales has events of type int"):
         shop.append(sales, [1, "two"])  # type: ignore[misc]
     assert shop.atoms(sales) == []
+
+
+@pytest.mark.parametrize("events", [1, "tea", b"tea"])
+def test_append_takes_a_list(events: Any) -> None:
+    """A single event is no atom; a text is not an atom of letters."""
+    with pytest.raises(RequestError, match=r"are no list; an atom of one event is \[event\]"):
+        kit().append(sales, events)
 
 
 def test_append_to_an_unknown_stream() -> None:

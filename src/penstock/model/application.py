@@ -226,6 +226,10 @@ class App:
             RequestError: The stream does not exist, or an event does not fit its type.
         """
         events_type = self.open_stream(stream).events
+        if isinstance(events, str | bytes) or not isinstance(events, Iterable):
+            raise RequestError(
+                f"the events for stream {stream} are no list; an atom of one event is [event]"
+            )
         encoded: list[bytes] = []
         for index, event in enumerate(events):
             try:

@@ -273,7 +273,10 @@ class Transaction:
             UserError: A task of a workflow runs, or the runtime takes no events and requests of handlers.
         """
         if self.step is not None:
-            raise UserError("the handler of a task publishes events with its `out` only")
+            raise UserError(
+                "the handler of a task publishes events with its `out`, and reaches entities with `await ask(…)` or by "
+                "`call(…)` on its workflow; it cannot emit or send"
+            )
         if self.outlets is None:
             raise UserError(
                 "emit and send work in LocalRuntime and penstock.testing.Kit only so far, and not in @readonly reads"

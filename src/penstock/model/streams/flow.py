@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.stream import UNKNOWN, Stream, caller_place
+from penstock.model.streams.stream import UNKNOWN, Stream, caller_place, check_source
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,11 +83,14 @@ class Flow(Generic[T]):
         self._name = name
         self._source = source
         self._node = node
-        self._where = where
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"<Flow {self._name} without sink>"
 
     def _then(self, operator: FlowOperator, function: Any, where: str, **more: Any) -> Flow[Any]:
         node = FlowNode(operator, (self._node,), function, where, **more)
-        return Flow(self._name, self._source, node, self._where)
+        return Flow(self._name, self._source, node, self.where)
 
     def map(self, function: Callable[[T], U]) -> Flow[U]:
         """Replace each event by the result of a function of it."""
@@ -136,7 +139,7 @@ class Flow(Generic[T]):
         """Go on with the events of several branches: those of this flow, then those of the others."""
         nodes = (self._node, *(flow._node for flow in flows))  # noqa: SLF001 -- its own class
         node = FlowNode(FlowOperator.UNION, nodes, where=caller_place())
-        return Flow(self._name, self._source, node, self._where)
+        return Flow(self._name, self._source, node, self.where)
 
     def split(self, *predicates: Callable[[T], object]) -> tuple[Flow[T], ...]:
         """Return a branch for each predicate; an event goes to the first branch whose predicate is true."""
@@ -153,7 +156,7 @@ class Flow(Generic[T]):
             name: The name of the stream.
             events: The type of the events; needed if the last function does not declare it.
         """
-        return Workflow(name, events, self._where, self._name, self._source, self._node)
+        return Workflow(name, events, self.where, self._name, self._source, self._node)
 
 
 class _FirstMatch:
@@ -204,6 +207,10 @@ def flow(name: str, source: Stream[T]) -> Flow[T]:
     Args:
         name: The name of the workflow: letters, digits, `-` and `_`.
         source: The stream whose atoms it takes, or the workflow whose output it takes.
+
+    Raises:
+        DefinitionError: The source is no stream.
     """
     where = caller_place()
+    check_source(source, f"workflow {name}", where)
     return Flow(name, source, FlowNode(FlowOperator.SOURCE, where=where), where)

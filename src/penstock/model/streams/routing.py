@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from penstock.errors import DefinitionError
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.stream import Stream, caller_place
+from penstock.model.streams.stream import Stream, caller_place, check_source
 
 T = TypeVar("T")
 
@@ -68,7 +69,9 @@ def splitter(name: str, source: Stream[T], /, **predicates: Callable[[T], object
         source: The stream to divide.
         predicates: A predicate for each output stream, by the name of the stream; the first match counts.
     """
-    return Splitter(name, source, predicates, caller_place())
+    where = caller_place()
+    check_source(source, f"splitter {name}", where)
+    return Splitter(name, source, predicates, where)
 
 
 class Sequencer(Stream[T]):
@@ -96,7 +99,10 @@ def sequencer(name: str, events: type[T], /, *inputs: Stream[T]) -> Sequencer[T]
         events: The type of the events.
         inputs: The streams that it forwards; `connect` adds more.
     """
-    return Sequencer(name, events, inputs, caller_place())
+    where = caller_place()
+    for source in inputs:
+        check_source(source, f"sequencer {name}", where)
+    return Sequencer(name, events, inputs, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +119,13 @@ def connect(source: Stream[T], target: Sequencer[T]) -> Connection[T]:
 
     The connection is a member of an application, as in `App("x", connect(less, loop), …)`.
     """
-    return Connection(source, target, caller_place())
+    where = caller_place()
+    if not isinstance(target, Sequencer):
+        raise DefinitionError(
+            [f"{where}: connect(source, target) has a target that is no sequencer: {target!r}"]
+        )
+    check_source(source, f"sequencer {target.name}", where)
+    return Connection(source, target, where)
 
 
 class RequestSink(Generic[T]):
@@ -159,4 +171,6 @@ def call(
         method: The method, creation or function to call.
         arguments: Returns the arguments for an event, as in `lambda sale: (Item(sale.item), sale.amount)`.
     """
-    return RequestSink(source, method, arguments, caller_place())
+    where = caller_place()
+    check_source(source, "call", where)
+    return RequestSink(source, method, arguments, where)

@@ -10,7 +10,7 @@ import sys
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.base.schema import complaints_of, name_of
-from penstock.errors import OutsideTransaction, UserError
+from penstock.errors import DefinitionError, OutsideTransaction, UserError
 from penstock.model.context import Transaction, active
 from penstock.model.running_step import Emission
 from penstock.model.streams.event_type import EventType
@@ -131,6 +131,26 @@ UNKNOWN: Final = Unknown()
 def type_name(annotation: Any) -> str:
     """Return the name of a type for a message."""
     return "unknown" if annotation is UNKNOWN else name_of(annotation)
+
+
+def check_source(source: object, what: str, where: str) -> None:
+    """Refuse a source that is no stream.
+
+    Args:
+        source: The source of a workflow, a splitter, a sequencer or a request sink.
+        what: The name of the consumer in the message: `workflow f`.
+        where: `file:line` of the declaration.
+
+    Raises:
+        DefinitionError: The source is no stream.
+    """
+    if not isinstance(source, Stream):
+        raise DefinitionError(
+            [
+                f"{where}: {what} takes its events from {source!r}, which is no stream; name a stream(…), a workflow "
+                'that ends with .sink(…), or an output of a splitter, such as parity["even"]'
+            ]
+        )
 
 
 def caller_place() -> str:

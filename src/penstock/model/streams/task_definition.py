@@ -29,7 +29,8 @@ def task_type(
     before = len(resolver.complaints)
     if not isinstance(cls, type) or reference_type(cls) is not None:
         resolver.complaints.append(
-            f"{node.where}: {full_name}: a task is a class that is no entity"
+            f"{node.where}: .task of workflow {workflow}: {cls!r} is no task; a task is a class that is no entity, "
+            "with a method on_event(self, event, out)"
         )
         return None
     if key_annotation not in (None, UNKNOWN) and not is_key_type(key_annotation):

@@ -10,7 +10,7 @@ from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Emit
 from penstock.model.streams.portal import Portal
-from penstock.model.streams.stream import UNKNOWN
+from penstock.model.streams.stream import UNKNOWN, type_name
 from penstock.model.streams.task_type import Responder, TaskType
 
 
@@ -46,6 +46,10 @@ class HandlerSearch:
             self._complain(task.where, "has no method on_event(self, event, out)")
             return
         annotation, task.takes_out = self._handler(on_event)
+        result = self._hints(on_event).get("return", type(None))
+        if result not in (type(None), Any, typing.NoReturn):
+            what = f"on_event returns {type_name(result)}, which is lost; publish events with `out(event)`, and return None"
+            self._complain(where_of(on_event), what)
         annotation = taken if annotation is UNKNOWN else annotation
         if annotation is UNKNOWN:
             self._complain(where_of(on_event), "on_event does not declare the type of its event")

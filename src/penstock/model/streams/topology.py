@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
-from penstock.model.streams.flow import Workflow
+from penstock.model.streams.flow import Flow, Workflow
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import NAME, Stream
@@ -25,12 +25,12 @@ StreamMember: TypeAlias = (
 """A member of an application that is neither an entity class nor a function."""
 
 
-_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink)
+_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink, Flow)
 
 
-def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember], list[Any]]:
+def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember | Flow[Any]], list[Any]]:
     """Divide the members of an application into those of its topology, and all others."""
-    flowing: list[StreamMember] = []
+    flowing: list[StreamMember | Flow[Any]] = []
     others: list[Any] = []
     for member in members:
         chosen = flowing if isinstance(member, _MEMBERS) else others
@@ -63,7 +63,7 @@ class Topology:
     blank_rows: dict[str, bytes] = field(default_factory=dict)
 
 
-def topology_of(members: Iterable[StreamMember], resolver: Resolver) -> Topology:
+def topology_of(members: Iterable[StreamMember | Flow[Any]], resolver: Resolver) -> Topology:
     """Return the topology of an application; mistakes become complaints of the resolver.
 
     Args:
@@ -72,7 +72,10 @@ def topology_of(members: Iterable[StreamMember], resolver: Resolver) -> Topology
     """
     building = _Building(resolver)
     for member in members:
-        building.add(member)
+        if isinstance(member, Flow):
+            resolver.complaints.append(f"{member.where}: {member!r}: end it with .sink(name)")
+        else:
+            building.add(member)
     building.plan()
     return building.topology
 
@@ -100,7 +103,7 @@ class _Building:
                 self.add(member.source)
                 self._connect(member.source, member.target, member.where)
             case Splitter():
-                self._check_name("splitter", member.name, member.where)
+                self._check_splitter(member)
                 self.add(member.source)
                 self._subscribe(member.source, member)
                 for split in (*member.streams, member.failed):
@@ -205,9 +208,16 @@ class _Building:
                     f"two tasks reply to portal {portal.name}: {other.name} and {task.name}",
                 )
 
+    def _check_splitter(self, splitter: Splitter[Any]) -> None:
+        self._check_name("splitter", splitter.name, splitter.where)
+        if not splitter.streams or not all(map(callable, splitter.predicates)):
+            what = f"splitter {splitter.name} needs a function for each stream: even=lambda number: number % 2 == 0"
+            self._complain(splitter.where, what)
+
     def _check_name(self, what: str, name: object, where: str) -> None:
         if not isinstance(name, str) or NAME.fullmatch(name) is None:
-            self._complain(where, f"{name!r} cannot name a {what}: letters, digits, - and _ only")
+            rule = "a name is a letter, and then at most 63 letters, digits, - and _"
+            self._complain(where, f"{name!r} cannot name a {what}: {rule}")
 
     def _complain(self, where: str, complaint: str) -> None:
         self._resolver.complaints.append(f"{where}: {complaint}")

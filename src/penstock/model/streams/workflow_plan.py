@@ -92,6 +92,7 @@ class _Planning:
         self._name = workflow.flow_name
         self._resolver = resolver
         self._visited: dict[FlowNode, _Typed] = {}
+        self._sources: list[FlowNode] = []
 
     def visit(self, node: FlowNode) -> _Typed:
         """Return the type of a node's events; note its tasks, those in front of it first."""
@@ -103,6 +104,7 @@ class _Planning:
     def _typed(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
         match node.operator:
             case FlowOperator.SOURCE:
+                self._check_source(node)
                 return _Typed(self._source.annotation)
             case FlowOperator.UNION:
                 return self._union(node, inputs)
@@ -130,6 +132,14 @@ class _Planning:
                 return _Typed(taken.annotation, result)
             case _:
                 return taken
+
+    def _check_source(self, node: FlowNode) -> None:
+        self._sources.append(node)
+        if len(self._sources) > 1:
+            self._complain(
+                node,
+                "a union joins branches of a single flow(…); to join streams, declare a sequencer",
+            )
 
     def _union(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
         keys = list(dict.fromkeys(branch.key for branch in inputs))
