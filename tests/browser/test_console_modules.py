@@ -160,6 +160,7 @@ def test_tables_of_an_unfinished_query_are_found(ask: Any, query: str, tables: l
         ("-- tot|", None),
         ("sel|", "SELECT"),
         ("SELECT 12|", None),
+        ('SELECT total AS to| FROM "Order"', None),
     ],
 )
 def test_suggestions_fit_the_place_of_the_caret(ask: Any, query: str, first: str | None) -> None:

@@ -353,6 +353,7 @@ export class Chart {
       caption: title,
       sortable: false,
       rowHead: true,
+      stacked: true,
     });
     show(this.#table, this.#table.firstElementChild, table);
     if (focused) table.focus();

@@ -104,7 +104,13 @@ function incidentPanel(incidents) {
       el("h2", { id: "incidents-title" }, "Incidents"),
       el("p", { class: "hint" }, "These requests stopped their epoch and were set aside."),
     ),
-    dataTable({ caption: "Requests that were set aside", rowHead: false, columns, rows }),
+    dataTable({
+      caption: "Requests that were set aside",
+      rowHead: false,
+      stacked: true,
+      columns,
+      rows,
+    }),
   );
 }
 
@@ -141,6 +147,7 @@ function processTable({ processes, view_epoch: viewed }) {
     caption: "Processes of the application",
     sortable: false,
     rowHead: true,
+    stacked: true,
     columns,
     rows,
   });

@@ -94,7 +94,8 @@ export function suggestionsAt(text, caret, schema, wanted = false) {
   const rest = (isWord ? before.slice(0, -1) : before).filter((one) => !isSpace(one));
   const from = isWord ? last.from : caret;
   const owner = rest.at(-1)?.text === "." ? bare(rest.at(-2)?.text ?? "") : null;
-  if (!typed && !wanted && owner === null) return null;
+  const isNewName = rest.at(-1)?.text.toLowerCase() === "as";
+  if (!wanted && (isNewName || (!typed && owner === null))) return null;
   const candidates =
     owner === null
       ? all(text, schema, BEFORE_TABLE.has(rest.at(-1)?.text.toLowerCase()))

@@ -1,4 +1,5 @@
-// A list of suggestions below a text field: arrow keys choose, Enter or Tab take, Escape closes.
+// A list of suggestions below a text field: arrow keys choose, Tab takes, Escape closes. Enter takes
+// what the arrow keys have chosen; before that, it does what it always does in the field.
 
 import { el, newId, show } from "./dom.js";
 import { plural } from "./format.js";
@@ -17,6 +18,7 @@ export class Suggestions {
   #said = el("span", { class: "hidden", role: "status" });
   #found = null;
   #active = -1;
+  #isChosen = false;
   #asked = 0;
 
   constructor(input, options) {
@@ -51,6 +53,7 @@ export class Suggestions {
     const found = await this.#options.find(wanted);
     if (mine !== this.#asked || document.activeElement !== this.#input) return;
     this.#found = found?.items.length ? found : null;
+    this.#isChosen = false;
     this.#active = this.#found && !this.#options.isFree ? 0 : -1;
     this.#draw();
   }
@@ -126,16 +129,25 @@ export class Suggestions {
     }
   }
 
+  #takes(key) {
+    if (this.#active < 0) return false;
+    return key === "Tab" || (key === "Enter" && this.#isChosen);
+  }
+
   #keyInList(event) {
     const size = this.#found.items.length;
     const steps = { ArrowDown: 1, ArrowUp: -1 };
     if (event.key in steps) {
       const from = this.#active < 0 && event.key === "ArrowUp" ? 0 : this.#active;
       this.#active = (from + steps[event.key] + size) % size;
+      this.#isChosen = true;
       this.#mark();
-    } else if (["Enter", "Tab"].includes(event.key) && this.#active >= 0) this.#take(this.#active);
+    } else if (this.#takes(event.key)) this.#take(this.#active);
     else if (event.key === "Escape") this.close();
-    else return;
+    else {
+      if (event.key === "Enter") this.close();
+      return;
+    }
     event.preventDefault();
     event.stopImmediatePropagation();
   }
