@@ -73,10 +73,10 @@ export function marked(caption, titles, groups) {
   const head = titles.map((one) => el("th", { scope: "col" }, one));
   const table = el(
     "table",
-    { class: "differences" },
+    { class: "differences stacked", role: "table" },
     el("caption", { class: "hidden" }, caption),
     el("thead", {}, el("tr", {}, head)),
-    groups.map(group),
+    groups.map((one) => group(one, titles)),
   );
   return el(
     "div",
@@ -85,34 +85,36 @@ export function marked(caption, titles, groups) {
   );
 }
 
-function group({ id, heads, rows }) {
-  const span = Math.max(1, rows.length);
+function group({ id, heads, rows }, titles) {
+  const rowspan = Math.max(1, rows.length);
   const first = heads.map((one, index) =>
-    index === 0
-      ? el("th", { scope: "rowgroup", rowspan: span }, one)
-      : el("td", { rowspan: span }, one),
+    cell(titles[index], { rowspan, scope: index === 0 ? "rowgroup" : null }, one),
   );
-  const none = [el("td", { colspan: 3, class: "null" }, "no attributes")];
-  const lines = rows.length ? rows.map(line) : [none];
+  const none = [cell("", { colspan: 3, class: "null" }, "no attributes")];
+  const lines = rows.length ? rows.map((one) => line(one, titles.slice(-3))) : [none];
+  const properties = (row) =>
+    row ? { "data-attribute": row.name, class: row.same ? "same" : null } : {};
   return el(
     "tbody",
-    { "data-group": id },
+    { "data-group": id, role: "rowgroup" },
     lines.map((one, index) =>
-      el(
-        "tr",
-        rows.length ? { "data-attribute": rows[index].name, class: rows[index].same ? "same" : null } : {},
-        index === 0 ? first : null,
-        one,
-      ),
+      el("tr", { role: "row", ...properties(rows[index]) }, index === 0 ? first : null, one),
     ),
   );
 }
 
+/** Return a cell, or the head of a row or of a group; a narrow window shows its title before it. */
+function cell(title, properties, content) {
+  const isHead = Boolean(properties.scope);
+  const all = { ...properties, role: isHead ? "rowheader" : "cell", "data-label": title };
+  return el(isHead ? "th" : "td", all, el("div", {}, content));
+}
+
 /** Return the cells of an attribute; what differs is marked by its tags, for ears too. */
-function line({ name, same, before, after }) {
+function line({ name, same, before, after }, [ofName, ofBefore, ofAfter]) {
   return [
-    el("th", { scope: "row" }, name),
-    el("td", {}, same || isAbsent(before) ? before : el("del", {}, before)),
-    el("td", {}, same || isAbsent(after) ? after : el("ins", {}, after)),
+    cell(ofName, { scope: "row" }, name),
+    cell(ofBefore, {}, same || isAbsent(before) ? before : el("del", {}, before)),
+    cell(ofAfter, {}, same || isAbsent(after) ? after : el("ins", {}, after)),
   ];
 }
