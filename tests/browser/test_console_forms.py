@@ -1,4 +1,4 @@
-"""The forms of requests: references, times, nested values, what is sent, and errors at their place."""
+"""The forms of requests: references, times, nested values, the shown request, and errors."""
 
 import json
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def test_key_of_the_called_entity_is_suggested(form: Page) -> None:
     assert form.text("#sent pre").startswith("POST /call/Trip/south/plan")
 
 
-def test_what_is_missing_is_said_at_its_field(form: Page) -> None:
+def test_missing_value_is_named_at_its_field(form: Page) -> None:
     """Nothing is sent; each field has its error, and the first of them has the focus."""
     form.press("Add to nights")
     form.press("Send")
