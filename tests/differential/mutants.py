@@ -254,6 +254,13 @@ MUTANTS = (
         WAITING,
     ),
     Mutant(
+        "a cancelled request runs",
+        "engine/execute.py",
+        "        if is_cancelled(body):\n",
+        "        if False:\n",
+        f"{OUTCOMES}::test_cancelled_request_runs_nothing",
+    ),
+    Mutant(
         "what was promoted still waits",
         "log/schedule.py",
         "[(row.number,) for row in taken]",
