@@ -105,7 +105,8 @@ function chartOf(columns, rows) {
   const line = rising && typeof points[0] === "number" && rows.length >= LINE_ROWS_MIN;
   const x = TIMES.test(columns[0].type) ? "time" : line ? "number" : "category";
   const title = `${numbers.map((one) => one.name).join(", ")} by ${columns[0].name}`;
-  const chart = new Chart({ title, kind: line ? "line" : "bar", x, height: 280 });
+  const kind = line ? "line" : "bar";
+  const chart = new Chart({ title, kind, x, across: columns[0].name, height: 280 });
   const value = (one) => (one === null ? null : Number(one));
   chart.update({
     points,

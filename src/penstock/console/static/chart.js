@@ -31,7 +31,8 @@ export function ticks(least, greatest, finest = 0, wanted = 4) {
 /**
  * A chart that is given its data by `update`.
  *
- * `kind` is `line`, `stack` (bars on each other) or `bar`; `x` is `time`, `number` or `category`.
+ * `kind` is `line`, `stack` (bars on each other) or `bar`; `x` is `time`, `number` or `category`;
+ * `across` names the values of `x`.
  * Data: `{points: [x…], series: [{name, values: [y or null…]}]}`.
  */
 export class Chart {
@@ -51,12 +52,13 @@ export class Chart {
     finest = 0,
     kind = "line",
     x = "time",
+    across = "Time",
     format = short,
     height = 190,
     note = "",
     nothing = "Nothing to show yet.",
   }) {
-    this.#options = { title, finest, kind, x, format, height, nothing };
+    this.#options = { title, finest, kind, x, across, format, height, nothing };
     this.element = el(
       "figure",
       { class: "chart" },
@@ -331,9 +333,9 @@ export class Chart {
     this.#table.hidden = !this.#data.points.length;
     if (!this.#table.open) return;
     const { series, points } = this.#data;
-    const { x, title, format } = this.#options;
+    const { across, title, format } = this.#options;
     const columns = [
-      { name: x === "time" ? "Time" : "" },
+      { name: across },
       ...series.map((one) => ({
         name: one.name,
         numeric: true,

@@ -104,9 +104,10 @@ function formOf(targets, change) {
   };
   return el(
     "form",
-    { onsubmit: submit },
-    el("div", { class: "row filters" }, field("Pause", target), field("Reason", reason)),
-    el("div", { class: "field" }, el("button", { type: "submit", class: "main-button" }, "Pause")),
+    { onsubmit: submit, class: "row filters" },
+    field("Pause", target),
+    field("Reason", reason),
+    el("button", { type: "submit", class: "main-button" }, "Pause"),
   );
 }
 

@@ -39,7 +39,7 @@ function changes({ entity, changes: found, more, outside }, values, older) {
       id: change.request_id,
       heads: [
         count(change.epoch),
-        moment(change.time_us),
+        el("time", {}, moment(change.time_us)),
         [el("span", { class: "badge" }, KINDS[change.kind]), " ", behind(change)],
       ],
       rows: changed(entity, change, values),

@@ -115,6 +115,7 @@ function chartsOf() {
       kind: "stack",
       format: duration,
       x: "number",
+      across: "Epoch",
     }),
     lag: new Chart({
       title: "Lag",
@@ -128,6 +129,7 @@ function chartsOf() {
       unit: "per epoch; 1 where nothing was in conflict",
       kind: "bar",
       x: "number",
+      across: "Epoch",
       finest: 0.5,
     }),
     size: new Chart({
@@ -135,6 +137,7 @@ function chartsOf() {
       unit: "and how many of them were undone",
       kind: "stack",
       x: "number",
+      across: "Epoch",
       finest: 1,
     }),
   };

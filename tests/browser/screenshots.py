@@ -1,0 +1,182 @@
+"""Takes the pictures of docs/CONSOLE.md: the console of a box office with some load.
+
+`scripts/screenshots` runs this program. It needs Chromium, and neither Spark nor a network.
+
+    scripts/screenshots                       every picture, into docs/console
+    scripts/screenshots --only sql            pictures whose names begin with `sql`
+    scripts/screenshots --directory DIRECTORY
+"""
+
+import argparse
+import base64
+import itertools
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import httpx
+
+from tests.browser.page import Page, chromium
+from tests.browser.running import RunningConsole
+from tests.checkout import TOP
+from tests.waiting import wait_for
+
+APP: Final = str(TOP / "examples" / "boxoffice")
+PICTURES: Final = TOP / "docs" / "console"
+BYTES_MAX: Final = 150_000
+WIDE: Final = (1280, 860)
+NARROW: Final = (360, 740)
+PAUSE_S: Final = 0.04
+CALLS_FIRST: Final = 150
+CUSTOMERS: Final = ("ada", "grace", "edsger", "barbara", "tony")
+SHOWS: Final = (("hamlet", "Hamlet", "24.50"), ("macbeth", "Macbeth", "18.00"))
+SEATS: Final = [f"{row}{number}" for row in "ABCDEFGH" for number in range(1, 13)]
+QUERY: Final = (
+    "SELECT owner, count(*) AS tickets, sum(paid) AS paid FROM Ticket GROUP BY 1 ORDER BY 3 DESC"
+)
+
+
+class Picture(NamedTuple):
+    """One picture: the place of its page, and the condition for the picture."""
+
+    name: str
+    place: str
+    ready: Callable[[Page], object]
+    size: tuple[int, int] = WIDE
+
+
+def run_query(page: Page) -> None:
+    """Write a query, and wait for its rows."""
+    page.write("Query", QUERY)
+    page.press("Run")
+    page.until("#answer", "row")
+
+
+def shown(selector: str) -> Callable[[Page], object]:
+    """Return the step that waits until an element is shown."""
+    return lambda page: page.one(selector)
+
+
+PAGES: Final = (
+    Picture("overview", "/overview", shown('[data-edge=">Show.hold"].moving')),
+    Picture("overview-narrow", "/overview", shown('[data-edge=">Show.hold"].moving'), NARROW),
+    Picture("performance", "/performance", shown(".chart .line")),
+    Picture("entities", "/entities/Ticket", shown("#entities tbody tr")),
+    Picture("entity", "/entities/Customer/ada", shown("[data-attribute]")),
+    Picture("history", "/entities/Customer/ada/history", shown("main table")),
+    Picture("sql", "/sql", run_query),
+    Picture("requests", "/requests", shown("main tbody tr")),
+    Picture("requests-narrow", "/requests", shown("main tbody tr"), NARROW),
+    Picture("trace", "/requests/first-purchase/trace", shown("main table, main .trace, main ol")),
+    Picture("flow", "/flow", shown("main h2")),
+    Picture("try", "/try?path=/call/Show/{key}/hold", shown("form")),
+)
+
+
+def prepare(office: RunningConsole) -> None:
+    """Create shows and customers, and buy the tickets that the pictures show."""
+    for name, title, price in SHOWS:
+        starts = "2031-05-09T19:30:00Z"
+        office.call(f"Show/{name}/create", title=title, starts=starts, price=price, seats=SEATS)
+    for customer in CUSTOMERS:
+        office.call(f"Customer/{customer}/create")
+        office.call(f"Customer/{customer}/pay_in", amount="2000.00")
+    office.call("Show/hamlet/hold", customer="ada", seats=["A1", "A2"])
+    purchase = {"customer": "ada"}
+    headers = {"Idempotency-Key": "first-purchase"}
+    answer = office.http.post("/call/Show/hamlet/buy", json=purchase, headers=headers)
+    assert answer.status_code == 200, answer.text
+    office.call("Show/hamlet/give_back", seat="A2")
+
+
+def calls() -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield calls without an end: most of them succeed, and some name a seat that is taken."""
+    for turn in itertools.count():
+        show = SHOWS[turn % 2][0]
+        customer = CUSTOMERS[turn % len(CUSTOMERS)]
+        seat = SEATS[(turn * 7) % len(SEATS)]
+        yield f"Show/{show}/hold", {"customer": customer, "seats": [seat]}
+        if turn % 3 != 0:
+            yield f"Show/{show}/buy", {"customer": customer}
+        yield f"Customer/{customer}/pay_in", {"amount": "20.00"}
+        if turn % 4 == 0:
+            yield f"Show/{show}/give_back", {"seat": SEATS[((turn - 2) * 7) % len(SEATS)]}
+
+
+@contextmanager
+def load(office: RunningConsole) -> Iterator[None]:
+    """Call the box office until the block ends; begin it after the first calls."""
+    stop = threading.Event()
+    warm = threading.Event()
+
+    def run() -> None:
+        with httpx.Client(base_url=office.url, timeout=60) as client:
+            for number, (path, arguments) in enumerate(calls()):
+                client.post(f"/call/{path}", json=arguments)
+                if number == CALLS_FIRST:
+                    warm.set()
+                if stop.wait(PAUSE_S):
+                    return
+
+    thread = threading.Thread(target=run, name="load")
+    thread.start()
+    try:
+        wait_for(warm.is_set, "the first calls")
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def take(page: Page, picture: Picture, directory: Path) -> Path:
+    """Open a page, wait until it is complete, and write its picture."""
+    width, height = picture.size
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.open(picture.place)
+    page.one("#now-driver")
+    wait_for(lambda: not page.all(".waiting, [aria-busy]"), f"{picture.name} is complete")
+    picture.ready(page)
+    page.browser.execute_script("window.scrollTo(0, 0)")
+    answer = page.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    content = base64.b64decode(answer["data"])
+    assert len(content) <= BYTES_MAX, f"{picture.name} has {len(content):,} bytes"
+    path = directory / f"{picture.name}.png"
+    path.write_bytes(content)
+    return path
+
+
+def take_all(names: str, directory: Path) -> list[Path]:
+    """Run the box office, and take the pictures whose names begin with `names`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = [picture for picture in PAGES if picture.name.startswith(names)]
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        RunningConsole(APP, Path(temporary) / "data", dev=False) as office,
+    ):
+        prepare(office)
+        browser = chromium(Path(temporary) / "profile")
+        try:
+            page = Page(browser, office.url)
+            page.theme("light")
+            with load(office):
+                return [take(page, picture, directory) for picture in wanted]
+        finally:
+            browser.quit()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take the pictures that the command line names, and say where they are."""
+    parser = argparse.ArgumentParser(prog="scripts/screenshots", description="Take the pictures.")
+    parser.add_argument("--only", default="", help="pictures whose names begin like this")
+    parser.add_argument("--directory", type=Path, default=PICTURES, help="where to write them")
+    options = parser.parse_args(arguments)
+    for path in take_all(options.only, options.directory):
+        print(path)  # noqa: T201 -- the output of a program
+
+
+if __name__ == "__main__":
+    main()
