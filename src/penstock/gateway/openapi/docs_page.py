@@ -23,6 +23,9 @@ from penstock.model.application import App
 _STYLE: Final = Path(__file__).with_name("docs_page.css").read_text()
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
+_SCROLLED: Final = '<div class="scroll" tabindex="0" role="group" aria-label="Table">'
+"""The frame of a wide table; the keyboard reaches it to scroll."""
+
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; "
@@ -204,7 +207,7 @@ def _errors() -> Iterator[str]:
     yield '<h2 id="errors">Errors</h2>'
     yield _prose("All errors have the same form. `code` is stable; the message is for people.")
     yield "<pre>" + escape('{"error": {"code": "…", "kind": "…", "message": "…"}}') + "</pre>"
-    yield '<div class="scroll"><table><thead><tr><th>Status</th><th>Code</th><th>Meaning</th>'
+    yield f"{_SCROLLED}<table><thead><tr><th>Status</th><th>Code</th><th>Meaning</th>"
     yield "</tr></thead><tbody>"
     for status, codes in meanings().items():
         for index, (code, meaning) in enumerate(codes.items()):
@@ -241,7 +244,7 @@ def _properties(schema: Json) -> Iterator[str]:
 def _table(heads: Iterable[str], rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
     """Yield a table; the type in a row is HTML, everything else is text."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in heads)
-    yield f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>'
+    yield f"{_SCROLLED}<table><thead><tr>{head}</tr></thead><tbody>"
     for name, shown_type, place, meaning in rows:
         yield (
             f'<tr><th><span class="path">{escape(name)}</span></th><td class="type">{shown_type}</td>'
