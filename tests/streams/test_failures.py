@@ -11,6 +11,7 @@ from penstock import (
     Emit,
     Entity,
     OutsideTransaction,
+    Unencodable,
     UserError,
     flow,
     gather,
@@ -143,6 +144,17 @@ def test_gather() -> None:
     kit = replying(Gathering)
     kit.append(numbers, [1])
     assert kit.atoms("out") == [[], [1 + 4 + 9]]
+
+
+class Misspelling:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        out(await square.ask(str(number)))  # type: ignore[arg-type]
+
+
+def test_a_request_of_the_wrong_type() -> None:
+    """The message names the portal and the type of its requests."""
+    with pytest.raises(Unencodable, match="portal square has requests of type int: Expected `int`"):
+        replying(Misspelling).append(numbers, [1])
 
 
 class Sleepy:

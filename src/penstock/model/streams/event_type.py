@@ -32,13 +32,21 @@ class EventType(Generic[T]):
     Attributes:
         place: The name of the place in messages: `stream lines`.
         annotation: The type.
+        noun: The name of the values in messages.
     """
 
-    __slots__ = ("_decode", "_exact", "_lower", "_plain", "annotation", "place")
+    __slots__ = ("_decode", "_exact", "_lower", "_plain", "annotation", "noun", "place")
 
-    def __init__(self, place: str, annotation: Any) -> None:
-        """Take a type that can be stored; `schema.complaints_of` has checked it."""
+    def __init__(self, place: str, annotation: Any, noun: str = "events") -> None:
+        """Take a type.
+
+        Args:
+            place: The name of the place in messages.
+            annotation: A type that can be stored; `schema.complaints_of` has checked it.
+            noun: The name of the values in messages.
+        """
         self.place = place
+        self.noun = noun
         self.annotation = annotation
         self._lower = lower_of(annotation)
         self._plain = annotation in _AS_IT_IS
@@ -57,7 +65,7 @@ class EventType(Generic[T]):
         stored = self.decode(data)
         if not (self._exact and stored == value) and not alike(value, stored):
             raise Unencodable(
-                f"{self.place} has events of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
+                f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
 
@@ -77,6 +85,6 @@ class EventType(Generic[T]):
             value: T = self._decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unencodable(
-                f"{self.place} has events of type {name_of(self.annotation)}: {reason_of(error)}"
+                f"{self.place} has {self.noun} of type {name_of(self.annotation)}: {reason_of(error)}"
             ) from error
         return value

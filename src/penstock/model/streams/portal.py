@@ -50,8 +50,8 @@ class Portal(Generic[Q, A]):
                 for complaint in complaints_of(annotation)
             ]
         if not complaints:
-            self.request_type = EventType(f"portal {self.name}", request)
-            self.reply_type = EventType(f"portal {self.name}", reply)
+            self.request_type = EventType(f"portal {self.name}", request, "requests")
+            self.reply_type = EventType(f"portal {self.name}", reply, "replies")
 
     def ask(self, request: Q) -> Ask[A]:
         """Send a request to the portal; await the result to get the reply.
