@@ -217,6 +217,7 @@ def test_copied_rows_are_csv_and_json(ask: Any) -> None:
         ({"enum": [1, "two", None]}, "choice"),
         ({"type": "string", "format": "date-time"}, "date-time"),
         ({"type": "string", "format": "uuid"}, "string"),
+        ({"type": "string", "pattern": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?$"}, "time"),
         ({"type": "array", "items": {"type": "integer"}}, "list"),
         ({"type": "array", "prefixItems": [{}], "items": False}, "row"),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, "map"),

@@ -160,7 +160,6 @@ function hintOf(kind, schema, isNullable, document) {
     reference: `key of ${classOf(schema)}`,
     string: schema.contentEncoding ?? schema.format ?? "",
     "date-time": `in the time zone of this browser, ${zoneName()}; it is sent in UTC`,
-    time: "a time of day without a zone",
   }[kind];
   const told = (schema.description ?? "").replaceAll("`", "");
   return [told, kind === "reference" && told ? "" : type, isNullable ? "empty is null" : ""].filter(Boolean).join(" · ");

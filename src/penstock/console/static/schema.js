@@ -2,7 +2,9 @@
 
 const KEY_OF = "Key of ";
 const SCALARS = new Set(["string", "integer", "number", "boolean"]);
-const PICKED = new Set(["date", "time", "date-time"]);
+const PICKED = new Set(["date", "date-time"]);
+// JSON Schema's format `time` needs a zone; a time of day has none, and so has a pattern instead.
+const TIME_PATTERN = "^([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d";
 
 /** Return a schema with its references followed. */
 export function resolve(schema, document) {
@@ -63,6 +65,7 @@ export function kindOf(schema) {
   if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : "union";
   if (schema.type === "string" && classOf(schema)) return "reference";
   if (schema.type === "string" && PICKED.has(schema.format)) return schema.format;
+  if (schema.pattern?.startsWith(TIME_PATTERN)) return "time";
   if (SCALARS.has(schema.type)) return schema.type;
   if (schema.properties) return "record";
   if (schema.prefixItems) return "row";
