@@ -42,6 +42,7 @@ EXCEPTIONS = f"{HOSTILE}::test_every_exception_is_the_outcome_of_its_request"
 RESULTS = f"{HOSTILE}::test_every_result_is_the_outcome_of_its_request"
 SAMPLER = "tests/unit/engine/test_calls.py::test_a_sampler_that_fails_is_dropped"
 WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
+STREAMS = "tests/streams"
 DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
 
@@ -303,6 +304,34 @@ MUTANTS = (
         "self._stores.at(Epoch(command.epoch - 1))",
         "self._stores.at(Epoch(max(-1, command.epoch - 2)))",
         EPOCHS,
+    ),
+    Mutant(
+        "a row without state is stored",
+        "engine/streams/cascade_runner.py",
+        "return _NO_RESULT, self._stored(txn.conclude())",
+        "return _NO_RESULT, txn.conclude()",
+        f"{STREAMS}/test_cases.py::test_shopping_cart",
+    ),
+    Mutant(
+        "an event overtakes the waiting handler of its key",
+        "engine/streams/workflow_step.py",
+        "if task.exclusive and self._waits.is_busy(place):",
+        "if False:",
+        f"{STREAMS}/test_cases.py::test_exclusive_key_waits",
+    ),
+    Mutant(
+        "a savepoint keeps the events of its block",
+        "model/savepoint.py",
+        "        del txn.outbox[self.sent :]\n",
+        "",
+        f"{STREAMS}/test_emitting.py::test_a_savepoint_undoes_its_events",
+    ),
+    Mutant(
+        "the questions of a failed step stay without answer",
+        "engine/streams/cascade_runner.py",
+        "            self._fail(cascade, step.questions, decode_failure(outcome.reply))",
+        "            pass",
+        f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
     ),
 )
 
