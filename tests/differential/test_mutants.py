@@ -3,7 +3,7 @@
 import pytest
 
 from tests.checkout import TOP
-from tests.differential.mutants import MUTANTS, Mutant
+from tests.differential.mutant_list import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: str(mutant.name))

@@ -1,0 +1,320 @@
+"""The mutants: named ways to break the engine, each with the test that must find it; `mutants` runs them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SRC = Path("src/penstock")
+
+TWINS = "tests/differential/test_engine_twins.py"
+SERIAL = f"{TWINS}::test_serial_runtime_means_what_programs_say"
+ENGINE = f"{TWINS}::test_engine_equals_one_thread"
+TANGLE = f"{TWINS}::test_tangle_equals_one_thread"
+HOSTS = f"{TWINS}::test_hosts_equal_one_thread"
+REPEATED = f"{TWINS}::test_repeated_request_has_one_reply"
+EPOCHS = "tests/differential/test_epoch_twins.py"
+CONFLICTS = "tests/unit/engine/test_conflicts.py"
+ESCAPES = "tests/unit/engine/test_task.py::test_escape_leaves_nothing_behind"
+OUTCOMES = "tests/unit/engine/test_execute.py"
+IDS = "tests/conformance/test_log.py::test_repeated_id_gets_the_first_position"
+SCHEDULE = "tests/conformance/test_log_schedule.py"
+DIVISION = (
+    "tests/differential/test_epoch_division.py"
+    "::test_one_request_is_set_aside_in_a_bounded_number_of_attempts"
+)
+HOSTILE = "tests/hostile/test_hostile_twins.py"
+EXCEPTIONS = f"{HOSTILE}::test_every_exception_is_the_outcome_of_its_request"
+RESULTS = f"{HOSTILE}::test_every_result_is_the_outcome_of_its_request"
+SAMPLER = "tests/unit/engine/test_calls.py::test_a_sampler_that_fails_is_dropped"
+WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
+STREAMS = "tests/streams"
+DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One way to break it: in `file` the text `good`, which occurs once, becomes `bad`."""
+
+    name: str
+    file: str
+    good: str
+    bad: str
+    test: str
+
+    def complaint(self, top: Path) -> str | None:
+        """Say why this mutant cannot be made from a tree, if it cannot."""
+        found = (top / SRC / self.file).read_text().count(self.good)
+        return None if found == 1 else f"{self.file} has {found} times, not once: {self.good!r}"
+
+    def infect(self, top: Path) -> None:
+        path = top / SRC / self.file
+        path.write_text(path.read_text().replace(self.good, self.bad))
+
+
+MUTANTS = (
+    Mutant(
+        "validation is skipped",
+        "engine/step.py",
+        "        if self._ran_in_one_task():\n",
+        "        if self.rounds:\n",
+        TANGLE,
+    ),
+    Mutant(
+        "finished components are not validated again",
+        "engine/step.py",
+        "again = np.flatnonzero(self._unfinished(labels))",
+        "late = self._run >= self.rounds * self.tasks\n"
+        "        again = np.flatnonzero(self._unfinished(labels) & late)",
+        TANGLE,
+    ),
+    Mutant(
+        "only the last round's touches count",
+        "engine/step.py",
+        "self._accesses = self._accesses.union(",
+        "self._accesses = AccessSet.empty().union(",
+        TANGLE,
+    ),
+    Mutant(
+        "escapes are ignored",
+        "engine/step.py",
+        "self._escaped[result.escaped] = True",
+        "self._escaped[result.escaped] = False",
+        HOSTS,
+    ),
+    Mutant(
+        "rows of the round before stay valid",
+        "engine/step.py",
+        "self._run >= (number + 1) * self.tasks",
+        "self._run >= (number + 2) * self.tasks",
+        TANGLE,
+    ),
+    Mutant(
+        "nothing is shipped",
+        "engine/step.py",
+        "if self._hosts is None or self._accesses.position.size == 0:",
+        "if True:",
+        HOSTS,
+    ),
+    Mutant(
+        "wrong order inside a task",
+        "engine/order.py",
+        "    return [positions[task_of == task] for task in range(tasks)]",
+        "    return [positions[task_of == task][::-1] for task in range(tasks)]",
+        ENGINE,
+    ),
+    Mutant(
+        "readers do not join writers",
+        "engine/conflicts.py",
+        "joins = written[index]",
+        "joins = accesses.wrote",
+        TANGLE,
+    ),
+    Mutant(
+        "an entity that nobody wrote joins its readers",
+        "engine/conflicts.py",
+        "written[index[accesses.wrote]] = True",
+        "written[index] = True",
+        CONFLICTS,
+    ),
+    Mutant(
+        "deleted entities rise inside a task",
+        "engine/task.py",
+        "            if key in written:\n",
+        "            if written.get(key) is not None:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "touches of aborted transactions are forgotten",
+        "engine/task.py",
+        "        if self._tracked:\n",
+        "        if self._tracked and outcome.error is None:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "an abort keeps its writes",
+        "engine/execute.py",
+        "                failure = self._describe(raised)\n",
+        "                _NOTHING.clear()\n"
+        "                _NOTHING.update(txn.changes())\n"
+        "                failure = self._describe(raised)\n",
+        SERIAL,
+    ),
+    Mutant(
+        "only exceptions of the usual kind end in an outcome",
+        "engine/execute.py",
+        "            except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception\n",
+        "            except Exception as raised:\n",
+        OUTCOMES,
+    ),
+    Mutant(
+        "an exception's own code is believed",
+        "engine/failure.py",
+        "type(code) is str and _CODE.fullmatch(code) is not None",
+        "code is not None",
+        OUTCOMES,
+    ),
+    Mutant(
+        "an exception's text may raise",
+        "engine/failure.py",
+        "    except BaseException as error:  # noqa: BLE001 -- a `__str__` of user code\n",
+        "    except ValueError as error:\n",
+        EXCEPTIONS,
+    ),
+    Mutant(
+        "an exception is asked for its class",
+        "engine/failure.py",
+        "    error_type = type(raised)  #",
+        "    error_type = raised.__class__  #",
+        EXCEPTIONS,
+    ),
+    Mutant(
+        "the sampler's failure is the handler's",
+        "engine/execute.py",
+        "        except Exception:  # noqa: BLE001 -- statistics are dropped, the request goes on\n"
+        "            self.sampler = None\n",
+        "        except RecursionError:\n            self.sampler = None\n",
+        SAMPLER,
+    ),
+    Mutant(
+        "bytes in a reply are sent as they come",
+        "base/lowering.py",
+        "isinstance(value, msgspec.Raw)",
+        "isinstance(value, msgspec.UnsetType)",
+        RESULTS,
+    ),
+    Mutant(
+        "an epoch that fails is not divided by halves",
+        "runtime/spark/division.py",
+        "return max(1, self.suspects // 2) if self.suspects else self._width",
+        "return max(1, self.suspects - 1) if self.suspects else self._width",
+        DIVISION,
+    ),
+    Mutant(
+        "a swallowed escape takes effect",
+        "engine/execute.py",
+        "        if self.escaped is not None:\n            raise Escape(self.escaped)\n",
+        "        if self.escaped is not None and failure is not None:\n"
+        "            raise Escape(self.escaped)\n",
+        ESCAPES,
+    ),
+    Mutant(
+        "a savepoint restores nothing",
+        "model/savepoint.py",
+        "            self.restore()\n",
+        "            pass\n",
+        SERIAL,
+    ),
+    Mutant(
+        "an entity sleeps although a variable holds its list",
+        "model/savepoint.py",
+        "        if is_private(instance) and ",
+        "        if ",
+        SERIAL,
+    ),
+    Mutant(
+        "a caught violation of @readonly is forgiven",
+        "model/context.py",
+        "        if self._doom is not None:\n            raise self._doom\n",
+        "",
+        SERIAL,
+    ),
+    Mutant(
+        "the serial runtime takes a request twice",
+        "runtime/local/runtime.py",
+        "        if known is not None:\n",
+        "        if False:\n",
+        REPEATED,
+    ),
+    Mutant(
+        "the log takes a request twice",
+        "log/sqlite.py",
+        "                    self._index.seen(connection, id_hashes, now_s),\n",
+        "                    {},\n",
+        IDS,
+    ),
+    Mutant(
+        "a request that waits is appended all the same",
+        "log/sqlite.py",
+        "                    schedule.find(connection, id_hashes, str(self._path)),\n",
+        "                    {},\n",
+        WAITING,
+    ),
+    Mutant(
+        "a cancelled request runs",
+        "engine/execute.py",
+        "        if is_cancelled(body):\n",
+        "        if False:\n",
+        f"{OUTCOMES}::test_cancelled_request_runs_nothing",
+    ),
+    Mutant(
+        "what was promoted still waits",
+        "log/schedule.py",
+        "[(row.number,) for row in taken]",
+        "[(row.number,) for row in taken[1:]]",
+        DUE,
+    ),
+    Mutant(
+        "superseded rows are kept",
+        "runtime/spark/rows.py",
+        "        if superseded.size:\n",
+        "        if False:\n",
+        ENGINE,
+    ),
+    Mutant(
+        "an epoch is told before its commit",
+        "runtime/spark/driver.py",
+        "        self._commit(epoch, ranges, count, results)\n",
+        "        self._tell(EpochReport(epoch=epoch, time_us=0, records=count, aborts=0,"
+        " rounds=run.rounds, reran=run.reran, tasks=tasks, phases_ms={}))\n"
+        "        self._commit(epoch, ranges, count, results)\n",
+        EPOCHS,
+    ),
+    Mutant(
+        "a restarted driver begins at the log's start",
+        "runtime/spark/driver.py",
+        "            self._positions.update(last.positions)\n",
+        "            pass\n",
+        EPOCHS,
+    ),
+    Mutant(
+        "the last round alone is published",
+        "runtime/spark/rounds.py",
+        "outputs=_valid(outputs, task, run) if publish else [],",
+        "outputs=[],",
+        EPOCHS,
+    ),
+    Mutant(
+        "state is an epoch old",
+        "runtime/spark/stage.py",
+        "self._stores.at(Epoch(command.epoch - 1))",
+        "self._stores.at(Epoch(max(-1, command.epoch - 2)))",
+        EPOCHS,
+    ),
+    Mutant(
+        "a row without state is stored",
+        "engine/streams/cascade_runner.py",
+        "return _NO_RESULT, self._stored(txn.conclude())",
+        "return _NO_RESULT, txn.conclude()",
+        f"{STREAMS}/test_cases.py::test_shopping_cart",
+    ),
+    Mutant(
+        "an event overtakes the waiting handler of its key",
+        "engine/streams/workflow_step.py",
+        "if task.exclusive and self._waits.is_busy(place):",
+        "if False:",
+        f"{STREAMS}/test_cases.py::test_exclusive_key_waits",
+    ),
+    Mutant(
+        "a savepoint keeps the events of its block",
+        "model/savepoint.py",
+        "        del txn.outbox[self.sent :]\n",
+        "",
+        f"{STREAMS}/test_emitting.py::test_a_savepoint_undoes_its_events",
+    ),
+    Mutant(
+        "the questions of a failed step stay without answer",
+        "engine/streams/cascade_runner.py",
+        "            self._fail(cascade, step.questions, decode_failure(outcome.reply))",
+        "            pass",
+        f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
+    ),
+)
