@@ -85,6 +85,17 @@ class Unstorable:
     def on_event(self, number: int) -> None: ...
 
 
+wrongly = portal("wrongly", int, int)
+
+
+class RepliesWrongly:
+    def on_event(self, number: int) -> None: ...
+
+    @wrongly.reply
+    def on_ask(self, text: str) -> str:
+        return text
+
+
 class Person(Entity):
     name: str = key()
 
@@ -125,6 +136,14 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: flow("f g", numbers).task(Echo).sink("out"), "'f g' cannot name a workflow"),
     (lambda: flow("f", numbers).task(Echo).sink("numbers"), "the name numbers is taken"),
+    (
+        lambda: flow("f", numbers).task(RepliesWrongly).sink("out", int),
+        "replies to wrongly takes str, and its requests are int",
+    ),
+    (
+        lambda: flow("f", numbers).task(RepliesWrongly).sink("out", int),
+        "replies to wrongly returns str, and its replies are int",
+    ),
     (lambda: unanswered, "no task replies to portal unanswered"),
     (lambda: flow("f", numbers).task(Echo), "<Flow f without sink>: end it with .sink(name)"),
     (lambda: flow("f", "numbers"), "takes its events from 'numbers', which is no stream"),  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock import App, Emit, UserError, connect, flow, request_id, sequencer, stream, uuid
-from penstock.runtime.local.runtime import LATER_RECORDS, LocalRuntime
+from penstock.runtime.local.runtime import LATER_CASCADES, LocalRuntime
 from penstock.testing import Kit
 
 numbers = stream("numbers", int)
@@ -54,7 +54,7 @@ def test_an_endless_cascade_is_cut() -> None:
     """It stops no other record: each record takes a part of it."""
     runtime = LocalRuntime(endless(), cascade_steps=10)
     runtime.append("numbers", [0])
-    assert len(runtime.streams["next"]) == 5 * (1 + LATER_RECORDS)
+    assert len(runtime.streams["next"]) == 5 * (1 + LATER_CASCADES)
     runtime.append("numbers", [1], request_id="other")
     assert runtime.streams["numbers"] == [(b"\x00",), (b"\x01",)]
     assert not runtime.settle()
@@ -63,6 +63,5 @@ def test_an_endless_cascade_is_cut() -> None:
 def test_a_kit_names_an_endless_cascade() -> None:
     """The error says how a cycle ends."""
     kit = Kit(endless())
-    kit.runtime._runner._steps_max = 10
     with pytest.raises(UserError, match="there is still more to process"):
         kit.append(numbers, [0])

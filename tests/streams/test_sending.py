@@ -12,6 +12,7 @@ from penstock import (
     Entity,
     OutsideTransaction,
     RequestError,
+    UserError,
     ask,
     call,
     emit,
@@ -224,3 +225,11 @@ def test_requests_without_end_are_cut() -> None:
     kit.call.Item("tea").forever()
     kit.call.Item("tea").restock(1)
     assert kit.atoms(restocked) == [["tea"]]
+
+
+def test_arguments_are_a_tuple() -> None:
+    """The message shows the form."""
+    wrong = call(orders, Item.sell, lambda order: [Item(order[0]), 1])  # type: ignore[arg-type, return-value]
+    kit = Kit(App("shop", Item, wrong))
+    with pytest.raises(UserError, match="the arguments of orders-sell are a tuple"):
+        kit.append(orders, [("tea", 1)])

@@ -37,7 +37,7 @@ from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
-from penstock.runtime.local.runtime import LATER_RECORDS, LocalRuntime
+from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock
 
@@ -94,7 +94,7 @@ class Kit:
         """
         if not self.runtime.settle():
             raise UserError(
-                f"after {LATER_RECORDS} records there is still more to process; a cycle of workflows ends when an atom "
+                f"after {LATER_RECORDS} records, or {LATER_CASCADES} of them full of steps, there is still more to process; a cycle of workflows ends when an atom "
                 "in it is empty, and a cycle of requests when one sends no other"
             )
 

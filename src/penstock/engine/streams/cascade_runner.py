@@ -1,15 +1,14 @@
 """Runs cascades: the requests and the workflow steps that a log record causes.
 
-A cascade takes its requests first, one after the other, and then its workflow steps. Each queue is first in, first out, and both run until they are empty before the next record is taken. One consumer that
-takes one atom is one step: a workflow runs the atom through its tasks, a splitter divides it, a sequencer forwards
-it. The questions that a step sends to a portal are one atom for the replying task; its answers are one atom for each
-asking task. A step is a transaction: it commits whole, and then its atoms are queued for their consumers, in the
-order of their deployment; or it leaves nothing. A cascade that takes more steps than its limit is cut: its queue is
-the work of a later record.
+A cascade takes its requests first, one after the other, and then its workflow steps. Both queues are first in,
+first out, and run until they are empty before the next record is taken. One consumer that takes one atom is one
+step: a workflow runs the atom through its tasks, a splitter divides it, a sequencer forwards it. The questions that
+a step sends to a portal are one atom for the replying task; its answers are one atom for each asking task. A step is
+a transaction: it commits whole, and then its atoms are queued for their consumers, in the order of their deployment;
+or it leaves nothing. A cascade that takes more steps than its limit is cut: its queue is the work of a later record.
 
-The requests of the record have run before. No workflow step reads or writes an entity, and no request reads or
-writes a task. So it makes no difference whether the workflow steps of a record run after its requests, or after all
-requests of its epoch.
+No workflow step reads or writes an entity, and no request reads or writes a task. So it makes no difference whether
+the workflow steps of a record run after its requests, or after all requests of its epoch.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,6 +30,7 @@ from penstock.engine.streams.cascade import (
 )
 from penstock.engine.streams.waits import Answer, Held, Question, Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
+from penstock.errors import UserError
 from penstock.model.application import App
 from penstock.model.call import call_of
 from penstock.model.context import Read, Transaction
@@ -331,7 +331,13 @@ class CascadeRunner:
         def work() -> Effect:
             decode = sink.source.events.decode
             for data in atom:
-                call = call_of(sink.method, sink.arguments(decode(data)), {})
+                arguments = sink.arguments(decode(data))
+                if type(arguments) is not tuple:
+                    raise UserError(
+                        f"{sink.where}: the arguments of {sink.name} are a tuple, such as (Item(event.item), 1), not "
+                        f"{type(arguments).__qualname__}"
+                    )
+                call = call_of(sink.method, arguments, {})
                 body, _ = self._app.request(
                     call.entity, call.key, call.method, call.positional, call.named
                 )

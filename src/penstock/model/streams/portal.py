@@ -25,6 +25,7 @@ class Portal(Generic[Q, A]):
         name: The name, unique among the portals of an application.
         key: Returns the key under which the replying task takes a request; None for the key of the asker.
         where: `file:line` of the declaration.
+        annotations: The types of requests and replies.
         request_type, reply_type: Encode and decode; set when an application is built.
     """
 
@@ -34,7 +35,7 @@ class Portal(Generic[Q, A]):
         self.name = name
         self.key = key
         self.where = where
-        self._annotations = (request, reply)
+        self.annotations = (request, reply)
         self.request_type: EventType[Q] | None = None
         self.reply_type: EventType[A] | None = None
 
@@ -43,7 +44,7 @@ class Portal(Generic[Q, A]):
 
     def bind(self, complaints: list[str]) -> None:
         """Fix the types, or add complaints."""
-        request, reply = self._annotations
+        request, reply = self.annotations
         for what, annotation in (("request", request), ("reply", reply)):
             complaints += [
                 f"{self.where}: portal {self.name}, {what}: {complaint}"

@@ -12,6 +12,7 @@ from penstock.model.streams.flow import Emit
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import UNKNOWN, type_name
 from penstock.model.streams.task_type import Responder, TaskType
+from penstock.model.streams.type_fit import fits
 
 
 class HandlerSearch:
@@ -72,10 +73,25 @@ class HandlerSearch:
             )
 
     def _add_responder(self, portal: Portal[Any, Any], function: Callable[..., Any]) -> None:
-        _, takes_out = self._handler(function)
+        taken, takes_out = self._handler(function)
+        self._check_types(portal, function, taken)
         if portal.name in self._task.responders:
             self._complain(where_of(function), f"has two methods that reply to {portal.name}")
         self._task.responders[portal.name] = Responder(portal, function, takes_out)
+
+    def _check_types(
+        self, portal: Portal[Any, Any], function: Callable[..., Any], taken: Any
+    ) -> None:
+        """Complain if a method that replies does not have the types of its portal."""
+        request, reply = portal.annotations
+        given = self._hints(function).get("return", UNKNOWN)
+        name = f"the method that replies to {portal.name}"
+        if not fits(request, taken):
+            what = f"{name} takes {type_name(taken)}, and its requests are {type_name(request)}"
+            self._complain(where_of(function), what)
+        if not fits(given, reply):
+            what = f"{name} returns {type_name(given)}, and its replies are {type_name(reply)}"
+            self._complain(where_of(function), what)
 
     def _handler(self, function: Callable[..., Any]) -> tuple[Any, bool]:
         """Return the type of the event that a handler takes, and whether it takes `out`."""

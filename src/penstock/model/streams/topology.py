@@ -14,7 +14,8 @@ from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import NAME, Stream
 from penstock.model.streams.task_type import TaskType
-from penstock.model.streams.workflow_plan import WorkflowPlan, fits, plan_of
+from penstock.model.streams.type_fit import fits
+from penstock.model.streams.workflow_plan import WorkflowPlan, plan_of
 
 Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any] | RequestSink[Any]
 """A consumer of the atoms of a stream."""

@@ -5,19 +5,17 @@ unknown type, which are checked where a task or the sink declares a type.
 """
 
 import inspect
-import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import FlowNode, FlowOperator, Workflow
 from penstock.model.streams.stream import UNKNOWN, Stream, type_name
 from penstock.model.streams.task_definition import task_type
 from penstock.model.streams.task_type import TaskType
-
-_UNIONS: Final = (typing.Union, types.UnionType)
+from penstock.model.streams.type_fit import fits
 
 
 @dataclass(slots=True, eq=False)
@@ -211,16 +209,3 @@ def _element_of(annotation: Any) -> Any:
         return UNKNOWN
     one_type = origin is not tuple or arguments[-1] is Ellipsis
     return arguments[0] if one_type else UNKNOWN
-
-
-def fits(given: Any, wanted: Any) -> bool:
-    """Say whether events of one type can be events of another; an unknown type is checked later."""
-    if given == wanted or Any in (given, wanted) or UNKNOWN in (given, wanted):
-        return True
-    if typing.get_origin(given) in _UNIONS:
-        return all(fits(member, wanted) for member in typing.get_args(given))
-    if typing.get_origin(wanted) in _UNIONS:
-        return any(fits(given, member) for member in typing.get_args(wanted))
-    cls = typing.get_origin(given) or given
-    is_class = isinstance(cls, type) and isinstance(wanted, type)
-    return (given is int and wanted is float) or (is_class and issubclass(cls, wanted))

@@ -32,6 +32,9 @@ from penstock.process.guard import Guard
 LATER_RECORDS: Final = 1_000
 """The most records that follow a request before `submit` returns and leaves the others for `settle`."""
 
+LATER_CASCADES: Final = 20
+"""The most cascades that were cut among these records."""
+
 
 class LocalRuntime:
     """Runs an application in this thread, without Spark and without disk.
@@ -140,11 +143,13 @@ class LocalRuntime:
             return self._settle()
 
     def _settle(self) -> bool:
+        cut = 0
         for _ in range(LATER_RECORDS):
-            if not self._later:
-                return True
+            if not self._later or cut == LATER_CASCADES:
+                break
             match self._later.popleft():
                 case Cascade() as cascade:
+                    cut += 1
                     self._run(cascade)
                 case record:
                     self._process(record)
