@@ -163,13 +163,13 @@ def test_client_reads_the_feed(gateway: RunningGateway) -> None:
 def test_feed_over_http(gateway: RunningGateway) -> None:
     """The path answers lines, or Arrow; without `from` it is an entity of that key."""
     path = f"{gateway.url}/entities/Item/changes"
-    lines = httpx.get(path, params={"from": 1, "to": 1})
+    lines = httpx.get(path, params={"from": 1, "to": 1}, timeout=60)
     assert lines.headers["content-type"].startswith("application/x-ndjson")
     assert lines.headers["penstock-epoch"] == "1"
     assert [json.loads(one)["kind"] for one in lines.text.splitlines()] == ["update"]
     accept = {"Accept": "application/vnd.apache.arrow.stream"}
-    arrow = httpx.get(path, params={"from": 0}, headers=accept)
+    arrow = httpx.get(path, params={"from": 0}, headers=accept, timeout=60)
     assert pa.ipc.open_stream(arrow.content).read_all().num_rows == 4
-    assert httpx.get(path).status_code == 404
-    assert httpx.get(path, params={"from": "x"}).status_code == 400
-    assert httpx.get(path, params={"from": 0, "to": 77}).status_code == 400
+    assert httpx.get(path, timeout=60).status_code == 404
+    assert httpx.get(path, params={"from": "x"}, timeout=60).status_code == 400
+    assert httpx.get(path, params={"from": 0, "to": 77}, timeout=60).status_code == 400

@@ -117,14 +117,16 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
             known = {"KEY": secret, "CURL_CA_BUNDLE": str(certificate.tls_certificate)}
             wait_for(lambda: answers(f"{url}/readyz"), "the proxy")
             assert '"zoe"' in run("console", asked, folder, **known)
-            without = httpx.post(f"{url}/call/Customer/eve/create", verify=False, json={})
+            without = httpx.post(
+                f"{url}/call/Customer/eve/create", verify=False, json={}, timeout=60
+            )
             assert without.status_code == 401
-            assert httpx.get(f"{url}/metrics", verify=False).status_code == 404
+            assert httpx.get(f"{url}/metrics", verify=False, timeout=60).status_code == 404
 
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, verify=False).is_success
+        return httpx.get(url, verify=False, timeout=60).is_success
     except httpx.ConnectError:
         return False
 

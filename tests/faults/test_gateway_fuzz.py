@@ -67,7 +67,7 @@ def create(gateway: RunningGateway, document: dict[str, Any], path: str) -> None
     """Create an entity that requests with `KNOWN` in the place of its key will meet."""
     body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     url = gateway.url + path.replace("{key}", KNOWN)
-    assert httpx.post(url, json=example_of(document, body["schema"])).status_code == 200
+    assert httpx.post(url, json=example_of(document, body["schema"]), timeout=60).status_code == 200
 
 
 def operations(document: dict[str, Any]) -> list[Any]:

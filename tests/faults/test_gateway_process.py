@@ -66,7 +66,7 @@ def driver(data: Path) -> Iterator[None]:
 
 
 def waiting(port: int) -> int:
-    told: dict[str, Any] = httpx.get(f"http://{HOST}:{port}/readyz").json()
+    told: dict[str, Any] = httpx.get(f"http://{HOST}:{port}/readyz", timeout=60).json()
     return int(told["waiting"])
 
 
@@ -93,7 +93,7 @@ def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
         crowd = thread.submit(load.run, iter([create(number) for number in range(MANY)]))
         wait_for(lambda: waiting(port) == MANY, "everybody waiting")
         assert psutil.Process(process.pid).memory_info().rss < BYTES_MAX
-        more = httpx.post(f"http://{HOST}:{port}/stock/item/create/1")
+        more = httpx.post(f"http://{HOST}:{port}/stock/item/create/1", timeout=60)
         assert (more.status_code, more.headers["retry-after"]) == (429, "1")
         with driver(tmp_path):
             answers = crowd.result(timeout=300)
@@ -108,10 +108,10 @@ def test_first_signal_answers_who_waits(tmp_path: Path, port: int) -> None:
         wait_for(lambda: waiting(port) == 50, "everybody waiting")
         process.send_signal(signal.SIGTERM)
         url = f"http://{HOST}:{port}"
-        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 503, "the drain")
-        refused = httpx.post(f"{url}/stock/item/create/1")
+        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 503, "the drain")
+        refused = httpx.post(f"{url}/stock/item/create/1", timeout=60)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopping")
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
         with driver(tmp_path):
             answers = crowd.result(timeout=60)
         assert {one.status for one in answers} == {200}
@@ -125,7 +125,10 @@ def test_second_signal_ends_at_once(tmp_path: Path, port: int) -> None:
         thread.submit(load.run, iter([Request("POST", "/stock/item/create/1")]))
         wait_for(lambda: waiting(port) == 1, "somebody waiting")
         process.send_signal(signal.SIGTERM)
-        wait_for(lambda: httpx.get(f"http://{HOST}:{port}/readyz").status_code == 503, "the drain")
+        wait_for(
+            lambda: httpx.get(f"http://{HOST}:{port}/readyz", timeout=60).status_code == 503,
+            "the drain",
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 130
 
@@ -170,7 +173,7 @@ def test_killed_gateway_takes_nothing_with_it(tmp_path: Path, port: int) -> None
         def everybody() -> int:
             counts = {}
             for _ in range(20):  # each connection reaches one of the two
-                told = httpx.get(f"http://{HOST}:{port}/readyz").json()
+                told = httpx.get(f"http://{HOST}:{port}/readyz", timeout=60).json()
                 counts[told["pid"]] = told["waiting"]
             return sum(counts.values())
 

@@ -47,7 +47,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 @pytest.fixture(scope="module")
 def good(gateway: RunningGateway) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=gateway.url) as client:
+    with httpx.Client(base_url=gateway.url, timeout=60) as client:
         yield client
 
 

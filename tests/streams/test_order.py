@@ -63,5 +63,6 @@ def test_an_endless_cascade_is_cut() -> None:
 def test_a_kit_names_an_endless_cascade() -> None:
     """The error says how a cycle ends."""
     kit = Kit(endless())
+    kit.runtime._runner._steps_max = 100
     with pytest.raises(UserError, match="there is still more to process"):
         kit.append(numbers, [0])

@@ -55,7 +55,7 @@ def client(gateway: RunningGateway) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def document(gateway: RunningGateway) -> dict[str, Any]:
     """Give the OpenAPI document."""
-    answer = httpx.get(f"{gateway.url}/openapi.json").raise_for_status()
+    answer = httpx.get(f"{gateway.url}/openapi.json", timeout=60).raise_for_status()
     return dict(answer.json())
 
 
@@ -228,7 +228,9 @@ def test_json_writes_the_value_back(
     The keys of a dictionary are text in JSON, which is not read as a tuple.
     """
     check_schema(document, argument_schemas[name], as_json[name])
-    answer = httpx.post(f"{gateway.url}/call/Sample/json-{name}/create", json={name: as_json[name]})
+    answer = httpx.post(
+        f"{gateway.url}/call/Sample/json-{name}/create", json={name: as_json[name]}, timeout=60
+    )
     if name == "by_pair":
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request")
         return
@@ -246,7 +248,9 @@ def test_example_of_a_form_is_accepted(
     """The value that a form shows for an attribute fits its schema and can be sent."""
     value = example_of(document, argument_schemas[name])
     check_schema(document, argument_schemas[name], value)
-    answer = httpx.post(f"{gateway.url}/call/Sample/form-{name}/create", json={name: value})
+    answer = httpx.post(
+        f"{gateway.url}/call/Sample/form-{name}/create", json={name: value}, timeout=60
+    )
     assert answer.status_code == 200, answer.text
 
 

@@ -177,7 +177,10 @@ def test_gateways_share_a_limit() -> None:
 def test_gateway_answers_429_with_a_time(tmp_path: Path) -> None:
     """Limits per key and per principal count their own requests, and refusals are in the metrics."""
     keys = [KeyStore(tmp_path).add(name, [EVERYTHING], None, utc_now())[1] for name in ("a", "b")]
-    with RunningGateway(SPEC, tmp_path) as gateway, httpx.Client(base_url=gateway.url) as http:
+    with (
+        RunningGateway(SPEC, tmp_path) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as http,
+    ):
 
         def call(path: str, who: int = 0) -> httpx.Response:
             headers = {"X-API-Key": keys[who]}

@@ -30,7 +30,10 @@ DEADLINE_S = 60.0
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Give a client of a running ledger with two accounts, of which one has paid the other."""
     data = tmp_path_factory.mktemp("ledger")
-    with RunningGateway(LEDGER, data) as gateway, httpx.Client(base_url=gateway.url) as client:
+    with (
+        RunningGateway(LEDGER, data) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
         client.timeout = httpx.Timeout(DEADLINE_S)
         for name, balance in (("a", 10), ("b", 0)):
             client.post(f"/call/Account/{name}/create", json={"balance": balance})
@@ -162,7 +165,7 @@ def test_nothing_runs_after_the_gateway(tmp_path: Path, monkeypatch: pytest.Monk
     with ExitStack() as connections:
         with (
             RunningGateway(LEDGER, tmp_path) as gateway,
-            httpx.Client(base_url=gateway.url) as client,
+            httpx.Client(base_url=gateway.url, timeout=60) as client,
         ):
             connections.enter_context(asking(client))
             wait_for(running, "the process starts")

@@ -122,7 +122,7 @@ def test_long_key_is_refused(tmp_path: Path) -> None:
     settings = GatewayConfig(key_bytes_max=16)
     with (
         RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
-        httpx.Client(base_url=gateway.url) as client,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         reads = {"k" * 16: 404, "k" * 17: 400, "\u00e9" * 8: 404, "\u00e9" * 9: 400}
         for key, status in reads.items():
@@ -317,7 +317,10 @@ def test_key_opens_what_its_scopes_name(tmp_path: Path) -> None:
     def headers(scope: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {secrets[scope]}"}
 
-    with RunningGateway(SHOP, tmp_path) as gateway, httpx.Client(base_url=gateway.url) as client:
+    with (
+        RunningGateway(SHOP, tmp_path) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
         made = client.post("/stock/item/create/3", headers=headers("call:Item"))
         assert made.status_code == 200
         place = f"/requests/{made.headers['penstock-request-id']}"
@@ -357,7 +360,7 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
     settings = GatewayConfig(reply_timeout_ms=200, lag_max=1)
     with (
         RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
-        httpx.Client(base_url=gateway.url) as client,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         path, body = "/call/Item/a/create", {"price": 1}
         first = client.post(path, json=body, headers={"Idempotency-Key": "slow"})
@@ -368,6 +371,9 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
         assert refused.headers["retry-after"] == "1"
         place = "/requests/slow"
         assert client.get(place).json()["status"] == "pending"
-    with RunningGateway(SHOP, tmp_path) as gateway, httpx.Client(base_url=gateway.url) as client:
+    with (
+        RunningGateway(SHOP, tmp_path) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
         again = client.post(path, json=body, headers={"Idempotency-Key": "slow"})
         assert (again.status_code, again.json()) == (200, "a")

@@ -240,7 +240,7 @@ def test_call_over_http_arrives_at_a_collector(
         monkeypatch.setenv("OTEL_SERVICE_NAME", "the-shop")
         with (
             RunningGateway(SHOP, tmp_path) as gateway,
-            httpx.Client(base_url=gateway.url) as client,
+            httpx.Client(base_url=gateway.url, timeout=60) as client,
         ):
             assert gateway.driver is not None
             gateway.driver.on_epoch.append(ReportWriter(tmp_path).take)
@@ -307,7 +307,7 @@ def test_gateway_is_as_it_was_without_traces(
     monkeypatch.delenv(ENDPOINT, raising=False)
     monkeypatch.setattr(assembly, "TracingMiddleware", None)
     with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
-        assert httpx.get(f"{gateway.url}/healthz").status_code == 200
+        assert httpx.get(f"{gateway.url}/healthz", timeout=60).status_code == 200
 
 
 def test_report_is_waited_for() -> None:

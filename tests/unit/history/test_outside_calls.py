@@ -235,7 +235,7 @@ def test_trace_over_http_repeats_no_call(tmp_path: Path, listener: Listener) -> 
     """A gateway passes on the call that was refused."""
     with (
         RunningGateway(REACHING, tmp_path) as gateway,
-        httpx.Client(base_url=gateway.url) as client,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         client.timeout = httpx.Timeout(60.0)
         client.post("/call/Caller/a/create", json=[])

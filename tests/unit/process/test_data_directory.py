@@ -70,7 +70,7 @@ def test_everything_written_is_private(tmp_path: Path) -> None:
     maintain(app, Config(data, history=HistoryConfig(merge_epochs=2, grace_s=0)), snapshot=True)
     savepoints.create(data, savepoints.Savepoint("before", Epoch(0), 0))
     with RunningGateway(SHOP, data) as gateway, presence.present(data, "driver", SHOP):
-        assert httpx.get(f"{gateway.url}/entities/User/u1").status_code == 200
+        assert httpx.get(f"{gateway.url}/entities/User/u1", timeout=60).status_code == 200
         with (
             closing(DeltaJournal(data / "journal", "shop")) as journal,
             closing(View(data, app, journal, ViewConfig(memory_mb=128))) as view,

@@ -64,6 +64,7 @@ UNCONCERNED = {
     "status": "looks at processes and counts, and must show a running application with other code",
     "keys": "is about permissions, and must be able to revoke a key with any code",
     "flow": "opens and closes admission, and must be able to pause with any code",
+    "cancel": "works in the log, which holds no entity, and must be able to cancel with any code",
     "restore": "takes no application; a command that runs there afterwards is refused",
     "demo": "has an application and a directory of its own",
     "bench": "has an application and a directory of its own",
