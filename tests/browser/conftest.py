@@ -40,28 +40,36 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 
 
 @pytest.fixture
-def page(browser: webdriver.Chrome, shop: RunningConsole) -> Page:
+def page(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Page]:
     """Return the browser on the shop's console, with nothing left of other tests."""
     page = Page(browser, shop.url)
     page.open("/overview")
     browser.execute_script("sessionStorage.clear(); localStorage.clear()")
     page.complaints()
     page.addresses()
-    return page
+    yield page
+    browser.get(
+        "about:blank"
+    )  # an open page goes on asking its gateway, also while other files run
 
 
-@pytest.fixture
-def ask(page: Page) -> Any:
-    """Return a function that evaluates an expression over a module, outside of the page's policy."""
-    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+@pytest.fixture(scope="module")
+def ask(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Any]:
+    """Return a function that evaluates an expression over a module, outside of the page's policy.
+
+    The tests of a file share one page, so an expression leaves nothing in it.
+    """
+    browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+    page = Page(browser, shop.url)
     page.open("/requests")
     page.one("#now-driver")
 
     def evaluate(file: str, code: str, given: Any = None) -> Any:
-        return page.browser.execute_async_script(IMPORT, file, code, given)
+        return browser.execute_async_script(IMPORT, file, code, given)
 
     yield evaluate
-    page.browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+    browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+    browser.get("about:blank")
 
 
 @pytest.fixture

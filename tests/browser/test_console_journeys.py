@@ -64,8 +64,8 @@ def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningC
     with adding(shop, "rates"):
         wait_for(lambda: rate_of(page, "Item.add").endswith("/s"), "a rate at Item.add")
         page.one('[data-edge=">Item.add"].moving')
-    assert int(page.text("#now-epoch dd").replace(",", "")) > 0
-    assert rate_of(page, "Order.checkout") == "·"
+    wait_for(lambda: page.text("#now-epoch dd").replace(",", "") > "0", "an epoch is named")
+    wait_for(lambda: rate_of(page, "Order.checkout") == "·", "Order.checkout is idle")
 
 
 def test_incidents_are_shown_with_their_cause(page: Page, shop: RunningConsole) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.waits import Answer, Question
+from penstock.engine.streams.waits import Answer, PortalQuestion
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
 
@@ -26,7 +26,7 @@ class Inquiry(NamedTuple):
     """A step: a task takes the questions to a portal that one step has sent."""
 
     portal: str
-    questions: tuple[Question, ...]
+    questions: tuple[PortalQuestion, ...]
 
 
 class Delivered(NamedTuple):

@@ -28,7 +28,7 @@ from penstock.engine.streams.cascade import (
     PublishedAtom,
     Step,
 )
-from penstock.engine.streams.waits import Answer, Held, Question, Waits
+from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import UserError
 from penstock.model.application import App
@@ -262,7 +262,7 @@ class CascadeRunner:
         """
         failure = decode_failure(outcome.reply)
         waits, events = self._waits, [answer.data or b"" for answer in step.answers]
-        lost: list[Question] = []
+        lost: list[PortalQuestion] = []
         for answer in step.answers:
             ask, handler = waits.answer(answer.id)
             ask.fail("the step that took its reply failed")
@@ -274,7 +274,9 @@ class CascadeRunner:
         self._fail(cascade, lost, failure)
         self._set_aside(cascade, plan.workflow.failed, "replies", outcome, tuple(events))
 
-    def _fail(self, cascade: Cascade, questions: Iterable[Question], failure: Failure) -> None:
+    def _fail(
+        self, cascade: Cascade, questions: Iterable[PortalQuestion], failure: Failure
+    ) -> None:
         """Answer questions with a failure."""
         answers: dict[tuple[str, str], list[Answer]] = {}
         for question in questions:
@@ -356,8 +358,8 @@ class CascadeRunner:
             self._set_aside(cascade, sink.failed, sink.source.name, outcome, atom)
 
 
-def _divide(item: Held, questions: list[Question], events: list[bytes]) -> None:
-    if isinstance(item, Question):
+def _divide(item: Held, questions: list[PortalQuestion], events: list[bytes]) -> None:
+    if isinstance(item, PortalQuestion):
         questions.append(item)
     else:
         events.append(item)

@@ -14,7 +14,7 @@ from penstock.model.streams.ask import Ask
 from penstock.model.streams.task_type import TaskType
 
 
-class Question(NamedTuple):
+class PortalQuestion(NamedTuple):
     """A request to a portal, on its way to the replying task.
 
     Attributes:
@@ -55,7 +55,7 @@ class Waiting:
     task: TaskType
     key: Any
     coroutine: Coroutine[Any, Any, Any]
-    question: Question | None
+    question: PortalQuestion | None
 
     @property
     def place(self) -> "Place":
@@ -63,7 +63,7 @@ class Waiting:
         return self.task.name, self.task.key_text(self.key)
 
 
-Held = Question | bytes
+Held = PortalQuestion | bytes
 """A question, or an encoded event, that waits behind a handler of the same key."""
 
 Place = tuple[str, str]

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.flow_events import FlowEvents
-from penstock.engine.streams.waits import Answer, Held, Question, Waiting, Waits
+from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waiting, Waits
 from penstock.errors import LimitExceeded, UserError
 from penstock.model.application import App
 from penstock.model.call import Call, returns_of
@@ -83,7 +83,7 @@ class WorkflowStep:
         self._asked = 0
         self.events: list[bytes] = []
         self.requests: list[tuple[RequestId, bytes]] = []
-        self.questions: dict[str, list[Question]] = {}
+        self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
         self.resumed: list[Waiting] = []
 
@@ -92,7 +92,7 @@ class WorkflowStep:
         self._flow.atom = atom
         self._run(self._plan.tasks, None)
 
-    def take_questions(self, task: TaskType, questions: Sequence[Question]) -> None:
+    def take_questions(self, task: TaskType, questions: Sequence[PortalQuestion]) -> None:
         """Let a task reply to questions."""
 
         def reply_all() -> None:
@@ -139,7 +139,7 @@ class WorkflowStep:
         place = (task.name, task.key_text(key))
         if task.exclusive and self._waits.is_busy(place):
             self._waits.hold(place, item)
-        elif isinstance(item, Question):
+        elif isinstance(item, PortalQuestion):
             responder = task.responders[item.portal]
             assert responder.portal.request_type is not None, "an application was built with it"
             value = responder.portal.request_type.decode(item.data)
@@ -156,7 +156,7 @@ class WorkflowStep:
         handler: Callable[..., Any],
         value: Any,
         takes_out: bool,  # noqa: FBT001 -- one of the parts
-        question: Question | None,
+        question: PortalQuestion | None,
     ) -> None:
         """Call a handler with an event, or with the request of a question."""
         instance = task.rows.of_text(task.key_text(key))
@@ -213,7 +213,7 @@ class WorkflowStep:
         while (item := self._waits.next_held(handler.place)) is not None:
             self._take(handler.task, handler.key, item)
 
-    def _reply(self, question: Question, value: Any) -> None:
+    def _reply(self, question: PortalQuestion, value: Any) -> None:
         reply_type = self._topology.portals[question.portal].reply_type
         assert reply_type is not None, "an application was built with the portal"
         data = reply_type.encode(value)
@@ -243,7 +243,7 @@ class WorkflowStep:
         self._count(len(data))
         assert portal.reply_type is not None, "an application was built with the portal"
         ask = self._new_ask(f"portal {portal.name}", portal.reply_type.decode)
-        question = Question(
+        question = PortalQuestion(
             ask.id, self._plan.workflow.flow_name, asker.name, portal.name, key, data
         )
         self.questions.setdefault(portal.name, []).append(question)
