@@ -20,6 +20,8 @@ from penstock import (
     savepoint,
     stream,
 )
+from penstock.engine.limits import Limits
+from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing import Kit
 
 sales = stream("sales", int)
@@ -174,3 +176,12 @@ def test_append_happens_once() -> None:
     for _ in range(2):
         shop.runtime.append("sales", [1], request_id="a")
     assert shop.atoms("revenues") == [[1]]
+
+
+def test_an_append_that_is_too_large_publishes_nothing() -> None:
+    """The limit of a transaction's output holds for appends, too."""
+    app = App("shop", flow("revenue", sales).task(Revenue).sink("revenues"))
+    runtime = LocalRuntime(app, limits=Limits(output_bytes=20))
+    assert runtime.append("sales", range(15)).error is None
+    assert runtime.append("sales", range(30)).error == "limit-exceeded"
+    assert len(runtime.streams["sales"]) == 1

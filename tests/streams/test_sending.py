@@ -233,3 +233,11 @@ def test_arguments_are_a_tuple() -> None:
     kit = Kit(App("shop", Item, wrong))
     with pytest.raises(UserError, match="the arguments of orders-sell are a tuple"):
         kit.append(orders, [("tea", 1)])
+
+
+def test_every_request_has_a_position_of_its_own() -> None:
+    """Requests that a workflow sends follow each other in the log."""
+    kit = sales()
+    kit.append(orders, [("tea", 1), ("tea", 1), ("coffee", 1)])
+    positions = [reply.lsn for _, reply in kit.runtime._known.values()]
+    assert positions == list(range(len(positions)))

@@ -15,7 +15,7 @@ from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.model.application import App
-from penstock.model.call import Call
+from penstock.model.call import Call, encoded
 from penstock.model.reply import Reply
 from penstock.process import presence
 from penstock.process.config import Config
@@ -43,7 +43,7 @@ def reply_to(
         RequestConflict: The id was used with another body.
         TimedOut: The reply did not come in time.
     """
-    body, touches = app.request(call.entity, call.key, call.method, call.positional, call.named)
+    body, touches = encoded(app, call)
     stored = check_stored(request_id or uuid.uuid4().hex)
     data = DataDirectory(settings.data)
     data.check_app(app)

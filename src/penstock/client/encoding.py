@@ -28,7 +28,7 @@ from penstock.base.schema import decode_reference, refuse
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
 from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
-from penstock.model.call import Call, returns_of
+from penstock.model.call import Call, encoded, returns_of
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure, decode_request
@@ -93,9 +93,7 @@ def read_body(app: App | None, calls: Sequence[Call[Any]]) -> bytes:
 
 
 def _typed_read(app: App, call: Call[Any]) -> msgspec.Raw:
-    return msgspec.Raw(
-        app.request(call.entity, call.key, call.method, call.positional, call.named)[0]
-    )
+    return msgspec.Raw(encoded(app, call)[0])
 
 
 def _plain_read(call: Call[Any]) -> dict[str, Any]:
@@ -174,7 +172,7 @@ def _segment(text: str) -> str:
 
 def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
     """Return the key's text and the arguments, checked by the application."""
-    body, _ = app.request(call.entity, call.key, call.method, call.positional, call.named)
+    body, _ = encoded(app, call)
     request = decode_request(body)
     return request.key, msgspec.msgpack.encode((request.positional, request.named))
 

@@ -270,7 +270,9 @@ class Executor:
         events = append_events(request)
         for data in events:
             publish(txn, stream, stream.events.encode(stream.events.decode(data)))
-        return _ENCODER.encode(len(events)), _NOTHING
+        reply = _ENCODER.encode(len(events))
+        self._check_sizes(txn, len(reply), _NOTHING)
+        return reply, _NOTHING
 
     @staticmethod
     def _create(

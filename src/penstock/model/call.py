@@ -20,6 +20,7 @@ from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.running_step import Outlet
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,6 +98,15 @@ def _class_call(
         if _entity_type(type(key)) is cls:
             key = cls.key_at(cls.text_of(key))
     return Call(cls.name, key, method, tuple(positional), named)
+
+
+def encoded(app: Outlet, call: Call[Any]) -> tuple[bytes, bytes]:
+    """Return the body of a call's log entry, and its access hint; see `App.request`.
+
+    Raises:
+        RequestError: The class, method or function does not exist, or the arguments do not fit.
+    """
+    return app.request(call.entity, call.key, call.method, call.positional, call.named)
 
 
 def returns_of(app: App | None, call: Call[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The surroundings of a transaction, as its handlers see them: the running step, and what they can send."""
+"""The surroundings of a transaction, as its handlers see them: the running step, and the outlets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -7,13 +7,13 @@ from penstock.base.ids import EntityKey
 
 
 class RunningStep(Protocol):
-    """What a handler of a task can ask the engine for."""
+    """The services of the engine for a handler of a task."""
 
     def ask(self, portal: Any, request: Any) -> Any:
-        """Send a request to a portal, and return what the handler can await."""
+        """Send a request to a portal, and return an awaitable."""
 
     def call(self, call: Any) -> Any:
-        """Send a request to an entity, and return what the handler can await."""
+        """Send a request to an entity, and return an awaitable."""
 
     def follow(self, coroutine: Any) -> None:
         """Run a coroutine on behalf of the running handler."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec
 
 from penstock.errors import OutsideTransaction, RequestError
-from penstock.model.call import call_of
+from penstock.model.call import call_of, encoded
 from penstock.model.context import active
 from penstock.model.running_step import Dispatch
 
@@ -58,5 +58,5 @@ def _dispatch(
     if txn is None:
         raise OutsideTransaction("a handler sends requests; from outside, call or use a client")
     call = call_of(method, arguments, named)
-    body, _ = txn.outlet().request(call.entity, call.key, call.method, call.positional, call.named)
+    body, _ = encoded(txn.outlet(), call)
     txn.outbox.append(Dispatch(body, delay_us))

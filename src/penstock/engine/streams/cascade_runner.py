@@ -32,7 +32,7 @@ from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import UserError
 from penstock.model.application import App
-from penstock.model.call import call_of
+from penstock.model.call import call_of, encoded
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, decode_failure
 from penstock.model.running_step import Dispatch, Emission
@@ -340,9 +340,7 @@ class CascadeRunner:
                         f"{type(arguments).__qualname__}"
                     )
                 call = call_of(sink.method, arguments, {})
-                body, _ = self._app.request(
-                    call.entity, call.key, call.method, call.positional, call.named
-                )
+                body, _ = encoded(self._app, call)
                 bodies.append(body)
             return _NO_RESULT, {}
 

@@ -48,19 +48,16 @@ class Waiting:
     Attributes:
         task: Its task.
         key: Its key; None without keys.
+        place: The names of both.
         coroutine: The suspended handler.
         question: The question that it replies to when it ends; None for `on_event`.
     """
 
     task: TaskType
     key: Any
+    place: "Place"
     coroutine: Coroutine[Any, Any, Any]
     question: PortalQuestion | None
-
-    @property
-    def place(self) -> "Place":
-        """The task and the key."""
-        return self.task.name, self.task.key_text(self.key)
 
 
 Held = PortalQuestion | bytes
@@ -101,7 +98,7 @@ class Waits:
         self._undo.append(lambda: self.asks.pop(ask.id))
 
     def send_request(self, ask_id: str, workflow: str, task: str) -> None:
-        """Note who waits for the result of a request to an entity."""
+        """Note the task that waits for the result of a request to an entity."""
         self._askers[ask_id] = (workflow, task)
         self._undo.append(lambda: self._askers.pop(ask_id))
 
@@ -127,14 +124,11 @@ class Waits:
         self._count(handler.place, 1)
 
     def _count(self, place: Place, change: int) -> None:
-        count = self._busy.get(place, 0) + change
-        if count:
-            self._busy[place] = count
-        else:
-            self._busy.pop(place, None)
-        self._undo.append(lambda: self._restore_count(place, count - change))
+        before = self._busy.get(place, 0)
+        self._set_busy(place, before + change)
+        self._undo.append(lambda: self._set_busy(place, before))
 
-    def _restore_count(self, place: Place, count: int) -> None:
+    def _set_busy(self, place: Place, count: int) -> None:
         if count:
             self._busy[place] = count
         else:
@@ -147,13 +141,19 @@ class Waits:
     def hold(self, place: Place, item: Held) -> None:
         """Keep an event or a question until no handler of its key waits."""
         self._held.setdefault(place, []).append(item)
-        self._undo.append(lambda: self._held[place].pop())
+        self._undo.append(lambda: self._take_held(place, -1))
 
     def next_held(self, place: Place) -> Held | None:
         """Remove and return what was held first, if no handler of its key waits; None if nothing is held."""
-        items = self._held.get(place)
-        if not items or place in self._busy:
+        if place not in self._held or place in self._busy:
             return None
-        item = items.pop(0)
-        self._undo.append(lambda: items.insert(0, item))
+        item = self._take_held(place, 0)
+        self._undo.append(lambda: self._held.setdefault(place, []).insert(0, item))
+        return item
+
+    def _take_held(self, place: Place, index: int) -> Held:
+        items = self._held[place]
+        item = items.pop(index)
+        if not items:
+            del self._held[place]
         return item

@@ -14,7 +14,7 @@ from penstock.engine.streams.flow_events import FlowEvents
 from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waiting, Waits
 from penstock.errors import LimitExceeded, UserError
 from penstock.model.application import App
-from penstock.model.call import Call, returns_of
+from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction, current
 from penstock.model.reply import decode_result
 from penstock.model.streams.ask import Ask
@@ -139,37 +139,33 @@ class WorkflowStep:
         place = (task.name, task.key_text(key))
         if task.exclusive and self._waits.is_busy(place):
             self._waits.hold(place, item)
-        elif isinstance(item, PortalQuestion):
-            responder = task.responders[item.portal]
-            assert responder.portal.request_type is not None, "an application was built with it"
-            value = responder.portal.request_type.decode(item.data)
-            self._call(task, key, responder.function, value, responder.takes_out, item)
-        else:
-            assert task.event is not None, "an application was built with the task"
-            handler: Any = task.cls.on_event  # type: ignore[attr-defined]
-            self._call(task, key, handler, task.event.decode(item), task.takes_out, None)
-
-    def _call(
-        self,
-        task: TaskType,
-        key: Any,
-        handler: Callable[..., Any],
-        value: Any,
-        takes_out: bool,  # noqa: FBT001 -- one of the parts
-        question: PortalQuestion | None,
-    ) -> None:
-        """Call a handler with an event, or with the request of a question."""
-        instance = task.rows.of_text(task.key_text(key))
+            return
+        handler, takes_out, value = self._handler(task, item)
+        question = item if isinstance(item, PortalQuestion) else None
+        instance = task.rows.of_text(place[1])
         self._running = (task, key)
-        arguments = (instance, value, TaskOutput(task)) if takes_out else (instance, value)
-        result = handler(*arguments)
+        result = (
+            handler(instance, value, TaskOutput(task)) if takes_out else handler(instance, value)
+        )
         if type(result) is CoroutineType:
-            self._advance(Waiting(task, key, result, question))
+            self._advance(Waiting(task, key, place, result, question))
         else:
             self._refuse_generator(task, result)
             if question is not None:
                 self._reply(question, result)
         self._running = None
+
+    @staticmethod
+    def _handler(task: TaskType, item: Held) -> tuple[Callable[..., Any], bool, Any]:
+        """Return the handler of an event or a question, whether it takes `out`, and the decoded value."""
+        if isinstance(item, PortalQuestion):
+            responder = task.responders[item.portal]
+            assert responder.portal.request_type is not None, "an application was built with it"
+            value = responder.portal.request_type.decode(item.data)
+            return responder.function, responder.takes_out, value
+        assert task.event is not None, "an application was built with the task"
+        handler: Callable[..., Any] = task.cls.on_event  # type: ignore[attr-defined]
+        return handler, task.takes_out, task.event.decode(item)
 
     @staticmethod
     def _refuse_generator(task: TaskType, result: Any) -> None:
@@ -259,7 +255,7 @@ class WorkflowStep:
         """Send a request to an entity on behalf of the running handler; see `model.streams.ask.ask`."""
         if self._running is None:
             raise UserError(f"{call.method}: only the handler of a task can ask")
-        body, _ = self._app.request(call.entity, call.key, call.method, call.positional, call.named)
+        body, _ = encoded(self._app, call)
         self._count(len(body))
         returns = returns_of(self._app, call)
         ask = self._new_ask(
@@ -276,7 +272,7 @@ class WorkflowStep:
             coroutine.close()
             raise UserError("only the handler of a task can name a method for a reply")
         task, key = running = self._running
-        self._advance(Waiting(task, key, coroutine, None))
+        self._advance(Waiting(task, key, (task.name, task.key_text(key)), coroutine, None))
         self._running = running
 
     def publish(self, task: TaskType, event: Any) -> None:

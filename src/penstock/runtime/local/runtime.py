@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
@@ -22,7 +24,7 @@ from penstock.engine.streams.cascade_runner import CASCADE_STEPS, CascadeRunner
 from penstock.errors import PenstockError, RequestConflict, RequestError
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.model.call import Call
+from penstock.model.call import Call, encoded
 from penstock.model.context import active
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import Failure
@@ -94,7 +96,7 @@ class LocalRuntime:
         """Process a call as one request; see `penstock.model.reply.Runtime`."""
         if active() is not None:
             raise RequestError("a handler calls entities itself; it cannot wait for a request")
-        body, _ = self.app.request(call.entity, call.key, call.method, call.positional, call.named)
+        body, _ = encoded(self.app, call)
         return self._submit(body, call.request_id)
 
     def append(self, stream: str, events: Iterable[Any], *, request_id: str | None = None) -> Reply:
@@ -151,8 +153,9 @@ class LocalRuntime:
                 case Cascade() as cascade:
                     cut += 1
                     self._run(cascade)
-                case record:
-                    self._process(record)
+                case record:  # its position is known now, and not when it was sent
+                    lsn = Lsn(len(self._known))
+                    self._process(msgspec.structs.replace(record, lsn=lsn))
         return not self._later
 
     def _record(self, request_id: RequestId, body: bytes, time_us: int) -> Record:

@@ -31,7 +31,7 @@ from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
-from penstock.model.call import Call
+from penstock.model.call import Call, encoded
 from penstock.model.reply import Reply, caller_of
 from penstock.process import startup
 from penstock.process.config import Config
@@ -166,9 +166,7 @@ class SparkRuntime:
 
     def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
-        body, hint = self.app.request(
-            call.entity, call.key, call.method, call.positional, call.named
-        )
+        body, hint = encoded(self.app, call)
         request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
         (lsn,) = self.log.append([Entry(request_id, body, hint, time.time_ns() // 1_000)])
         return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
