@@ -47,6 +47,14 @@ def split_entity_key(key: EntityKey) -> tuple[str, str]:
     return class_name, key_text
 
 
+def is_system(class_name: str) -> bool:
+    """Say whether rows of the state belong to the engine: their class name begins with `$`.
+
+    A user's class cannot have such a name.
+    """
+    return class_name.startswith("$")
+
+
 def epochs_text(first: int, last: int) -> str:
     """Return a range of epochs as text, both included: `epoch 3`, or `epochs 3 to 9`."""
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"

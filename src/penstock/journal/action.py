@@ -100,11 +100,12 @@ class DeltaAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     txn: Txn | None = None
 
 
-class _Commit(msgspec.Struct, frozen=True):
+class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     positions: list[tuple[int, int]]
     parts: tuple[Part, ...]
     time_us: int
+    atoms: dict[str, int] = {}
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -153,7 +154,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
     actions.append(DeltaAction(txn=Txn(app, commit.epoch)))
     positions = sorted((int(partition), int(lsn)) for partition, lsn in commit.positions.items())
     inner = msgspec.json.encode(
-        _Commit(commit.epoch, positions, commit.parts, commit.time_us)
+        _Commit(commit.epoch, positions, commit.parts, commit.time_us, dict(commit.atoms))
     ).decode()
     return _frame("WRITE", time_ms, inner, actions)
 
@@ -166,7 +167,7 @@ def commit_of(text: CommitText) -> Commit:
     """
     inner = msgspec.json.decode(text.penstock, type=_Commit)
     positions = {LogPartition(partition): Lsn(lsn) for partition, lsn in inner.positions}
-    return Commit(Epoch(inner.epoch), positions, inner.parts, inner.time_us)
+    return Commit(Epoch(inner.epoch), positions, inner.parts, inner.time_us, inner.atoms)
 
 
 def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:

@@ -6,7 +6,7 @@ that no commit lists does not count. This module defines the port; `memory` and 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -21,6 +21,9 @@ class PartKind(StrEnum):
 
     TRANSACTIONS = "transactions"
     CHANGES = "changes"
+    EVENTS = "events"
+    SENT = "sent"
+    APPENDS = "appends"
 
 
 TRANSACTIONS: Final = pa.schema(
@@ -45,9 +48,48 @@ CHANGES: Final = pa.schema(
         pa.field("state", pa.binary()),  # MessagePack of the attributes; null if deleted
     ]
 )
-"""One row for each entity that an epoch changed: its state after the epoch."""
+"""One row for each entity that an epoch changed: its state after the epoch.
 
-SCHEMAS: Final = {PartKind.TRANSACTIONS: TRANSACTIONS, PartKind.CHANGES: CHANGES}
+The keys of tasks are rows, too; their `entity` is the workflow and the task. An `entity` that begins with `$`
+belongs to the engine (`engine.streams.system_rows`).
+"""
+
+EVENTS: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64()),
+        pa.field("stream", pa.string()),
+        pa.field("atom", pa.int64()),  # its number in the stream, from 0
+        pa.field("partition", pa.int32()),  # of the log
+        pa.field("lsn", pa.int64()),  # of the record that caused it
+        pa.field("step", pa.int32()),  # of the cascade; 0 for the requests of the record
+        pa.field("time_us", pa.int64()),  # of the record
+        pa.field("count", pa.int32()),  # of its events; may be 0
+        pa.field("events", pa.binary()),  # MessagePack: the list of the encoded events
+    ]
+)
+"""One row for each atom that an epoch published, in the order of the records and their steps."""
+
+SENT: Final = TRANSACTIONS
+"""One row for each request that `send` ran at once; `partition` and `lsn` are those of the record that caused it."""
+
+APPENDS: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64()),
+        pa.field("request_id", pa.string()),
+        pa.field("request", pa.binary()),  # the body
+        pa.field("time_us", pa.int64()),  # of the record that caused it, and its delay
+        pa.field("delay_us", pa.int64()),  # 0: it is appended at once
+    ]
+)
+"""One row for each request that the cascades of an epoch append to the log."""
+
+SCHEMAS: Final = {
+    PartKind.TRANSACTIONS: TRANSACTIONS,
+    PartKind.CHANGES: CHANGES,
+    PartKind.EVENTS: EVENTS,
+    PartKind.SENT: SENT,
+    PartKind.APPENDS: APPENDS,
+}
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -65,12 +107,13 @@ class Part(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One committed epoch: its files, and the log positions after it."""
+    """One committed epoch: its files, and the positions after it."""
 
     epoch: Epoch
     positions: Mapping[LogPartition, Lsn]  # after the epoch: next position to read
     parts: tuple[Part, ...]
     time_us: int  # when the driver committed, microseconds since the Unix epoch
+    atoms: Mapping[str, int] = field(default_factory=dict)  # of each stream, after the epoch
 
     def parts_of(self, part_kind: PartKind) -> Sequence[Part]:
         """Return the parts of one kind."""

@@ -194,16 +194,14 @@ class Compaction:
     def _files(self) -> list[Path]:
         """Return the segments' files."""
         return [
-            file
-            for part_kind in PartKind
-            for file in (self._root / f"kind={part_kind}").glob(f"{PREFIX}*")
+            file for _, folder in parquet.folders(self._root) for file in folder.glob(f"{PREFIX}*")
         ]
 
     def _parts(self) -> Iterator[tuple[str, Epoch]]:
         """Yield the path and the epoch of each part that has a file."""
-        for part_kind in PartKind:
-            for file in list((self._root / f"kind={part_kind}").iterdir()):
-                path = f"kind={part_kind}/{file.name}"
+        for name, folder in parquet.folders(self._root):
+            for file in list(folder.iterdir()):
+                path = f"{name}/{file.name}"
                 if (epoch := parquet.epoch_of(path)) is not None:
                     yield path, epoch
 

@@ -15,7 +15,7 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged
 from penstock.files import durable
-from penstock.journal import action, segment
+from penstock.journal import action, parquet, segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.delta import DeltaJournal
@@ -98,10 +98,9 @@ def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> lis
 def _remove_others(path: Path, kept: list[Part], merged: Epoch, upto: Epoch) -> None:
     """Remove the other parts, the commits outside of (merged, upto], and the checkpoints."""
     listed = {part.path for part in kept}
-    for part_kind in PartKind:
-        folder = path / f"kind={part_kind}"
+    for name, folder in parquet.folders(path):
         for file in list(folder.iterdir()):
-            if f"kind={part_kind}/{file.name}" not in listed:
+            if f"{name}/{file.name}" not in listed:
                 file.unlink()
         durable.sync_directory(folder)
     log = path / LOG

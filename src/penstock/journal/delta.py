@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch, is_system
 from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
@@ -108,10 +108,14 @@ class DeltaJournal:
         self._commits.check_open()
         if part_kind is PartKind.CHANGES and self._knows_shapes:
             with storage("record how classes are stored"):
-                self._shapes.record(pc.unique(rows["entity"]).to_pylist())
+                names: list[str] = pc.unique(rows["entity"]).to_pylist()
+                self._shapes.record([name for name in names if not is_system(name)])
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
+            if not path.parent.exists():  # an earlier version created the journal, without this kind
+                path.parent.mkdir(exist_ok=True)
+                durable.sync_directory(self._root)
             durable.create(path, data)
             durable.sync_directory(path.parent)
         return written

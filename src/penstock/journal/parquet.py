@@ -10,7 +10,8 @@ the file was larger.
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -25,6 +26,17 @@ from penstock.journal.api import SCHEMAS, Part, PartKind
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # needs no escaping in a path or a Delta log
 _PATH: Final = re.compile(r"kind=[a-z]+/(?P<epoch>\d{12})-[A-Za-z0-9._-]+\.parquet")
 _EMPTY: Final = "empty"
+
+
+def folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the directories of a journal that hold parts: their paths relative to the journal, and whole.
+
+    A journal that an earlier version created has no directories for the kinds that came later.
+    """
+    for part_kind in PartKind:
+        name = f"kind={part_kind}"
+        if (root / name).is_dir():
+            yield name, root / name
 
 
 def encode(part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:

@@ -47,7 +47,8 @@ class App:
         functions: The signatures, by name, of the functions that requests may call.
         routes: The application's own paths, from `@route`.
         limits: The limits of its members, from `@limit`.
-        shapes: The stored shape of each class, by the name of the class.
+        stored: The classes whose rows the state has, by name: the entity classes, and those of the tasks' rows.
+        shapes: The stored shape of each of them.
         topology: The streams, workflows and portals.
     """
 
@@ -83,9 +84,9 @@ class App:
         self.limits = limits_of(self.entities, self.functions, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
+        self.stored = {**self.entities, **self.topology.rows}
         self.shapes: dict[str, Shape] = {
-            entity_type.name: entity_type.shape
-            for entity_type in (*self.entities.values(), *self.topology.rows.values())
+            name: entity_type.shape for name, entity_type in self.stored.items()
         }
         self.context = copy_context()
         chosen = decimal.getcontext().copy()

@@ -15,9 +15,8 @@ from penstock.files.layout import JOURNAL
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
 from penstock.journal.action import CommitFlaw, parse
-from penstock.journal.api import PartKind
 from penstock.journal.inventory import LOG, EpochUnit, Inventory, StoredFile, commit_name
-from penstock.journal.parquet import epoch_of
+from penstock.journal.parquet import epoch_of, folders
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import shapes_in
 
@@ -65,10 +64,9 @@ class JournalFiles:
         """Find files that no epoch lists; call this after `look`."""
         stray = [
             path
-            for part_kind in PartKind
-            for path in (self._root / f"kind={part_kind}").iterdir()
-            if f"kind={part_kind}/{path.name}" not in self.parts
-            and self._is_old(part_kind, path.name)
+            for folder, directory in folders(self._root)
+            for path in directory.iterdir()
+            if f"{folder}/{path.name}" not in self.parts and self._is_old(f"{folder}/{path.name}")
         ]
         stray += [
             path
@@ -82,8 +80,8 @@ class JournalFiles:
                 "failed attempts left them, or their rows were merged; maintenance removes them",
             )
 
-    def _is_old(self, part_kind: PartKind, name: str) -> bool:
-        epoch = epoch_of(f"kind={part_kind}/{name}")
+    def _is_old(self, path: str) -> bool:
+        epoch = epoch_of(path)
         return epoch is not None and epoch <= self._upto
 
     def _check_units(self) -> list[EpochUnit]:

@@ -8,6 +8,7 @@ journal at a time.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch, LogPartition, Lsn, epochs_text
+from penstock.base.ids import Epoch, LogPartition, Lsn, epochs_text, is_system
 from penstock.errors import Corrupt, Truncated
 from penstock.files.layout import JOURNAL, LOG
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
@@ -154,7 +155,7 @@ class JournalRows:
         if rows.group_by(list(_CHANGED)).aggregate([]).num_rows != rows.num_rows:
             yield unrecoverable("an epoch changes an entity twice", where)
         present = rows.filter(pc.is_valid(rows["state"]))
-        for name in pc.unique(present["entity"]).to_pylist():
+        for name in filterfalse(is_system, pc.unique(present["entity"]).to_pylist()):
             yield from self._shaped(name, present, where)
 
     def _shaped(self, name: str, rows: pa.Table, where: str) -> Iterator[Finding]:
@@ -162,7 +163,7 @@ class JournalRows:
         if name not in self._stored:
             yield unrecoverable(f"there are rows of {name}, and its shape is not stored", _SHAPES)
             return
-        head = self._app.entities[name].row_head
+        head = self._app.stored[name].row_head
         states = rows.filter(pc.equal(rows["entity"], name))["state"]
         heads = pc.binary_slice(states, 0, len(head))
         mismatched = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
