@@ -113,7 +113,9 @@ class DeltaJournal:
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
-            if not path.parent.exists():  # an earlier version created the journal, without this kind
+            if (
+                not path.parent.exists()
+            ):  # an earlier version created the journal, without this kind
                 path.parent.mkdir(exist_ok=True)
                 durable.sync_directory(self._root)
             durable.create(path, data)
