@@ -189,7 +189,11 @@ class Pairs(Lists):
 
 
 class Structs(Column):
-    """Tuples of fixed length, and records; `named` fields are stored as a map, others as an array."""
+    """Tuples of fixed length, and records; `named` fields are stored as a map, others as an array.
+
+    Attributes:
+        columns: The name and the column of each field.
+    """
 
     def __init__(self, fields: Sequence[tuple[str, Column]], *, named: bool) -> None:
         inside = ", ".join(f"{quoted(name)} {column.sql}" for name, column in fields)
@@ -197,7 +201,7 @@ class Structs(Column):
         self._fields = [pa.field(name, column.arrow) for name, column in fields]
         self.arrow = pa.struct(self._fields)
         self.cast = any(column.cast for _, column in fields)
-        self._columns = list(fields)
+        self.columns = list(fields)
         self._named = named
         row: Any = types.GenericAlias(tuple, tuple(column.wire for _, column in fields))
         self.wire = _record(fields) if named else row | None
@@ -205,17 +209,19 @@ class Structs(Column):
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        absent = [value is None for value in values]
+        arrays = [
+            column.build(part)
+            for (_, column), part in zip(self.columns, self.parts(values), strict=True)
+        ]
+        mask = pa.array([value is None for value in values], pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
+
+    def parts(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Return the values of each field; all fields of None are None."""
         rows = [self._nothing if value is None else value for value in values]
         if self._named:
-            parts = [[row.get(name) for row in rows] for name, _ in self._columns]  # type: ignore[union-attr]
-        else:
-            parts = [list(part) for part in zip(*rows, strict=True)] or [[] for _ in self._columns]
-        arrays = [
-            column.build(part) for (_, column), part in zip(self._columns, parts, strict=True)
-        ]
-        mask = pa.array(absent, pa.bool_())
-        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
+            return [[row.get(name) for row in rows] for name, _ in self.columns]  # type: ignore[union-attr]
+        return [list(part) for part in zip(*rows, strict=True)] or [[] for _ in self.columns]
 
 
 def key_reader(annotation: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -25,7 +25,7 @@ from penstock.snapshots.annotation import column_of
 from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, key_reader, quoted
 
 UNSHOWN: Final = "_unshown"
-_UNFIT: Final = (
+UNFIT: Final = (
     TooNarrow,
     pa.ArrowException,
     ArithmeticError,
@@ -107,7 +107,7 @@ class EntityTable:
             arrays = self._at_once(texts, states)
         except MemoryError:
             raise
-        except _UNFIT as error:
+        except UNFIT as error:
             if not self.wide:
                 raise TooNarrow(str(error)) from error
             arrays = self._one_by_one(texts, states)
@@ -143,7 +143,7 @@ class EntityTable:
         arrays = []
         for place, (name, column) in enumerate(self._attributes):
             values = [row[place] for row in rows]
-            for index, why in list(_misfits(column, values)):
+            for index, why in list(misfits(column, values)):
                 values[index] = None
                 reasons[index][name] = why
             arrays.append(column.build(values))
@@ -163,7 +163,7 @@ class EntityTable:
                     values.append(msgspec.msgpack.decode(raw, type=column.wire))
                 except RecursionError as error:
                     values.append(None)
-                    reason[name] = _why(error)
+                    reason[name] = reason_text(error)
         except msgspec.MsgspecError as error:
             raise self._diverged(error) from error
         return values
@@ -182,7 +182,7 @@ class EntityTable:
         )
 
 
-def _misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
+def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
     """Yield the index of each value that does not fit a column, and the reason.
 
     Values are tried by halves, so that a few misfits among many values cost little.
@@ -191,16 +191,16 @@ def _misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[
         column.build(values)
     except MemoryError:
         raise
-    except _UNFIT as error:
+    except UNFIT as error:
         if len(values) == 1:
-            yield start, _why(error)
+            yield start, reason_text(error)
             return
         middle = len(values) // 2
-        yield from _misfits(column, values[:middle], start)
-        yield from _misfits(column, values[middle:], start + middle)
+        yield from misfits(column, values[:middle], start)
+        yield from misfits(column, values[middle:], start + middle)
 
 
-def _why(error: Exception) -> str:
+def reason_text(error: Exception) -> str:
     """Return a reason that does not depend on where a row is built."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_WHY_MAX]
 

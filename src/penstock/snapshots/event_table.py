@@ -1,0 +1,169 @@
+"""The table of a stream: one row for each event, in SQL, in Arrow and in Spark.
+
+Its columns are the number of the atom, the place of the event in its atom (from 0), the event, the epoch, and the
+time of the log record that caused the atom. The fields of an event that is a record are columns of their own, as the
+attributes of an entity are; any other event is the column `event`. A field with the name of another column is
+numbered: `epoch_2`.
+
+An atom without events has no row. As in `snapshots.table`, a value that does not fit needs the wide types, and
+a value that no column can show is NULL, with a reason in the column `_unshown` of wide tables.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.base.record import is_record
+from penstock.errors import Diverged
+from penstock.model.streams.stream import Stream
+from penstock.snapshots.annotation import column_of
+from penstock.snapshots.column import (
+    Column,
+    Reasons,
+    Scalar,
+    Structs,
+    TooNarrow,
+    distinct,
+    quoted,
+)
+from penstock.snapshots.table import (
+    UNFIT,
+    UNSHOWN,
+    Reason,
+    array_header,
+    misfits,
+    reason_text,
+)
+
+STORED: Final = ("epoch", "atom", "time_us", "count", "events")
+"""The columns of the journal's `events` that the rows of a table are made of."""
+
+_ATOM, _PLACE, _EPOCH, _TIME, _EVENT = "atom", "place", "epoch", "time", "event"
+_NUMBER: Final = pa.int64()
+_INSTANT: Final = pa.timestamp("us", "UTC")
+_RAWS: Final = msgspec.msgpack.Decoder(list[list[msgspec.Raw]])
+
+
+class EventTable:
+    """The table of one stream.
+
+    Attributes:
+        name: The name of the stream.
+        wide: Whether its columns have the wide types.
+        columns: The name and the column of each column.
+    """
+
+    def __init__(self, stream: Stream[Any], *, wide: bool) -> None:
+        self.name = stream.name
+        self.wide = wide
+        event = column_of(stream.annotation, wide=wide)
+        self._record = (
+            event if isinstance(event, Structs) and is_record(stream.annotation) else None
+        )
+        fields = [(_EVENT, event)] if self._record is None else self._record.columns
+        own = [_ATOM, _PLACE, _EPOCH, _TIME, *([UNSHOWN] if wide else [])]
+        names = distinct([*own, *(name for name, _ in fields)])[len(own) :]
+        self._fields = [(name, column) for name, (_, column) in zip(names, fields, strict=True)]
+        self.columns: list[tuple[str, Column]] = [
+            (_ATOM, Scalar("BIGINT", _NUMBER, int)),
+            (_PLACE, Scalar("BIGINT", _NUMBER, int)),
+            *self._fields,
+            (_EPOCH, Scalar("BIGINT", _NUMBER, int)),
+            (_TIME, Scalar("TIMESTAMP WITH TIME ZONE", _INSTANT, datetime)),
+            *([(UNSHOWN, Reasons())] if wide else []),
+        ]
+        self._wire = event.wire
+        self._decode = msgspec.msgpack.Decoder(list[list[event.wire]]).decode  # type: ignore[name-defined]
+
+    @property
+    def definition(self) -> str:
+        """The columns in the syntax of CREATE TABLE."""
+        return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
+
+    def rows(self, atoms: pa.Table) -> pa.Table:
+        """Return a row for each event of atoms, in their order.
+
+        Args:
+            atoms: Rows of this stream with the columns `STORED`.
+
+        Raises:
+            TooNarrow: A value needs the wide types; never if the table is wide.
+            Diverged: An event does not fit the type of the stream as it is declared now.
+        """
+        data = atoms["events"].to_pylist()
+        counts = atoms["count"].to_numpy()
+        try:
+            arrays = self._at_once(data)
+        except MemoryError:
+            raise
+        except UNFIT as error:
+            if not self.wide:
+                raise TooNarrow(f"stream {self.name}: {error}") from error
+            arrays = self._one_by_one(data)
+        total = int(counts.sum())
+        if any(len(array) != total for array in arrays):
+            raise self._diverged(f"its atoms have {len(arrays[0])} events instead of {total}")
+        every = np.repeat(np.arange(len(counts)), counts)
+        places = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+        times = pc.cast(atoms["time_us"], _INSTANT)
+        named = [
+            pc.take(atoms["atom"], every),
+            pa.array(places, _NUMBER),
+            *arrays[: len(self._fields)],
+            pc.take(atoms["epoch"], every),
+            pc.take(times, every),
+            *arrays[len(self._fields) :],
+        ]
+        return pa.Table.from_arrays(named, names=[name for name, _ in self.columns])
+
+    def _at_once(self, atoms: Sequence[bytes]) -> list[pa.Array]:
+        """Return the columns of the events; if the table is wide, the reasons are last."""
+        try:
+            decoded = self._decode(array_header(len(atoms)) + b"".join(atoms))
+        except msgspec.MsgspecError as error:
+            raise self._diverged(error) from error
+        events = list(chain.from_iterable(decoded))
+        arrays = [
+            column.build(part)
+            for (_, column), part in zip(self._fields, self._parts(events), strict=True)
+        ]
+        return [*arrays, pa.nulls(len(events), pa.string())] if self.wide else arrays
+
+    def _one_by_one(self, atoms: Sequence[bytes]) -> list[pa.Array]:
+        """Build the columns without the values that do not fit them."""
+        raws = list(chain.from_iterable(_RAWS.decode(array_header(len(atoms)) + b"".join(atoms))))
+        reasons: list[Reason] = [{} for _ in raws]
+        events = [self._event(raw, reason) for raw, reason in zip(raws, reasons, strict=True)]
+        arrays = []
+        for (name, column), values in zip(self._fields, self._parts(events), strict=True):
+            for index, why in list(misfits(column, values)):
+                values[index] = None
+                reasons[index][name] = why
+            arrays.append(column.build(values))
+        return [*arrays, Reasons().build(reasons)]
+
+    def _event(self, raw: msgspec.Raw, reason: Reason) -> Any:
+        """Decode one event; an event that is nested too deeply is None."""
+        try:
+            return msgspec.msgpack.decode(raw, type=self._wire)
+        except RecursionError as error:
+            reason[_EVENT] = reason_text(error)
+            return None
+        except msgspec.MsgspecError as error:
+            raise self._diverged(error) from error
+
+    def _parts(self, events: Sequence[Any]) -> list[list[Any]]:
+        """Return the values of each column."""
+        return [list(events)] if self._record is None else self._record.parts(events)
+
+    def _diverged(self, reason: object) -> Diverged:
+        return Diverged(
+            f"the journal holds an event of stream {self.name} that does not fit its type: {reason}; use the code that "
+            "published it"
+        )
