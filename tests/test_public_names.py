@@ -28,6 +28,7 @@ PUBLIC = [
     "FailedAtom",
     "Fenced",
     "Forbidden",
+    "Gone",
     "IntegrityError",
     "Internal",
     "JournalUnavailable",

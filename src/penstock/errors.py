@@ -88,6 +88,17 @@ class TooLate(UserError):
     code: str = "too-late"
 
 
+class Gone(UserError):
+    """A reader asks for an atom that retention has removed.
+
+    Attributes:
+        oldest: The number of the oldest atom of the stream that is held; -1 if it is unknown.
+    """
+
+    code: str = "gone"
+    oldest: int = -1
+
+
 class RecordTooLarge(UserError):
     """A record exceeds the log's size limit."""
 

@@ -24,6 +24,9 @@ VIEW_STATE: Final = "Penstock-View"
 CALLER: Final = "Penstock-Caller"
 """The principal for which a gateway queries the SQL view; the view limits each caller."""
 
+OLDEST_ATOM: Final = "Penstock-Oldest-Atom"
+"""The number of the oldest atom of a stream that is held; only with the error `gone`."""
+
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 RETRY_AFTER: Final = "Retry-After"
 
@@ -39,6 +42,7 @@ STATUS: Final = {
     "request": 400,
     "request-conflict": 409,
     "too-late": 409,
+    "gone": 410,
     "record-too-large": 413,
     "outside-transaction": 400,
     "aborted": 400,

@@ -9,7 +9,7 @@ the error, and the thread tries again. Of each epoch only the rows that are wait
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ class JournalTail:
     Attributes:
         epoch: The newest epoch that the thread has read.
         positions: The log position after it, by partition.
+        atoms: The number of atoms of each stream after it.
         failure: Why the journal cannot be read now, or why no further epoch will come; else None.
     """
 
@@ -50,6 +51,7 @@ class JournalTail:
         last = journal.last()
         self.epoch = BEFORE_FIRST if last is None else last.epoch
         self.positions: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
+        self.atoms: Mapping[str, int] = {} if last is None else last.atoms
         self.failure: PenstockError | None = None
         self._ended = False
         self._closed = threading.Event()
@@ -135,7 +137,7 @@ class JournalTail:
         self._on_waiting(len(self._waiting))
 
     def _when(self, condition: Callable[[], bool], waiter: Waiter) -> None:
-        """Give None to a waiter as soon as a condition over `epoch` and `positions` holds."""
+        """Give None to a waiter as soon as a condition over `epoch`, `positions` and `atoms` holds."""
         with self._lock:
             if not condition():
                 self._conditions[waiter] = condition
@@ -185,6 +187,7 @@ class JournalTail:
                 if missing:
                     continue
                 self.epoch, self.positions = commit.epoch, dict(commit.positions)
+                self.atoms = commit.atoms
                 waiters = {position: self._waiting.pop(position) for position in done}
                 reached = [waiter for waiter, holds in self._conditions.items() if holds()]
             break
@@ -249,6 +252,10 @@ class AsyncJournalTail(JournalTail):
     async def until_committed(self, position: LogPosition, timeout_s: float) -> bool:
         """Wait until the request at a log position is processed; return False after the time limit."""
         return await self._holds(lambda: self.is_committed(position), timeout_s)
+
+    async def until_published(self, stream: str, number: int, timeout_s: float) -> bool:
+        """Wait until a stream has an atom with this number; return False after the time limit."""
+        return await self._holds(lambda: self.atoms.get(stream, 0) > number, timeout_s)
 
     async def _holds(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         future: asyncio.Future[None] = self._loop.create_future()
