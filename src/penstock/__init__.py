@@ -46,28 +46,28 @@ from penstock.errors import (
     UserError,
     ViewUnavailable,
 )
-from penstock.model.application import App
-from penstock.model.attribute import reference
-from penstock.model.entity import Entity, entity, key
-from penstock.model.entity_ask import ask
-from penstock.model.handler import readonly, transactional
-from penstock.model.limit import limit
-from penstock.model.repeatable import now, random, request_id, uuid
-from penstock.model.route import route
-from penstock.model.savepoint import savepoint
-from penstock.model.sending import send, send_after
-from penstock.model.streams.ask import gather
-from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.flow import Emit, flow
-from penstock.model.streams.portal import portal
-from penstock.model.streams.routing import call, connect, sequencer, splitter
-from penstock.model.streams.stream import emit, stream
-from penstock.model.streams.task_rows import PerTask
-from penstock.model.streams.task_state import clear, states
 
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
     from penstock.client.synchronous import Client
+    from penstock.model.application import App
+    from penstock.model.attribute import reference
+    from penstock.model.entity import Entity, entity, key
+    from penstock.model.entity_ask import ask
+    from penstock.model.handler import readonly, transactional
+    from penstock.model.limit import limit
+    from penstock.model.repeatable import now, random, request_id, uuid
+    from penstock.model.route import route
+    from penstock.model.savepoint import savepoint
+    from penstock.model.sending import send, send_after
+    from penstock.model.streams.ask import gather
+    from penstock.model.streams.failed_atom import FailedAtom
+    from penstock.model.streams.flow import Emit, flow
+    from penstock.model.streams.portal import portal
+    from penstock.model.streams.routing import call, connect, sequencer, splitter
+    from penstock.model.streams.stream import emit, stream
+    from penstock.model.streams.task_rows import PerTask
+    from penstock.model.streams.task_state import clear, states
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
     from penstock.runtime.spark.runtime import SparkRuntime
@@ -154,7 +154,30 @@ __all__ = [
     "uuid",
 ]
 
-_LAZY: Final = {
+_DEFINITIONS: Final = {
+    "penstock.model.application": ("App",),
+    "penstock.model.attribute": ("reference",),
+    "penstock.model.entity": ("Entity", "entity", "key"),
+    "penstock.model.entity_ask": ("ask",),
+    "penstock.model.handler": ("readonly", "transactional"),
+    "penstock.model.limit": ("limit",),
+    "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
+    "penstock.model.route": ("route",),
+    "penstock.model.savepoint": ("savepoint",),
+    "penstock.model.sending": ("send", "send_after"),
+    "penstock.model.streams.ask": ("gather",),
+    "penstock.model.streams.failed_atom": ("FailedAtom",),
+    "penstock.model.streams.flow": ("Emit", "flow"),
+    "penstock.model.streams.portal": ("portal",),
+    "penstock.model.streams.routing": ("call", "connect", "sequencer", "splitter"),
+    "penstock.model.streams.stream": ("emit", "stream"),
+    "penstock.model.streams.task_rows": ("PerTask",),
+    "penstock.model.streams.task_state": ("clear", "states"),
+}
+"""Module to names: what applications are written with. The first use of a name imports all of them, so
+that no handler imports a module while it runs."""
+
+_SERVICES: Final = {
     "AsyncClient": "penstock.client.asynchronous",
     "Client": "penstock.client.synchronous",
     "Config": "penstock.process.config",
@@ -162,12 +185,20 @@ _LAZY: Final = {
     "SparkRuntime": "penstock.runtime.spark.runtime",
     "read_table": "penstock.runtime.spark.table",
 }
-"""Name to module: handlers need none of these, so each is imported at its first use."""
+"""Name to module: handlers need none of these, so each is imported at its own first use."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a lazy name at its first use."""
-    module = _LAZY.get(name)
-    if module is None:
+    """Import a public name at its first use: most commands need none of them."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
+    found = {_SERVICES[name]: (name,)} if name in _SERVICES else _DEFINITIONS
+    for home, names in found.items():
+        module = import_module(home)
+        globals().update({each: getattr(module, each) for each in names})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -11,13 +11,11 @@ import typer
 
 from penstock.base.lowering import lower_reply
 from penstock.cli import completion
-from penstock.cli.call_words import call_of_words, split_app
 from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_json
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import Aborted, PenstockError
-from penstock.model.call import Call
 from penstock.process.loading import load_app
 
 CONTEXT_SETTINGS: Final = {"ignore_unknown_options": True}
@@ -69,6 +67,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Send one request and print its reply; see `HELP`."""
+    from penstock.cli.call_words import split_app  # the help needs no model of applications
+
     options, words = split_app(options, words, remote=remote.url is not None)
     try:
         if remote.url is None:
@@ -110,9 +110,11 @@ def _ask_gateway(
         RefusedRequest: The reply is an error.
         PenstockError: The request was not taken, or no reply came in time.
     """
+    from penstock.cli.call_words import call_of_words
+
     spec = options.settings().app
     app = load_app(spec) if spec else None
-    call: Call[Any] = replace(call_of_words(app, words), request_id=request_id)
+    call = replace(call_of_words(app, words), request_id=request_id)
     with remote.client(app, timeout_s) as client:
         try:
             return lower_reply(client.bulk([call])[0])
@@ -130,6 +132,8 @@ def _ask_here(
         PenstockError: The request cannot be appended, or no reply came in time.
     """
     app, settings = options.load_unchecked()
+    from penstock.cli.call_words import call_of_words
+
     call = call_of_words(app, words)
     # With --url, the command runs without the packages that read and write a data directory.
     from penstock.cli.local_call import reply_to

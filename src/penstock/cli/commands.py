@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from penstock.cli.options import expanded
+from penstock.cli.plain_values import take_plain_values
 from penstock.errors import ConfigError
 
 CHECKOUT: Final = Path(__file__).parents[3]
@@ -142,21 +143,22 @@ def load(name: str) -> Any:
         group.command(help=module.HELP, context_settings=settings)(expanded(module.command))
     command = get_command(group)
     command.name = name
-    _unwrap(command)
+    _prepare(command)
     return command
 
 
-def _unwrap(command: Any) -> None:
-    r"""Make each paragraph of a help text one line, so that it fits any terminal.
+def _prepare(command: Any) -> None:
+    r"""Give a command plain values, and a help text that fits any terminal: each paragraph is one line.
 
     Paragraphs that begin with \b keep their lines.
     """
+    take_plain_values(command)
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(
         text if text.startswith("\b") else text.replace("\n", " ") for text in paragraphs
     )
     for subcommand in getattr(command, "commands", {}).values():
-        _unwrap(subcommand)
+        _prepare(subcommand)
 
 
 class _LazyCommands(Mapping[str, Any]):
@@ -179,6 +181,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        take_plain_values(self)
         self.commands = cast("Any", _LazyCommands())  # typer only reads this dictionary
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

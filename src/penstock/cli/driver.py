@@ -15,7 +15,6 @@ from penstock.cli.options import (
 )
 from penstock.process import logs
 from penstock.process.config import Config
-from penstock.process.stop import Stop
 from penstock.process.threads import end_with_threads
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def command(
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
         from penstock.process import presence
+        from penstock.process.stop import Stop
 
         presence.refuse_second(settings.data, ROLE)
         console = Console(quiet=supervised)

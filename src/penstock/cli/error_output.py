@@ -5,14 +5,15 @@ holds nothing else. Exit codes and the keys of the object are stable. Every code
 advice.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from penstock.cli.output import print_json
 from penstock.errors import PenstockError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OTHER_ERROR: Final = 1
 USER_ERROR: Final = 2
@@ -120,7 +121,7 @@ def text_of(error: Exception) -> str:
 
 
 def show(
-    description: ErrorDescription, *, as_json: bool = False, console: Console | None = None
+    description: ErrorDescription, *, as_json: bool = False, console: "Console | None" = None
 ) -> int:
     """Print an error and return its exit code.
 
@@ -132,6 +133,9 @@ def show(
     if as_json:
         print_json({"error": description})
         return description.exit_code
+    from rich.console import Console  # most commands print no error
+    from rich.text import Text
+
     text = Text.assemble(
         ("error", "bold red"),
         f" [{description.code}] {description.message}\n",

@@ -7,16 +7,15 @@ from typing import Annotated, Any, Final
 import typer
 from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from penstock.base.ids import entity_key
 from penstock.cli import completion
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
-from penstock.cli.output import print_result, utc_text
+from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
-from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of, folding
+from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of
 from penstock.errors import RequestError
 
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
@@ -94,7 +93,7 @@ def _show(plain: dict[str, Any], console: Console) -> None:
         committed = utc_text(change["time_us"])
         console.print(Text(f"epoch {change['epoch']}, {committed}: request {change['request_id']}"))
         console.print(Text(f"  {change['call']}"))
-        table = Table(*folding(*SIDES), box=box.SIMPLE)
+        table = folding_table(*SIDES, box=box.SIMPLE)
         for row in difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]:
             table.add_row(*row)
         console.print(table)

@@ -7,7 +7,7 @@ pipe. It is not stored.
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -17,7 +17,9 @@ from penstock.cli.output import folding_table, print_json, print_result
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
 from penstock.gateway.auth.principal import Scope, check_scope, parse_scope
-from penstock.model.application import App
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
 
 HELP: Final = """Make, list and revoke the API keys of an application.
 
@@ -153,7 +155,7 @@ def _show(keys: Sequence[ApiKey], now: datetime, console: Console) -> None:
     console.print(table if keys else "There are no keys.")
 
 
-def _scopes(words: list[str], app: App) -> list[Scope]:
+def _scopes(words: list[str], app: "App") -> list[Scope]:
     """Check the scopes of a new key.
 
     Raises:

@@ -84,7 +84,7 @@ def execute(arguments: list[str]) -> int:
     debug, as_json = DEBUG in words, JSON in words
     rest = [word for word in words if word != DEBUG] + arguments[len(words) :]
     try:
-        outcome = application(rest, prog_name="penstock", standalone_mode=not as_json)
+        outcome = application(rest, prog_name="penstock", standalone_mode=False)
     except SystemExit as exit_:
         outcome = exit_.code
     except (Exception, KeyboardInterrupt) as error:
@@ -101,6 +101,8 @@ def _show(error: BaseException, *, as_json: bool) -> int:
             if not as_json:
                 return error_output.INTERRUPTED
             description = error_output.describe(error, error_output.INTERRUPTED)
+        case typer.TyperException() if not error.format_message():
+            return error.exit_code  # the help is printed
         case typer.TyperException():
             description = _usage_error(error)
         case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):

@@ -13,15 +13,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli import completion
 from penstock.errors import ConfigError
-from penstock.model.application import App
 from penstock.process.config import Config, Setting, load_config, parse_assignment
 from penstock.process.loading import load_app, locate
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
 
 DIRECTORY: Final = Path(".penstock")
 """The folder of data directories, when no option names one."""
@@ -119,7 +121,7 @@ class DataOptions:
         """The application that the command line names, if it names one."""
         return self.named
 
-    def load(self, **flags: str | int | None) -> tuple[App, Config]:
+    def load(self, **flags: str | int | None) -> "tuple[App, Config]":
         """Load the application, build its settings, and check that the stored data fit it.
 
         The settings name the application and its data directory.
@@ -152,7 +154,7 @@ class DataOptions:
         if spec := self.settings().app:
             locate(spec)
 
-    def load_unchecked(self, **flags: str | int | None) -> tuple[App, Config]:
+    def load_unchecked(self, **flags: str | int | None) -> "tuple[App, Config]":
         """Do the same without the check, for a command that reads no entities."""
         settings = self.settings(**flags)
         if not settings.app:

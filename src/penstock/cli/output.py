@@ -2,19 +2,20 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from penstock.base.instants import instant_of, with_times
-from penstock.cli.value_text import folding
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def print_result(result: object, show: Callable[[Console], None], *, as_json: bool) -> None:
+def print_result(result: object, show: "Callable[[Console], None]", *, as_json: bool) -> None:
     """Print the result of a command.
 
     Args:
@@ -25,17 +26,21 @@ def print_result(result: object, show: Callable[[Console], None], *, as_json: bo
     if as_json:
         print_json(result)
     else:
+        from rich.console import Console  # programs read JSON, without it
+
         show(Console(soft_wrap=True, highlight=False, markup=False))
 
 
-def folding_table(*columns: str, **style: Any) -> Table:
-    """Return a table whose cells are folded, so that no terminal is too narrow for an id.
+def folding_table(*columns: str, **style: Any) -> "Table":
+    """Return a table that continues long words in the next line, so that no id is cut.
 
     Args:
         columns: The headings.
         style: The style of the table, as rich names it.
     """
-    return Table(*folding(*columns), **style)
+    from rich.table import Column, Table
+
+    return Table(*(Column(title, overflow="fold") for title in columns), **style)
 
 
 def print_json(value: object) -> None:

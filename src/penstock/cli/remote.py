@@ -11,13 +11,13 @@ import typer
 from penstock.base.http import JSON
 from penstock.cli.options import KEY_VARIABLE
 from penstock.errors import Unreachable
-from penstock.model.application import App
 
 if TYPE_CHECKING:
     import httpx
 
     from penstock.client.operation import HttpResponse
     from penstock.client.synchronous import Client
+    from penstock.model.application import App
 
 UrlOption = Annotated[
     str | None,
@@ -44,7 +44,7 @@ class RemoteOptions:
     url: UrlOption = None
     api_key: KeyOption = None
 
-    def client(self, app: App | None = None, timeout_s: float = TIMEOUT_S) -> "Client":
+    def client(self, app: "App | None" = None, timeout_s: float = TIMEOUT_S) -> "Client":
         """Return a client of the gateway.
 
         Args:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
-from penstock.cli.output import json_line, print_result
+from penstock.cli.output import folding_table, json_line, print_result
 from penstock.cli.progress import epoch_progress
-from penstock.cli.value_text import difference_rows, finding_differences, folding
-from penstock.engine.replay import reply_of
+from penstock.cli.value_text import difference_rows, finding_differences
 
 if TYPE_CHECKING:
     from penstock.history.replay import Divergence, ReplayResult
@@ -59,6 +57,8 @@ def command(
         if stop_in is not None:
             named = past.complete(stop_in)
             outcome = debug_request(past, application, named, settings.limits)
+            from penstock.engine.replay import reply_of
+
             sys.stdout.write(f"reply: {json_line(reply_of(outcome.error, outcome.reply))}\n")
             return
         span = past.span(first, last)
@@ -103,7 +103,7 @@ def _show_divergence(divergence: "Divergence", console: Console) -> None:
     console.print(f"  call     {divergence.call}")
     if divergence.handler:
         console.print(f"  handler  {divergence.handler}")
-    table = Table(*folding("where", "element", "recorded", "replayed"))
+    table = folding_table("where", "element", "recorded", "replayed")
     for finding in divergence.findings:
         for row in difference_rows(finding_differences(finding)):
             table.add_row(finding.place, *row)

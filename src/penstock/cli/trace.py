@@ -12,9 +12,9 @@ from rich.tree import Tree
 
 from penstock.cli import completion
 from penstock.cli.options import AppOptions, JsonOption
-from penstock.cli.output import counted, print_result, utc_text
+from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
-from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, folding, value_text
+from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, value_text
 
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
@@ -156,7 +156,7 @@ def _label(call: dict[str, Any]) -> Text:
 
 
 def _entities(entities: list[dict[str, Any]]) -> Table:
-    table = Table(*folding("entity", "", *SIDES, "changed next by"))
+    table = folding_table("entity", "", *SIDES, "changed next by")
     for entity in entities:
         name = f"{entity['entity']}/{entity['key']}"
         access = "written" if entity["written"] else "undone" if entity["undone"] else "read"

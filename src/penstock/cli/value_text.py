@@ -1,10 +1,9 @@
 """Values and their differences as text for people: numbers, decimals and times without quotes."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
-from rich.table import Column
 
 from penstock.base.difference import (
     ElementDifference,
@@ -12,8 +11,10 @@ from penstock.base.difference import (
     attribute_differences,
     element_differences,
 )
-from penstock.engine.replay import ValueDifference
 from penstock.snapshots.text import json_text
+
+if TYPE_CHECKING:
+    from penstock.engine.replay import ValueDifference
 
 ABSENT: Final = "-"
 """The text of a value that does not exist."""
@@ -28,11 +29,6 @@ Row = tuple[str, str, str]
 
 SIDES: Final = ("element", "before", "after")
 """The titles of the columns of a `Row`."""
-
-
-def folding(*titles: str) -> list[Column]:
-    """Return columns of a table that continue long words in the next line, so that no id is cut."""
-    return [Column(title, overflow="fold") for title in titles]
 
 
 def value_text(value: Any) -> str:
@@ -56,7 +52,7 @@ def differences_of(document: dict[str, Any]) -> ElementDifferences:
     return ElementDifferences(elements, document["differences_left_out"])
 
 
-def finding_differences(finding: ValueDifference) -> ElementDifferences:
+def finding_differences(finding: "ValueDifference") -> ElementDifferences:
     """Return the elements in which two runs differ; all attributes if one run lacks the entity."""
     _, attribute, recorded, replayed = finding
     if not attribute and (recorded is None or replayed is None):

@@ -18,7 +18,6 @@ from penstock.cli.value_text import (
     ABSENT,
     difference_rows,
     finding_differences,
-    folding,
     value_text,
 )
 from penstock.engine.what_if import (
@@ -115,7 +114,7 @@ def _show_replies(
     title: str, differences: DifferenceList[ReplyDifference], console: Console
 ) -> None:
     if differences.count:
-        table = Table(*folding("epoch", "request", "call", "recorded", "what-if"), title=title)
+        table = folding_table("epoch", "request", "call", "recorded", "what-if", title=title)
         for row in differences.shown:
             replies = [value_text(*reply) if reply else ABSENT for reply in row[3:]]
             table.add_row(str(row.epoch), row.request_id, row.call, *replies)
@@ -126,7 +125,7 @@ def _show_entities(
     title: str, differences: DifferenceList[EntityDifference], console: Console
 ) -> None:
     if differences.count:
-        table = Table(*folding("entity", "element", "recorded", "what-if"), title=title)
+        table = folding_table("entity", "element", "recorded", "what-if", title=title)
         for entity in differences.shown:
             for finding in entity.findings:
                 for row in difference_rows(finding_differences(finding)):

@@ -14,10 +14,12 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.model.application import App
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
 
 _NAME_DEFAULT: Final = "app"
 
@@ -39,7 +41,7 @@ class Location:
     file: str | None
 
 
-def load_app(spec: str) -> App:
+def load_app(spec: str) -> "App":
     """Import an application.
 
     Args:
@@ -54,7 +56,7 @@ def load_app(spec: str) -> App:
     return load(locate(spec))
 
 
-def without_streams(app: App) -> App:
+def without_streams(app: "App") -> "App":
     """Return an application that has no streams.
 
     Raises:
@@ -126,13 +128,15 @@ def _neighbours(path: Path) -> str:
     return f"; {path.parent} holds {', '.join(names)}" if names else ""
 
 
-def load(location: Location) -> App:
+def load(location: Location) -> "App":
     """Import the application at a location; once for each process.
 
     Raises:
         ConfigError: See `load_app`.
         DefinitionError: See `load_app`.
     """
+    from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model
+
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -143,7 +147,7 @@ def load(location: Location) -> App:
     for part in location.name.split("."):
         value = getattr(value, part, None)
     if not isinstance(value, App):
-        raise ConfigError(_no_app(module, location.name, value))
+        raise ConfigError(_no_app(module, location.name, value, App))
     return value
 
 
@@ -202,10 +206,17 @@ def _check_origin(module: ModuleType, location: Location) -> None:
         )
 
 
-def _no_app(module: ModuleType, name: str, value: object) -> str:
-    """Describe the object that was found instead of an application."""
+def _no_app(module: ModuleType, name: str, value: object, kind: type) -> str:
+    """Describe the object that was found instead of an application.
+
+    Args:
+        module: The module of the application.
+        name: The attribute that was looked up.
+        value: Its value; None if there is none.
+        kind: The class of applications.
+    """
     where = getattr(module, "__file__", None) or module.__name__
-    others = sorted(key for key, member in vars(module).items() if isinstance(member, App))
+    others = sorted(key for key, member in vars(module).items() if isinstance(member, kind))
     if value is not None:
         problem = f"{name} in {where} is not an App but {type(value).__name__}"
     else:

@@ -22,10 +22,12 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NewType
+from typing import TYPE_CHECKING, Final, NewType
 
 from penstock.errors import Forbidden, RequestError
-from penstock.model.application import App
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
 
 Scope = NewType("Scope", str)
 """A scope in the grammar above."""
@@ -112,7 +114,7 @@ def granted(words: Iterable[str]) -> frozenset[Scope]:
     return frozenset(Scope(word) for word in words if _GRAMMAR.fullmatch(word))
 
 
-def check_scope(scope: Scope, app: App) -> None:
+def check_scope(scope: Scope, app: "App") -> None:
     """Check that an application has the class and method that a scope names.
 
     Raises:
