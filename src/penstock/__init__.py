@@ -192,10 +192,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use: most commands need none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = {_SERVICES[name]: (name,)} if name in _SERVICES else _DEFINITIONS
-    for home, names in found.items():
+    homes = {_SERVICES[name]: (name,)} if name in _SERVICES else _DEFINITIONS
+    for home, names in homes.items():
         module = import_module(home)
-        globals().update({each: getattr(module, each) for each in names})
+        globals().update({public: getattr(module, public) for public in names})
     return globals()[name]
 
 

@@ -88,7 +88,7 @@ def execute(arguments: list[str]) -> int:
     except SystemExit as exit_:
         outcome = exit_.code
     except (Exception, KeyboardInterrupt) as error:
-        if debug and not isinstance(error, KeyboardInterrupt):
+        if debug and not isinstance(error, KeyboardInterrupt | typer.TyperException):
             raise
         outcome = _show(error, as_json=as_json)
     return outcome if isinstance(outcome, int) else 0
