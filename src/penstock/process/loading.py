@@ -206,17 +206,17 @@ def _check_origin(module: ModuleType, location: Location) -> None:
         )
 
 
-def _no_app(module: ModuleType, name: str, value: object, kind: type) -> str:
+def _no_app(module: ModuleType, name: str, value: object, app_class: type) -> str:
     """Describe the object that was found instead of an application.
 
     Args:
         module: The module of the application.
         name: The attribute that was looked up.
         value: Its value; None if there is none.
-        kind: The class of applications.
+        app_class: The class of applications.
     """
     where = getattr(module, "__file__", None) or module.__name__
-    others = sorted(key for key, member in vars(module).items() if isinstance(member, kind))
+    others = sorted(key for key, member in vars(module).items() if isinstance(member, app_class))
     if value is not None:
         problem = f"{name} in {where} is not an App but {type(value).__name__}"
     else:
