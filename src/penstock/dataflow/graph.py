@@ -1,7 +1,8 @@
 """The dataflow graph of an application, as frozen plain data.
 
 Operators are entity classes and functions; edges are the possible effects of their methods on
-operators. The graph over-approximates: every possible edge of readable source is in it, an edge with
+operators. Stream operators are streams, workflows, splitters, sequencers and portals; edges show the way of atoms
+between them, and the events, requests and questions of handlers. The graph over-approximates: every possible edge of readable source is in it, an edge with
 an unknown receiver leads to the operator `?`, and some edges never happen. It contains names and
 source locations only, so it can be stored, compared and drawn without the application.
 `dataflow.analysis` creates it.
@@ -15,10 +16,18 @@ from typing import Final
 
 UNKNOWN_OPERATOR: Final = "?"
 
+STREAMS: Final = "streams/"
+"""The beginning of the path of each stream."""
+
 
 @unique
 class Action(StrEnum):
-    """The effect of a method on an operator. `read` and `write` name an attribute."""
+    """The effect of a method on an operator.
+
+    `read` and `write` name an attribute. `emit` publishes an event on a stream, `send` sends a request, and `ask`
+    asks a portal or an entity. `reply` leads from a portal to the task that replies, and `feed` from a stream to a
+    consumer.
+    """
 
     CALL = "call"
     READ = "read"
@@ -26,6 +35,11 @@ class Action(StrEnum):
     CREATE = "create"
     DELETE = "delete"
     EXISTS = "exists"
+    EMIT = "emit"
+    SEND = "send"
+    ASK = "ask"
+    REPLY = "reply"
+    FEED = "feed"
 
 
 @unique
@@ -104,9 +118,71 @@ class Operator:
     where: SourceLocation
 
 
+@unique
+class StreamKind(StrEnum):
+    """The kind of a stream operator."""
+
+    STREAM = "stream"
+    WORKFLOW = "workflow"
+    SPLITTER = "splitter"
+    SEQUENCER = "sequencer"
+    PORTAL = "portal"
+
+
+def path_of(kind: StreamKind, name: str) -> str:
+    """Return the path of a stream operator, or of a stream: `workflows/digest`."""
+    return f"{kind.value}s/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMember:
+    """A task of a workflow, or a stream that a workflow or a splitter publishes.
+
+    Attributes:
+        name: The name of the task, or the path of the stream: `streams/orders`.
+        type: The type of the events that a stream has; empty for a task.
+    """
+
+    name: str
+    type: str
+    where: SourceLocation
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream."""
+        return self.name.startswith(STREAMS)
+
+    @property
+    def title(self) -> str:
+        """The name without the path."""
+        return self.name.removeprefix(STREAMS)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOperator:
+    """A stream that takes appends, a workflow, a splitter, a sequencer or a portal.
+
+    Attributes:
+        path: The kind and the name: `workflows/digest`. It is unique, also among the names of operators.
+        events: The type of the events of a stream or sequencer; requests and replies of a portal; else empty.
+        members: The tasks of a workflow, then the streams that it publishes.
+    """
+
+    path: str
+    kind: StreamKind
+    name: str
+    events: str
+    members: tuple[StreamMember, ...]
+    where: SourceLocation
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """One end of an edge: a method of an operator, or an attribute of it."""
+    """One end of an edge: a member of an operator.
+
+    The member is a method, an attribute, a task, or the path of a published stream. An endpoint whose member equals
+    its operator means the operator as a whole: a function, a stream, or a workflow that takes atoms.
+    """
 
     operator: str
     member: str
@@ -114,7 +190,17 @@ class Endpoint:
     @property
     def text(self) -> str:
         """`Item.add`; a function is its own name."""
-        return self.member if self.operator == self.member else f"{self.operator}.{self.member}"
+        return self.member if self.is_whole else f"{self.operator}.{self.member}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it means the operator as a whole."""
+        return self.operator == self.member
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream, with the operator that publishes it."""
+        return self.member.startswith((STREAMS, path_of(StreamKind.SEQUENCER, "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +271,7 @@ class Plan:
 
     app: str
     operators: tuple[Operator, ...]
+    stream_operators: tuple[StreamOperator, ...]
     edges: tuple[Edge, ...]
     warnings: tuple[PlanWarning, ...]
 

@@ -2,12 +2,21 @@
 
 A dotted arrow leads to entities that are known only while the method runs. Effects of an entity on
 itself are omitted. The text uses the part of the syntax that every version of Mermaid reads:
-numbered nodes, quoted labels, character entities.
+numbered nodes, quoted labels, character entities. A workflow is a box with double sides, a stream a cylinder.
 """
 
 from typing import Final
 
-from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Operator, Origin, Plan
+from penstock.dataflow.graph import (
+    STREAMS,
+    UNKNOWN_OPERATOR,
+    Action,
+    Operator,
+    Origin,
+    Plan,
+    StreamKind,
+    StreamOperator,
+)
 from penstock.dataflow.summary import Link, links_of
 
 _ENTITIES: Final = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"}
@@ -18,6 +27,18 @@ _SHORT: Final = {
     Action.DELETE: "",
     Action.EXISTS: "",
     Action.CALL: "",
+    Action.EMIT: "emits",
+    Action.SEND: "sends ",
+    Action.ASK: "asks ",
+    Action.REPLY: "replies",
+    Action.FEED: "",
+}
+_SHAPES: Final = {
+    StreamKind.STREAM: ('[("', '")]'),
+    StreamKind.WORKFLOW: ('[["', '"]]'),
+    StreamKind.SPLITTER: ('{{"', '"}}'),
+    StreamKind.SEQUENCER: ('{{"', '"}}'),
+    StreamKind.PORTAL: ('("', '")'),
 }
 _LINE: Final = "<br/>"
 
@@ -25,8 +46,13 @@ _LINE: Final = "<br/>"
 def plan_mermaid(plan: Plan) -> str:
     """Return the flowchart, with a newline at its end."""
     ids = {operator.name: f"n{index}" for index, operator in enumerate(plan.operators)}
+    for operator in plan.stream_operators:
+        ids[operator.path] = f"n{len(ids)}"
     lines = ["flowchart LR"]
     lines += [f"  {ids[operator.name]}{_node(operator)}" for operator in plan.operators]
+    lines += [
+        f"  {ids[operator.path]}{_stream_node(operator)}" for operator in plan.stream_operators
+    ]
     arrows: dict[tuple[str, str, bool], list[str]] = {}
     for link in links_of(plan):
         if link.source.operator == link.target.operator and link.origin is Origin.SELF:
@@ -38,7 +64,9 @@ def plan_mermaid(plan: Plan) -> str:
         lines.append('  unknown{{"?"}}')
     for (source, target, dynamic), labels in arrows.items():
         arrow = "-.->" if dynamic else "-->"
-        lines.append(f'  {ids[source]} {arrow}|"{_LINE.join(labels)}"| {ids[target]}')
+        words = _LINE.join(filter(None, labels))
+        label = f'|"{words}"|' if words else ""
+        lines.append(f"  {ids[source]} {arrow}{label} {ids[target]}")
     return "\n".join(lines) + "\n"
 
 
@@ -49,9 +77,32 @@ def _node(operator: Operator) -> str:
     return f'["{name}{_LINE}{_escape(operator.key.text)}"]'
 
 
+def _stream_node(operator: StreamOperator) -> str:
+    opening, closing = _SHAPES[operator.kind]
+    words = [f"{operator.kind.value} {operator.name}", operator.events]
+    words += [member.name for member in operator.members if not member.is_stream]
+    return opening + _LINE.join(map(_escape, filter(None, words))) + closing
+
+
 def _label(link: Link) -> str:
-    shown = f"{link.source.member}: {_SHORT[link.action]}{link.target.member}"
+    if link.action in (Action.FEED, Action.EMIT, Action.REPLY) or link.source.is_stream:
+        return _escape(_stream_label(link))
+    target = "" if link.target.is_whole and link.action is Action.ASK else link.target.member
+    shown = f"{link.source.member}: {_SHORT[link.action]}{target}".rstrip()
     return _escape(f"{shown} (loop)" if link.looped else shown)
+
+
+def _stream_label(link: Link) -> str:
+    """Return the published stream, or the handler that emits; nothing if both ends say it."""
+    source, target = link.source, link.target
+    if link.action is Action.EMIT:
+        return f"{source.member}: emits"
+    if link.action is Action.REPLY:
+        return f"replies: {target.member}"
+    name = "" if source.is_whole else source.member.removeprefix(STREAMS)
+    if link.action is Action.FEED:
+        return name
+    return f"{name}: sends {target.member}" if name else f"sends {target.member}"
 
 
 def _escape(text: str) -> str:

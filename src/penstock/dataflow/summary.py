@@ -56,6 +56,19 @@ def _link(edges: list[Edge]) -> Link:
     )
 
 
+def how_text(link: Link) -> str:
+    """Return how a link happens: `by argument, in a loop, perhaps`. It is empty for the way of an atom."""
+    if link.action in (Action.FEED, Action.REPLY):
+        return ""
+    is_named = link.action in (Action.EMIT, Action.ASK) and link.target.is_whole
+    words = [] if is_named else [f"by {link.origin.value}"]
+    if link.looped:
+        words.append("in a loop")
+    if link.conditional:
+        words.append("perhaps")
+    return ", ".join(words)
+
+
 def places_text(places: Iterable[SourceLocation]) -> str:
     """Return lines as text: `shop/order.py:26, 31`."""
     lines: dict[str, list[str]] = {}

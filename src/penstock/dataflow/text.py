@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Method, Operator, Plan
-from penstock.dataflow.summary import Link, links_of, places_text
+from penstock.dataflow.stream_text import (
+    aligned_rows,
+    count_text,
+    stream_operator_lines,
+    stream_target,
+)
+from penstock.dataflow.summary import Link, links_of
 
 _VERBS: Final = {
     Action.CALL: "calls",
@@ -13,6 +19,9 @@ _VERBS: Final = {
     Action.CREATE: "creates",
     Action.DELETE: "deletes",
     Action.EXISTS: "asks for",
+    Action.EMIT: "emits",
+    Action.SEND: "sends",
+    Action.ASK: "asks",
 }
 _LEGEND: Final = (
     "* which entity this is, only the run tells: its reference comes from state, from a call's",
@@ -24,10 +33,17 @@ def plan_text(plan: Plan) -> str:
     """Return the text, with a newline at its end."""
     links = links_of(plan)
     calls = sum(link.action is Action.CALL for link in links)
-    parts = [[f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"]]
+    summary = f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"
+    parts = [["; ".join(filter(None, (summary, count_text(plan))))]]
     parts += [
         _operator(operator, [link for link in links if link.source.operator == operator.name])
         for operator in plan.operators
+    ]
+    parts += [
+        stream_operator_lines(
+            operator, [link for link in links if link.source.operator == operator.path]
+        )
+        for operator in plan.stream_operators
     ]
     parts.append(_circles(plan))
     parts.append(_warnings(plan))
@@ -63,24 +79,17 @@ def _method(links: Sequence[Link]) -> list[str]:
         own = [link.target.member for link in links if link.is_own and link.action is action]
         if own:
             lines.append(f"    {_VERBS[action]:<9}{', '.join(own)}")
-    rows = [
-        (_VERBS[link.action], _target(link), _how(link), places_text(link.where))
-        for link in links
-        if not link.is_own
-    ]
-    return lines + _aligned(rows)
-
-
-def _aligned(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    wide = max((len(row[1]) for row in rows), default=0)
-    how = max((len(row[2]) for row in rows), default=0)
-    return [f"    {row[0]:<9}{row[1]:<{wide}}  {row[2]:<{how}}  {row[3]}" for row in rows]
+    return lines + aligned_rows(
+        (_VERBS[link.action], _target(link), link) for link in links if not link.is_own
+    )
 
 
 def _target(link: Link) -> str:
     target = link.target
     if link.action in (Action.CREATE, Action.DELETE, Action.EXISTS):
         name = target.operator
+    elif link.action is Action.EMIT and not _nameless(link):
+        name = stream_target(target)
     else:
         name = f"{UNKNOWN_OPERATOR}.{target.member}" if _nameless(link) else target.text
     return f"{name} *" if link.origin.dynamic else name
@@ -88,15 +97,6 @@ def _target(link: Link) -> str:
 
 def _nameless(link: Link) -> bool:
     return link.target.operator == UNKNOWN_OPERATOR
-
-
-def _how(link: Link) -> str:
-    words = [f"by {link.origin.value}"]
-    if link.looped:
-        words.append("in a loop")
-    if link.conditional:
-        words.append("perhaps")
-    return ", ".join(words)
 
 
 def _circles(plan: Plan) -> list[str]:

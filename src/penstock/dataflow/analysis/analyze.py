@@ -8,7 +8,6 @@ The result over-approximates the effects of readable source: an unknown receiver
 """
 
 import inspect
-import typing
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
@@ -21,8 +20,16 @@ from penstock.dataflow.analysis.frame import (
     functions_of,
 )
 from penstock.dataflow.analysis.library import Arguments
-from penstock.dataflow.analysis.source import Sources, place_of, place_of_class, plain_function
+from penstock.dataflow.analysis.source import (
+    Sources,
+    hints_of,
+    place_of,
+    place_of_class,
+    plain_function,
+)
 from penstock.dataflow.analysis.statement import Body
+from penstock.dataflow.analysis.streams import feeds_of, handlers_of, stream_operators
+from penstock.dataflow.analysis.type_text import type_text
 from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, single
 from penstock.dataflow.graph import (
     UNKNOWN_OPERATOR,
@@ -45,15 +52,6 @@ _CREATE: Final = "create"
 _SILENT: Final = frozenset({"__init__", "__key__", "__repr__", "__str__", "__init_subclass__"})
 
 
-_NAMES: Final[dict[Any, str]] = {
-    Parameter.empty: "Any",
-    Any: "Any",
-    Ellipsis: "...",
-    None: "None",
-    type(None): "None",
-}
-
-
 def analyze_app(app: App) -> Plan:
     """Return the dataflow graph of an application. The same application gives the same plan."""
     return _Analysis(app).plan()
@@ -66,6 +64,7 @@ class _Analysis:
         members = [entity.cls for entity in app.entities.values()]
         modules = [cls.__module__ for cls in members]
         modules += [signature.function.__module__ for signature in app.functions.values()]
+        modules += [task.cls.__module__ for task in app.topology.tasks.values()]
         packages = frozenset(module.partition(".")[0] for module in modules)
         self._app = app
         self._shared: AnalysisContext = describe(app, Sources(packages))
@@ -82,12 +81,17 @@ class _Analysis:
         for name, signature in self._app.functions.items():
             operators.append(_function(name, signature))
             summaries.append(self._body(Endpoint(name, name), signature.function, signature, None))
+        streams = stream_operators(self._app.topology)
+        summaries += [self._handler(*root) for root in handlers_of(self._app.topology)]
+        summaries.append(FunctionSummary(tuple(feeds_of(self._app))))
         edges = dict.fromkeys(edge for summary in summaries for edge in summary.edges)
         warnings = {warning for summary in summaries for warning in summary.warnings}
-        rank = {operator.name: index for index, operator in enumerate(operators)}
+        names = [operator.name for operator in operators] + [operator.path for operator in streams]
+        rank = {name: index for index, name in enumerate(names)}
         return Plan(
             self._app.name,
             tuple(operators),
+            streams,
             tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
             tuple(sorted(warnings)),
         )
@@ -103,7 +107,7 @@ class _Analysis:
             else:
                 methods.append(_described(name, signature, function))
         where = place_of_class(entity.cls, entity.where)
-        key = Attribute(entity.key_name, _type_name(entity.key_annotation))
+        key = Attribute(entity.key_name, type_text(entity.key_annotation))
         return Operator(entity.name, key, attributes, tuple(methods), where)
 
     def _function_of(self, entity: EntityType, name: str) -> FunctionType:
@@ -125,11 +129,21 @@ class _Analysis:
         self._known[cls, name] = summary
         return summary
 
+    def _handler(self, source: Endpoint, cls: type, function: FunctionType) -> FunctionSummary:
+        """Read a handler of a task, with the types that its parameters declare."""
+        hints = hints_of(function, self._shared.classes)
+        parameters = [
+            parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        owner = functions_of(cls).get(function.__name__, cls)
+        return self._body(source, function, parameters, (cls, owner))
+
     def _body(
         self,
         source: Endpoint,
         function: Any,
-        signature: Signature | None,
+        signature: Signature | list[Parameter] | None,
         method: tuple[type, type] | None,
     ) -> FunctionSummary:
         """Read one method of (class, defining class), or a function, as a root."""
@@ -153,6 +167,8 @@ class _Analysis:
         this: tuple[Value, ...] = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
         if signature is None:
             parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
+        elif isinstance(signature, list):
+            parameters = signature
         else:
             parameters = list(signature.parameters.values())
         arguments = Arguments(this, *_declared(parameters))
@@ -214,7 +230,7 @@ def _described(name: str, signature: Signature, function: FunctionType) -> Metho
     shown = _shown(
         {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
     )
-    returns = signature.name.partition(".")[0] if name == _CREATE else _type_name(signature.returns)
+    returns = signature.name.partition(".")[0] if name == _CREATE else type_text(signature.returns)
     parameters = tuple(Attribute(*pair) for pair in shown)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, parameters, returns, signature.readonly, where)
@@ -223,31 +239,15 @@ def _described(name: str, signature: Signature, function: FunctionType) -> Metho
 def _private(name: str, function: FunctionType) -> Method:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     shown = tuple(
-        Attribute(parameter.name, _type_name(parameter.annotation)) for parameter in parameters
+        Attribute(parameter.name, type_text(parameter.annotation)) for parameter in parameters
     )
-    returns = _type_name(inspect.signature(function).return_annotation)
+    returns = type_text(inspect.signature(function).return_annotation)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, shown, returns, readonly=False, where=where)
 
 
 def _shown(annotations: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, _type_name(annotation)) for name, annotation in annotations.items()]
-
-
-def _type_name(annotation: Any) -> str:
-    """Return a type as in source, without modules."""
-    if annotation in _NAMES:
-        return _NAMES[annotation]
-    if isinstance(annotation, str):
-        return annotation
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return f"Literal[{', '.join(map(repr, arguments))}]"
-    inner = [_type_name(argument) for argument in arguments]
-    if "Union" in getattr(origin, "__name__", str(origin)):
-        return " | ".join(inner)
-    name = getattr(origin or annotation, "__name__", str(annotation))
-    return f"{name}[{', '.join(inner)}]" if inner else name
+    return [(name, type_text(annotation)) for name, annotation in annotations.items()]
 
 
 def _edge_order(

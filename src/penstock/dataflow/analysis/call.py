@@ -7,12 +7,12 @@ arguments. Calls of entities become edges.
 
 import ast
 import inspect
+import typing
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
-from penstock.dataflow.analysis.expression import Expressions
 from penstock.dataflow.analysis.hazard import reaches_outside
 from penstock.dataflow.analysis.library import (
     CHANGING,
@@ -23,6 +23,7 @@ from penstock.dataflow.analysis.library import (
     is_orderless,
     library_result,
 )
+from penstock.dataflow.analysis.outlet import Outlets
 from penstock.dataflow.analysis.source import hints_of, plain_function
 from penstock.dataflow.analysis.value import (
     NOTHING,
@@ -50,6 +51,8 @@ from penstock.dataflow.analysis.value import (
 from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Endpoint, Origin
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
+from penstock.model.streams.flow import Emit
+from penstock.model.streams.portal import Portal
 
 _ACTIONS: Final = {
     "create": Action.CREATE,
@@ -69,7 +72,7 @@ class Callee:
     parent: "Calls | None" = None
 
 
-class Calls(Expressions, ABC):
+class Calls(Outlets, ABC):
     """A frame that evaluates calls; a subclass interprets the bodies of functions."""
 
     @abstractmethod
@@ -165,6 +168,8 @@ class Calls(Expressions, ABC):
                 given = self._call_method(node, receiver, name, arguments)
             case StaticObject(thing=thing):
                 given = self._call_thing(node, thing, arguments)
+            case TypedValue(type=annotation) if typing.get_origin(annotation) is Emit:
+                given = NOTHING
             case TypedValue():
                 self.unknown(node, Action.CALL, ast.unparse(node.func))
             case _:
@@ -195,6 +200,8 @@ class Calls(Expressions, ABC):
         entity = entity_of(receiver)
         if entity is not None:
             return self._call_entity(node, receiver, entity, (name, arguments))
+        if isinstance(receiver, StaticObject) and isinstance(receiver.thing, Portal):
+            return self.ask_portal(node, receiver.thing) if name == "ask" else UNKNOWN
         if is_unknown(receiver):
             if name in self.application.method_names:
                 self.unknown(node, Action.CALL, name)
@@ -253,6 +260,8 @@ class Calls(Expressions, ABC):
         return self._call_function(node, thing, arguments)
 
     def _call_function(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value:
+        if (published := self.outlet(node, thing, arguments)) is not None:
+            return published
         function = plain_function(thing)
         if function is None or not self.application.sources.follows(function):
             return self._library(node, thing, arguments)

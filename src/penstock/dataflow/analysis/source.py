@@ -44,11 +44,21 @@ class Sources:
         return "/site-packages/" not in file and "/dist-packages/" not in file
 
 
+class _Synchronous(ast.NodeTransformer):
+    """Replaces `async def` by `def`: the analysis follows both in the same way."""
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:  # noqa: N802 -- the name that `ast` calls
+        """Return the function as a function that is not `async`."""
+        self.generic_visit(node)
+        fields = {name: getattr(node, name, None) for name in ast.FunctionDef._fields}
+        return ast.copy_location(ast.FunctionDef(**fields), node)
+
+
 def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.FunctionDef]:
     """Return the functions of a file by name and first line (that of the first decorator)."""
     try:
         lines, _ = inspect.findsource(function)
-        tree = ast.parse("".join(lines))
+        tree = _Synchronous().visit(ast.parse("".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return {}
     return {

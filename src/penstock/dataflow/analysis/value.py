@@ -103,7 +103,23 @@ class BoundMethod:
     name: str
 
 
-Atom = TypedValue | CollectionValue | TupleValue | DictValue | StaticObject | Closure | BoundMethod
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a portal or to an entity, whose reply the method can await."""
+
+    reply: "Value"
+
+
+Atom = (
+    TypedValue
+    | CollectionValue
+    | TupleValue
+    | DictValue
+    | StaticObject
+    | Closure
+    | BoundMethod
+    | Question
+)
 Value = frozenset[Atom]
 
 NOTHING: Final[Value] = frozenset()
@@ -199,6 +215,8 @@ def _origin(atom: Atom) -> Origin:
             result = last_origin((origin_of(keys), origin_of(values)))
         case BoundMethod(receiver=receiver):
             result = _origin(receiver)
+        case Question():
+            result = Origin.RESULT
         case StaticObject() | Closure():
             pass
     return result

@@ -1,0 +1,135 @@
+"""The abstract interpretation of `emit`, `send`, `send_after`, `ask` and the `ask` of a portal.
+
+They lead from a handler to streams, requests and portals. The stream, the method and the portal are objects of the
+application, so an edge names them if the source does.
+"""
+
+import ast
+from abc import ABC
+from collections.abc import Iterator
+from typing import Any, Final
+
+from penstock.dataflow.analysis.expression import Expressions
+from penstock.dataflow.analysis.library import Arguments
+from penstock.dataflow.analysis.source import plain_function
+from penstock.dataflow.analysis.value import (
+    NOTHING,
+    UNKNOWN,
+    Atom,
+    BoundMethod,
+    CollectionValue,
+    Question,
+    StaticObject,
+    TupleValue,
+    Value,
+    elements,
+    join,
+    of_type,
+    origin_of,
+    single,
+)
+from penstock.dataflow.graph import Action, Endpoint, Origin, StreamKind, path_of
+from penstock.model.declaration import CREATIONS
+from penstock.model.entity_ask import ask
+from penstock.model.sending import send, send_after
+from penstock.model.streams.ask import gather
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.stream import Stream, emit
+from penstock.model.streams.task_state import states
+
+_METHOD_AT: Final = {send: 0, send_after: 1, ask: 0}
+"""The position of the method among the arguments."""
+
+
+class Outlets(Expressions, ABC):
+    """A frame that evaluates what handlers publish, send and ask."""
+
+    def _at_await(self, node: ast.Await) -> Value:
+        """Return the reply to a question; any other awaited value is its own result."""
+        return join(_reply(atom) for atom in self.evaluate(node.value))
+
+    def outlet(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value | None:
+        """Evaluate a function of Penstock that publishes, sends or asks; None for another function."""
+        if thing is emit:
+            self._emit(node, arguments)
+            return NOTHING
+        if thing is gather:
+            given = join((*arguments.positional, elements_of(arguments.rest)))
+            return single(CollectionValue(join(map(_reply, given))))
+        if thing is states:
+            keyed = TupleValue((of_type(str, Origin.STATE), join(arguments.positional[:1])))
+            return single(CollectionValue(single(keyed)))
+        if any(thing is known for known in _METHOD_AT):
+            return self._send(node, thing, arguments)
+        return None
+
+    def ask_portal(self, node: ast.Call, portal: Portal[Any, Any]) -> Value:
+        """Record a question to a portal."""
+        path = path_of(StreamKind.PORTAL, portal.name)
+        self.edge(node, Action.ASK, Endpoint(path, path), Origin.CONSTANT)
+        return single(Question(of_type(portal.annotations[1], Origin.RESULT)))
+
+    def _emit(self, node: ast.Call, arguments: Arguments) -> None:
+        streams = [atom.thing for atom in join(arguments.positional[:1]) if _is_stream(atom)]
+        for stream in streams:
+            path = path_of(StreamKind.STREAM, stream.name)
+            self.edge(node, Action.EMIT, Endpoint(path, path), Origin.CONSTANT)
+        if not streams:
+            self.unknown(node, Action.EMIT, _word(node, 0))
+
+    def _send(self, node: ast.Call, thing: Any, arguments: Arguments) -> Value:
+        action = Action.ASK if thing is ask else Action.SEND
+        at = _METHOD_AT[thing]
+        replies = NOTHING
+        known = False
+        for atom in join(arguments.positional[at : at + 1]):
+            for target, returns in self._methods(atom):
+                known = True
+                is_function = target.operator == target.member
+                given = join((*arguments.positional[at + 1 : at + 2], arguments.rest))
+                origin = Origin.CONSTANT if is_function else origin_of(given)
+                self.edge(node, action, target, origin)
+                replies = join((replies, of_type(returns, Origin.RESULT)))
+        if not known:
+            self.unknown(node, action, _word(node, at))
+            replies = UNKNOWN
+        return single(Question(replies)) if thing is ask else NOTHING
+
+    def _methods(self, atom: Atom) -> Iterator[tuple[Endpoint, Any]]:
+        """Yield the methods of the application that a value can be, with their results."""
+        app = self.application.app
+        match atom:
+            case BoundMethod(receiver=StaticObject(thing=cls), name=name):
+                entity = getattr(cls, "__reference__", None)
+                if entity is not None:
+                    yield Endpoint(entity.name, name), cls if name in CREATIONS else Any
+            case StaticObject(thing=thing) if (function := plain_function(thing)) is not None:
+                for name, signature in app.functions.items():
+                    if plain_function(signature.function) is function:
+                        yield Endpoint(name, name), signature.returns
+                for entity in app.entities.values():
+                    for name, signature in entity.methods.items():
+                        if plain_function(signature.function) is function:
+                            yield Endpoint(entity.name, name), signature.returns
+            case _:
+                pass
+
+
+def elements_of(value: Value) -> Value:
+    """Return the elements of the collections of a value, and its other atoms."""
+    return join(
+        single(atom) if isinstance(atom, Question) else elements(atom) for atom in value
+    )
+
+
+def _reply(atom: Atom) -> Value:
+    return atom.reply if isinstance(atom, Question) else single(atom)
+
+
+def _is_stream(atom: Atom) -> bool:
+    return isinstance(atom, StaticObject) and isinstance(atom.thing, Stream)
+
+
+def _word(node: ast.Call, position: int) -> str:
+    """Return the source of an argument."""
+    return ast.unparse(node.args[position]) if len(node.args) > position else "?"

@@ -1,0 +1,202 @@
+"""The stream operators of an application, and the ways of atoms between them, from its topology.
+
+The handlers of tasks are analysed like the methods of entities; everything else is known when an application is built.
+"""
+
+import sys
+from collections.abc import Iterator
+from types import FunctionType
+
+from penstock.dataflow.analysis.source import file_of, plain_function
+from penstock.dataflow.analysis.type_text import type_text
+from penstock.dataflow.graph import (
+    UNKNOWN_OPERATOR,
+    Action,
+    Edge,
+    Endpoint,
+    Origin,
+    SourceLocation,
+    StreamKind,
+    StreamMember,
+    StreamOperator,
+    path_of,
+)
+from penstock.model.application import App
+from penstock.model.declaration import where_of
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
+from penstock.model.streams.stream import Stream
+from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.topology import Subscriber, Topology
+from penstock.model.streams.workflow_plan import WorkflowPlan
+
+
+def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
+    """Return the streams that take appends, then workflows, splitters, sequencers and portals."""
+    streams = topology.streams.values()
+    places = _Places()
+    operators = [
+        _stream_operator(stream, StreamKind.STREAM, places)
+        for stream in streams
+        if _owner_of(stream, topology).operator == path_of(StreamKind.STREAM, stream.name)
+        and (stream.is_open or stream.name in topology.subscribers)
+    ]
+    operators += [_workflow_operator(plan, topology, places) for plan in topology.workflows.values()]
+    splitters = {split.splitter.name: split.splitter for split in streams if isinstance(split, Split)}
+    operators += [_splitter_operator(one, topology, places) for one in splitters.values()]
+    operators += [
+        _stream_operator(stream, StreamKind.SEQUENCER, places)
+        for stream in streams
+        if isinstance(stream, Sequencer)
+    ]
+    operators += [_portal_operator(portal, places) for portal in topology.portals.values()]
+    return tuple(operators)
+
+
+def handlers_of(topology: Topology) -> Iterator[tuple[Endpoint, type, FunctionType]]:
+    """Yield the task, the class and the function of each handler of a task."""
+    for plan in topology.workflows.values():
+        for task in plan.tasks:
+            functions = [getattr(task.cls, "on_event", None), task.completion]
+            functions += [responder.function for responder in task.responders.values()]
+            for function in map(plain_function, functions):
+                if function is not None:
+                    yield _task_end(plan, task), task.cls, function
+
+
+def feeds_of(app: App) -> Iterator[Edge]:
+    """Yield an edge from each stream to each consumer, and from each portal to the task that replies."""
+    topology, places = app.topology, _Places()
+    for name, subscribers in topology.subscribers.items():
+        source = _owner_of(topology.streams[name], topology)
+        for subscriber in subscribers:
+            action = Action.SEND if isinstance(subscriber, RequestSink) else Action.FEED
+            target = _consumer_end(subscriber, app)
+            yield _fixed(source, target, action, places.of(subscriber.where))
+    for name, (plan, task) in topology.responders.items():
+        path = path_of(StreamKind.PORTAL, name)
+        where = places.of(where_of(task.responders[name].function))
+        yield _fixed(Endpoint(path, path), _task_end(plan, task), Action.REPLY, where)
+
+
+def _fixed(source: Endpoint, target: Endpoint, action: Action, where: SourceLocation) -> Edge:
+    looped = action is Action.SEND  # a request for each event of an atom
+    return Edge(
+        source, target, action, where, looped=looped, conditional=False, origin=Origin.CONSTANT
+    )
+
+
+def _whole(kind: StreamKind, name: str) -> Endpoint:
+    path = path_of(kind, name)
+    return Endpoint(path, path)
+
+
+def _task_end(plan: WorkflowPlan, task: TaskType) -> Endpoint:
+    path = path_of(StreamKind.WORKFLOW, plan.workflow.flow_name)
+    return Endpoint(path, task.name.removeprefix(f"{plan.workflow.flow_name}."))
+
+
+def _owner_of(stream: Stream[object], topology: Topology) -> Endpoint:
+    """Return the operator that publishes a stream, with the path of the stream."""
+    path = path_of(StreamKind.STREAM, stream.name)
+    match stream:
+        case Workflow():
+            return Endpoint(path_of(StreamKind.WORKFLOW, stream.flow_name), path)
+        case Split():
+            return Endpoint(path_of(StreamKind.SPLITTER, stream.splitter.name), path)
+        case Sequencer():
+            return _whole(StreamKind.SEQUENCER, stream.name)
+    for plan in topology.workflows.values():
+        if plan.workflow.failed is stream:
+            return Endpoint(path_of(StreamKind.WORKFLOW, plan.workflow.flow_name), path)
+    for split in topology.streams.values():
+        if isinstance(split, Split) and split.splitter.failed is stream:
+            return Endpoint(path_of(StreamKind.SPLITTER, split.splitter.name), path)
+    return Endpoint(path, path)
+
+
+def _consumer_end(subscriber: Subscriber, app: App) -> Endpoint:
+    match subscriber:
+        case Workflow():
+            return _whole(StreamKind.WORKFLOW, subscriber.flow_name)
+        case Splitter():
+            return _whole(StreamKind.SPLITTER, subscriber.name)
+        case Sequencer():
+            return _whole(StreamKind.SEQUENCER, subscriber.name)
+        case RequestSink():
+            return _method_end(subscriber, app)
+
+
+def _method_end(sink: RequestSink[object], app: App) -> Endpoint:
+    """Return the method that a request sink calls."""
+    name = getattr(sink.method, "__name__", "?")
+    owner = getattr(sink.method, "__self__", None)
+    if isinstance(owner, type) and owner.__name__ in app.entities:  # a creation
+        return Endpoint(owner.__name__, name)
+    function = plain_function(sink.method)
+    for entity in app.entities.values():
+        signature = entity.methods.get(name)
+        if signature is not None and plain_function(signature.function) is function:
+            return Endpoint(entity.name, name)
+    return Endpoint(name if name in app.functions else UNKNOWN_OPERATOR, name)
+
+
+class _Places:
+    """Source locations of `file:line`, with files as from the folder that their modules are imported from."""
+
+    def __init__(self) -> None:
+        modules = list(sys.modules.items())
+        self._modules = {vars(module).get("__file__"): name for name, module in modules if module}
+
+    def of(self, where: str) -> SourceLocation:
+        """Return the location."""
+        filename, _, line = where.rpartition(":")
+        module = self._modules.get(filename, "")
+        return SourceLocation(file_of(module, filename), int(line) if line.isdigit() else 0)
+
+
+def _stream_operator(
+    stream: Stream[object], kind: StreamKind, places: _Places
+) -> StreamOperator:
+    path = path_of(kind, stream.name)
+    events = type_text(stream.annotation)
+    return StreamOperator(path, kind, stream.name, events, (), places.of(stream.where))
+
+
+def _published(stream: Stream[object], places: _Places) -> StreamMember:
+    path = path_of(StreamKind.STREAM, stream.name)
+    return StreamMember(path, type_text(stream.annotation), places.of(stream.where))
+
+
+def _workflow_operator(plan: WorkflowPlan, topology: Topology, places: _Places) -> StreamOperator:
+    workflow = plan.workflow
+    members = []
+    for task in plan.tasks:
+        where = places.of(where_of(task.cls))
+        members.append(StreamMember(_task_end(plan, task).member, "", where))
+    members.append(_published(workflow, places))
+    if workflow.failed.name in topology.subscribers:
+        members.append(_published(workflow.failed, places))
+    name = workflow.flow_name
+    path = path_of(StreamKind.WORKFLOW, name)
+    where = places.of(workflow.where)
+    return StreamOperator(path, StreamKind.WORKFLOW, name, "", tuple(members), where)
+
+
+def _splitter_operator(
+    splitter: Splitter[object], topology: Topology, places: _Places
+) -> StreamOperator:
+    members = [_published(split, places) for split in splitter.streams]
+    if splitter.failed.name in topology.subscribers:
+        members.append(_published(splitter.failed, places))
+    path = path_of(StreamKind.SPLITTER, splitter.name)
+    where = places.of(splitter.where)
+    return StreamOperator(path, StreamKind.SPLITTER, splitter.name, "", tuple(members), where)
+
+
+def _portal_operator(portal: Portal[object, object], places: _Places) -> StreamOperator:
+    request, reply = map(type_text, portal.annotations)
+    path = path_of(StreamKind.PORTAL, portal.name)
+    where = places.of(portal.where)
+    return StreamOperator(path, StreamKind.PORTAL, portal.name, f"{request} -> {reply}", (), where)

@@ -1,0 +1,91 @@
+"""The streams, workflows and portals of a plan as text for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock.dataflow.graph import (
+    Action,
+    Endpoint,
+    Plan,
+    StreamKind,
+    StreamMember,
+    StreamOperator,
+    path_of,
+)
+from penstock.dataflow.summary import Link, how_text, places_text
+
+_NOTHING: Final = "Any"
+"""The type of the events of a workflow whose last task publishes none."""
+
+_VERBS: Final = {
+    Action.FEED: "feeds",
+    Action.ASK: "asks",
+    Action.SEND: "sends",
+    Action.REPLY: "reaches",
+    Action.CREATE: "creates",
+}
+
+
+def count_text(plan: Plan) -> str:
+    """Return the numbers of workflows, streams and portals: `2 workflows, 1 portal`; empty without streams."""
+    counted = []
+    for kind in (StreamKind.WORKFLOW, StreamKind.STREAM, StreamKind.PORTAL):
+        count = sum(operator.kind is kind for operator in plan.stream_operators)
+        if count:
+            counted.append(f"{count} {kind.value}{'' if count == 1 else 's'}")
+    return ", ".join(counted)
+
+
+def stream_operator_lines(operator: StreamOperator, links: Sequence[Link]) -> list[str]:
+    """Return the lines of a stream, workflow, splitter, sequencer or portal.
+
+    Args:
+        operator: The operator.
+        links: The links that begin at it.
+    """
+    events = f": {operator.events}" if operator.events else ""
+    lines = [f"{operator.kind.value} {operator.name}{events}  {operator.where.text}"]
+    lines += [row[2:] for row in _rows(links, operator.path)]
+    for member in operator.members:
+        lines.append(f"  {_member(member)}")
+        lines += _rows(links, member.name)
+    return lines
+
+
+def _member(member: StreamMember) -> str:
+    if not member.is_stream:
+        return f"task {member.name}  {member.where.text}"
+    events = "" if member.type == _NOTHING else f": {member.type}"
+    return f"stream {member.title}{events}"
+
+
+def _rows(links: Sequence[Link], member: str) -> list[str]:
+    """Return the lines of the links that begin at a member."""
+    return aligned_rows(
+        (_VERBS.get(link.action, f"{link.action.value}s"), stream_target(link.target), link)
+        for link in links
+        if link.source.member == member
+    )
+
+
+def aligned_rows(rows: Iterator[tuple[str, str, Link]]) -> list[str]:
+    """Return a line for each link, in columns: the verb, the target, how it happens, and its places."""
+    found = [(verb, target, how_text(link), places_text(link.where)) for verb, target, link in rows]
+    wide = max((len(target) for _, target, _, _ in found), default=0)
+    how_wide = max((len(how) for _, _, how, _ in found), default=0)
+    return [
+        f"    {verb:<9}{target:<{wide}}  {how:<{how_wide}}{'  ' * bool(how_wide)}{where}"
+        for verb, target, how, where in found
+    ]
+
+
+def stream_target(target: Endpoint) -> str:
+    """Return the text of an end of a link: `workflow digest`, `task digest.Desk`, `Item.add`."""
+    for kind in StreamKind:
+        beginning = path_of(kind, "")
+        if target.operator.startswith(beginning):
+            name = target.operator.removeprefix(beginning)
+            if target.operator == target.member:
+                return f"{kind.value} {name}"
+            return f"task {name}.{target.member}"
+    return target.text
