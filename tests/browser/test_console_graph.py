@@ -21,7 +21,7 @@ NEAR: Final = 1.5
 
 MEASURE = """(() => {
   const graph = new module.Graph(given.plan);
-  graph.update(new Map(given.rates));
+  graph.update(new Map(given.rates), new Map(given.streams ?? []));
   document.body.append(graph.element);
   const svg = graph.element.querySelector(".graph-scroll svg");
   const box = (one) => {
@@ -93,7 +93,13 @@ def generated() -> dict[str, Any]:
                 "where": {"file": "shop.py", "line": number},
             }
         )
-    return {"app": "large", "operators": operators, "edges": edges, "cycles": []}
+    return {
+        "app": "large",
+        "operators": operators,
+        "stream_operators": [],
+        "edges": edges,
+        "cycles": [],
+    }
 
 
 def plan_of(name: str) -> dict[str, Any]:
@@ -124,6 +130,14 @@ def rates_of(plan: dict[str, Any]) -> list[tuple[str, float]]:
     return list(rates.items())
 
 
+def stream_rates_of(plan: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return a rate for each stream."""
+    operators = plan["stream_operators"]
+    paths = [one["path"] for one in operators if one["kind"] == "stream"]
+    paths += [member["name"] for one in operators for member in one["members"]]
+    return [(path, 456.0) for path in paths if path.startswith("streams/")]
+
+
 def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
@@ -137,6 +151,10 @@ APPS = [
     "examples.shop",
     "examples.bank",
     "examples.talk.annotated",
+    "examples.newsroom",
+    "examples.cart",
+    "examples.bank.audit:audited",
+    "tests.golden.depot",
     "generated",
 ]
 
@@ -145,8 +163,10 @@ APPS = [
 def test_boxes_and_labels_keep_apart(ask: Any, name: str) -> None:
     """No box or label covers another one, each text is in its box, and the picture holds all."""
     plan = plan_of(name)
-    seen = ask("graph.js", MEASURE, {"plan": plan, "rates": rates_of(plan)})
-    assert set(seen["nodes"]) == {one["name"] for one in plan["operators"]}
+    given = {"plan": plan, "rates": rates_of(plan), "streams": stream_rates_of(plan)}
+    seen = ask("graph.js", MEASURE, given)
+    paths = [one["path"] for one in plan["stream_operators"]]
+    assert set(seen["nodes"]) == {*paths, *(one["name"] for one in plan["operators"])}
     boxes = [*seen["nodes"].items(), *map(tuple, seen["labels"])]
     assert [
         (one, other)

@@ -11,11 +11,12 @@ from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
+from tests.golden.depot import app as depot
 from tests.golden.workshop import app as workshop
 
 Golden = Callable[[str, str], None]
 
-APPS = pytest.mark.parametrize("app", [shop, workshop], ids=lambda app: app.name)
+APPS = pytest.mark.parametrize("app", [shop, workshop, depot], ids=lambda app: app.name)
 
 
 @APPS
@@ -36,8 +37,10 @@ def test_mermaid(app: App, golden: Golden) -> None:
     golden(f"{app.name}.mmd", plan_mermaid(analyze_app(app)))
 
 
-NODE = r'  \w+(\["[^"<>]+(<br/>[^"<>]+)*"\]|\(\["[^"<>]+"\]\)|\{\{"\?"\}\})'
-ARROW = r'  (\w+) (?:-->|-\.->)\|"[^"<>]+(?:<br/>[^"<>]+)*"\| (\w+)'
+TEXT = r'"[^"<>]+(?:<br/>[^"<>]+)*"'
+SHAPES = [("[", "]"), ("([", "])"), ("{{", "}}"), ("[(", ")]"), ("[[", "]]"), ("(", ")")]
+NODE = rf"  \w+(?:{'|'.join(re.escape(a) + TEXT + re.escape(b) for a, b in SHAPES)})"
+ARROW = rf"  (\w+) (?:-->|-\.->)(?:\|{TEXT}\|)? (\w+)"
 
 
 @APPS

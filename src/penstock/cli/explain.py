@@ -13,7 +13,7 @@ from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.text import plan_text
 
-HELP: Final = """Show the dataflow graph of an application: its entities, and the calls between them.
+HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals, and the calls between them.
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
 target is known only when they run. Warnings name lines that would make replay differ, such as calls

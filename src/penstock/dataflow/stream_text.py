@@ -62,7 +62,7 @@ def _member(member: StreamMember) -> str:
 def _rows(links: Sequence[Link], member: str) -> list[str]:
     """Return the lines of the links that begin at a member."""
     return aligned_rows(
-        (_VERBS.get(link.action, f"{link.action.value}s"), stream_target(link.target), link)
+        (_VERBS.get(link.action, f"{link.action.value}s"), _target(link), link)
         for link in links
         if link.source.member == member
     )
@@ -77,6 +77,10 @@ def aligned_rows(rows: Iterator[tuple[str, str, Link]]) -> list[str]:
         f"    {verb:<9}{target:<{wide}}  {how:<{how_wide}}{'  ' * bool(how_wide)}{where}"
         for verb, target, how, where in found
     ]
+
+
+def _target(link: Link) -> str:
+    return stream_target(link.target) + " *" * link.origin.dynamic
 
 
 def stream_target(target: Endpoint) -> str:

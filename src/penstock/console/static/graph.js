@@ -2,11 +2,12 @@
 
 import { el, svg, show } from "./dom.js";
 import { rate } from "./format.js";
-import { OUTSIDE } from "./links.js";
+import { OUTSIDE, UNKNOWN } from "./links.js";
 import { HEADER, LETTER, ROW, sceneOf } from "./scene.js";
 
 const MARGIN = 14;
 const LOOPS = 40; // room for lines on the right side of the last boxes
+const CORNERS = { function: 22, stream: 14, portal: 22 };
 const SMALLEST = 0.85; // a wide picture becomes so much smaller, and then it scrolls
 
 /** Draws a plan once; `update` then changes numbers and motion only. */
@@ -16,6 +17,7 @@ export class Graph {
   #drawing;
   #rail = svg("path", { class: "rail" });
   #rates = new Map();
+  #streams = new Map();
   #rows = new Map();
   #heads = new Map();
   #lines = new Map();
@@ -38,22 +40,23 @@ export class Graph {
         },
         this.#drawing,
       ),
-      legend(),
+      legend(plan.stream_operators.length > 0),
       this.#asTable(),
     );
     this.update(new Map());
   }
 
-  /** Show calls per second, by `caller>callee`. */
-  update(rates) {
+  /** Show calls per second, by `caller>callee`, and atoms per second, by the path of the stream. */
+  update(rates, streams = new Map()) {
     this.#rates = rates;
-    for (const [method, text] of this.#rows) {
-      const perSecond = this.#into((callee) => callee === method);
+    this.#streams = streams;
+    for (const [row, text] of this.#rows) {
+      const perSecond = this.#streamRate(row) ?? this.#into((callee) => callee === row);
       text.textContent = perSecond ? rate(perSecond) : "·";
       text.classList.toggle("idle", !perSecond);
     }
     for (const [operator, text] of this.#heads) {
-      const perSecond = this.#into((callee) => this.#isWhole(callee, operator));
+      const perSecond = streams.get(operator) ?? this.#into((callee) => this.#isWhole(callee, operator));
       text.textContent = perSecond ? rate(perSecond) : "";
     }
     for (const line of this.#lines.values()) moveLine(line, this.#rateOf(line.link));
@@ -84,7 +87,13 @@ export class Graph {
     return sum;
   }
 
-  #rateOf({ name, from, to, toRow }) {
+  /** Return the rate of a row that is a stream: `workflows/digest.streams/titles`. */
+  #streamRate(row) {
+    return this.#streams.get(row.slice(row.indexOf(".") + 1));
+  }
+
+  #rateOf({ name, from, to, toRow, stream }) {
+    if (stream) return this.#streams.get(stream) ?? 0;
     if (from !== OUTSIDE || toRow) return this.#rates.get(name) ?? 0;
     let sum = 0;
     for (const [call, perSecond] of this.#rates)
@@ -115,58 +124,44 @@ export class Graph {
   }
 
   #box(box) {
-    const { operator, width, height, x, y, rows } = box;
-    const isEntity = Boolean(operator.key);
+    const { id, title, about, shape, href, does, width, height, x, y, rows } = box;
     const total = svg("text", { class: "rate", x: width - 12, y: 20 });
-    this.#heads.set(operator.name, total);
+    this.#heads.set(id, total);
     const group = svg(
       "g",
       {
-        class: isEntity ? "node entity" : "node function",
+        class: `node ${shape}`,
         transform: `translate(${x} ${y})`,
-        "data-node": operator.name,
-        onpointerenter: () => this.#point(operator.name),
+        "data-node": id,
+        onpointerenter: () => this.#point(id),
         onpointerleave: () => this.#point(null),
       },
-      svg("rect", { class: "box", width, height, rx: isEntity ? 5 : 22 }),
-      svg("text", { class: "name", x: 14, y: 20 }, cut(operator.name, width - 76)),
-      svg(
-        "text",
-        { class: "key", x: 14, y: 36 },
-        isEntity ? cut(`key ${operator.key.name}: ${operator.key.type}`, width - 24) : "function",
-      ),
+      svg("rect", { class: "box", width, height, rx: CORNERS[shape] ?? 5 }),
+      svg("text", { class: "name", x: 14, y: 20 }, cut(title, width - 76)),
+      svg("text", { class: "key", x: 14, y: 36 }, cut(about, width - 24)),
       rows.length
         ? svg("line", { class: "rule", x1: 0, x2: width, y1: HEADER - 2, y2: HEADER - 2 })
         : null,
       total,
-      rows.map((method, index) => this.#row(box, method, index)),
+      rows.map((row, index) => this.#row(box, row, index)),
     );
-    if (operator.name === "?") return group;
-    const call = `#/try?path=${encodeURIComponent(`/call/${operator.name}`)}`;
-    const href = isEntity ? `#/entities/${encodeURIComponent(operator.name)}` : call;
-    return svg(
-      "a",
-      {
-        href,
-        "aria-label": `${isEntity ? "Browse" : "Try"} ${operator.name}`,
-        onfocus: () => this.#point(operator.name),
-        onblur: () => this.#point(null),
-      },
-      group,
-    );
+    if (id === UNKNOWN) return group;
+    const points = { onfocus: () => this.#point(id), onblur: () => this.#point(null) };
+    if (href) return svg("a", { href, "aria-label": `${does} ${title}`, ...points }, group);
+    const label = [`${about.split(" ")[0]} ${title}`, ...rows.map((row) => row.title)].join(", ");
+    return svg("g", { tabindex: 0, role: "img", class: "stop", "aria-label": label, ...points }, group);
   }
 
-  #row({ operator, width }, { name, parameters, returns }, index) {
+  #row({ id, width }, { name, text, title }, index) {
     const level = HEADER + index * ROW + 17;
-    const text = svg("text", { class: "rate", x: width - 12, y: level });
-    this.#rows.set(`${operator.name}.${name}`, text);
-    const taken = parameters.map((one) => `${one.name}: ${one.type}`).join(", ");
+    const perSecond = svg("text", { class: "rate", x: width - 12, y: level });
+    this.#rows.set(`${id}.${name}`, perSecond);
     return svg(
       "g",
-      { "data-method": `${operator.name}.${name}` },
-      svg("title", {}, `${name}(${taken}) -> ${returns}`),
-      svg("text", { class: "method", x: 14, y: level }, cut(name, width - 96)),
-      text,
+      { "data-method": `${id}.${name}` },
+      svg("title", {}, title),
+      svg("text", { class: "method", x: 14, y: level }, cut(text, width - 96)),
+      perSecond,
     );
   }
 
@@ -227,21 +222,25 @@ export class Graph {
   }
 
   #fillTable() {
-    const calls = [...this.#rates.keys()].map((name) => ({ name, verb: "calls" }));
+    const calls = [...this.#rates.keys()].map((name) => {
+      const [caller, callee] = name.split(">");
+      return { name, verb: "calls", ends: [caller || "a request", callee] };
+    });
     const known = this.#scene.lines.map(({ link }) => link).filter((link) => !link.quiet);
     const all = new Map([...calls, ...known].map((link) => [link.name, link]));
     const names = [...all.keys()].sort();
     show(
       this.#table,
       names.map((name) => {
-        const [caller, callee] = name.split(">");
+        const link = all.get(name);
+        const perSecond = link.stream ? this.#rateOf(link) : (this.#rates.get(name) ?? 0);
         return el(
           "tr",
           {},
-          el("td", {}, caller || "a request"),
-          el("td", {}, all.get(name).verb),
-          el("td", {}, callee),
-          el("td", { class: "number" }, rate(this.#rates.get(name) ?? 0)),
+          el("td", {}, link.ends[0]),
+          el("td", {}, link.verb),
+          el("td", {}, link.ends[1]),
+          el("td", { class: "number" }, rate(perSecond)),
         );
       }),
     );
@@ -294,7 +293,7 @@ function cut(text, width) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-function legend() {
+function legend(hasStreams) {
   const sample = (kind) =>
     svg(
       "svg",
@@ -308,6 +307,7 @@ function legend() {
     entry("call", "calls"),
     entry("change", "creates or deletes"),
     entry("read", "reads"),
+    hasStreams ? [entry("feed", "events"), entry("ask", "asks a portal")] : null,
     el("li", { class: "hint" }, "rates over the last 5 s"),
   );
 }

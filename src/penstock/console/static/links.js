@@ -3,6 +3,9 @@
 /** The name of the place that requests come from. */
 export const OUTSIDE = "";
 
+/** The name of the operator that the source does not tell. */
+export const UNKNOWN = "?";
+
 const VERBS = {
   call: "calls",
   read: "reads",
@@ -10,6 +13,11 @@ const VERBS = {
   create: "creates",
   delete: "deletes",
   exists: "asks for",
+  emit: "emits to",
+  send: "sends",
+  ask: "asks",
+  reply: "reaches",
+  feed: "feeds",
 };
 const KINDS = {
   call: "call",
@@ -18,9 +26,24 @@ const KINDS = {
   create: "change",
   delete: "change",
   exists: "read",
+  emit: "feed",
+  send: "call",
+  ask: "ask",
+  reply: "ask",
+  feed: "feed",
 };
+const PATH = /^(stream|workflow|splitter|sequencer|portal)s\/(.*)$/;
 
 const textOf = ({ operator, member }) => (operator === member ? member : `${operator}.${member}`);
+
+/** Return an end of a line as a person says it: `stream orders`, `task digest.Desk`, `Item.add`. */
+function wordsOf(end) {
+  const [, kind, name] = PATH.exec(end.operator) ?? [];
+  if (!kind) return textOf(end);
+  if (end.operator === end.member) return `${kind} ${name}`;
+  const [, , stream] = PATH.exec(end.member) ?? [];
+  return stream ? `stream ${stream}` : `task ${name}.${end.member}`;
+}
 
 /** Return what a reader takes for one line of the graph: same source, same target, same kind. */
 export function linksOf(plan) {
@@ -38,7 +61,9 @@ export function linksOf(plan) {
       from: edge.source.operator,
       to: edge.target.operator,
       fromRow: edge.source.member,
-      toRow: kind === "call" ? edge.target.member : null,
+      toRow: kind === "change" || kind === "read" ? null : edge.target.member,
+      stream: kind === "feed" ? streamOf(edge) : null,
+      ends: [wordsOf(edge.source), wordsOf({ operator: edge.target.operator, member })],
       says: [],
     };
     const how = [
@@ -47,9 +72,9 @@ export function linksOf(plan) {
       edge.conditional ? "perhaps" : "",
     ];
     const target =
-      kind === "read" ? textOf(edge.target) : textOf({ operator: edge.target.operator, member });
+      kind === "read" ? textOf(edge.target) : wordsOf({ operator: edge.target.operator, member });
     const line = [
-      `${textOf(edge.source)} ${VERBS[edge.action]} ${target}`,
+      `${wordsOf(edge.source)} ${VERBS[edge.action]} ${target}`,
       ...how.filter(Boolean),
     ].join(", ");
     link.says.push(`${line} (${edge.where.file}:${edge.where.line})`);
@@ -58,8 +83,14 @@ export function linksOf(plan) {
   return [...links.values()];
 }
 
+/** Return the path of the stream whose atoms take a line. */
+function streamOf({ action, source, target }) {
+  return action === "emit" ? target.operator : source.member.replace(/^sequencers/, "streams");
+}
+
 /**
- * Return lines for requests: one to each operator, and one to each method that a request can name.
+ * Return lines from outside: one to each operator, to each method that a request can name, and to each stream that
+ * takes appends.
  *
  * A quiet line is drawn only while requests take it. The line to an operator stands for the requests
  * that create or delete; it is always drawn if there is no other line to the operator.
@@ -74,13 +105,25 @@ export function entriesOf(plan, links) {
     to,
     fromRow: null,
     toRow,
+    stream: null,
+    ends: ["a request", name],
     says: [`Requests from outside to ${name}`],
     quiet,
   });
-  return plan.operators.flatMap(({ name, key, methods }) => [
+  const appends = plan.stream_operators
+    .filter(({ kind }) => kind === "stream")
+    .map(({ path, name }) => ({
+      ...entry(path, path, null, called.has(path)),
+      kind: "feed",
+      verb: "appends to",
+      ends: ["a request", `stream ${name}`],
+      says: [`Appends from outside to stream ${name}`],
+    }));
+  const requests = plan.operators.flatMap(({ name, key, methods }) => [
     entry(name, name, null, called.has(name)),
     ...(key ? methods : [])
       .filter((method) => !method.name.startsWith("_"))
       .map((method) => entry(`${name}.${method.name}`, name, method.name, true)),
   ]);
+  return [...requests, ...appends];
 }

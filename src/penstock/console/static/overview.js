@@ -72,11 +72,15 @@ function nothingYet() {
   );
 }
 
-function summary({ operators, cycles }) {
+function summary({ operators, stream_operators: streams, cycles }) {
   const entities = operators.filter((one) => one.key).length;
   const functions = operators.length - entities;
   const parts = [plural(entities, "entity class", "entity classes")];
   if (functions) parts.push(plural(functions, "function"));
+  for (const kind of ["workflow", "stream", "portal"]) {
+    const number = streams.filter((one) => one.kind === kind).length;
+    if (number) parts.push(plural(number, kind));
+  }
   parts.push(cycles.length ? `${plural(cycles.length, "circle")} of calls` : "no circles");
   return parts.join(" · ");
 }

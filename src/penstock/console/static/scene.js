@@ -1,14 +1,17 @@
 // The picture of a dataflow graph as numbers: boxes with rows, lines with their courses, labels.
 // Nothing here draws.
 
+import { boxesOf } from "./boxes.js";
 import { bent, looped, straight, trunk } from "./course.js";
 import { labelled } from "./label.js";
 import { layered } from "./layout.js";
-import { entriesOf, linksOf, OUTSIDE } from "./links.js";
+import { entriesOf, linksOf, OUTSIDE, UNKNOWN } from "./links.js";
 
 export const HEADER = 46;
 export const ROW = 26;
 export const LETTER = 7.4;
+const SMALL_LETTER = 7; // of the second line of a box
+const PADDING = 28;
 const LOG = { width: 92, height: 56 };
 const RAIL = 18; // from the log's box to the rail from which requests branch off
 const LOG_TOP_MAX = 200;
@@ -20,7 +23,7 @@ const BOTTOM = 6;
 /**
  * Return `{width, height, log, boxes, lines}` of a plan.
  *
- * `boxes` are `{id, operator, rows, x, y, width, height}`; `lines` are
+ * `boxes` are those of `boxesOf`, with `{x, y, width, height}`; `lines` are
  * `{link, start, end, d, points, label}`. A line begins and ends at the middle of the row of its
  * method, or of the header where it means the class. `label` is the middle of the line's label, or
  * null if there is no free place. Classes without links stand in rows below the others. Lines for
@@ -49,7 +52,9 @@ export function sceneOf(plan) {
   const lines = [...links, ...entries].map((link) =>
     lineOf(link, byId, link.from === link.to ? loopsOf(loops, link) : picture.ways),
   );
-  const drawn = lines.filter((line) => line.link.from === OUTSIDE && !line.link.quiet);
+  const entered = lines.filter((line) => line.link.from === OUTSIDE);
+  const shown = entered.filter((line) => !line.link.quiet);
+  const drawn = shown.length ? shown : entered;
   const level = (Math.min(...drawn.map(startOf)) + Math.max(...drawn.map(startOf)) - LOG.height) / 2;
   const log = { x: 0, y: Math.max(0, Math.min(level, LOG_TOP_MAX)), ...LOG, rail: LOG.width + RAIL };
   labelled(lines, [...boxes, log]);
@@ -61,25 +66,16 @@ export function sceneOf(plan) {
 const startOf = (line) => line.start.y;
 
 function nodesOf(plan, links) {
-  const named = new Set(
-    links.flatMap((link) => [`${link.from}.${link.fromRow}`, `${link.to}.${link.toRow}`]),
-  );
-  const nodes = plan.operators.map((operator) => {
-    const isShown = ({ name }) => !name.startsWith("_") || named.has(`${operator.name}.${name}`);
-    const rows = operator.key ? operator.methods.filter(isShown) : [];
-    const longest = Math.max(operator.name.length + 4, ...rows.map((row) => row.name.length));
+  return boxesOf(plan, links).map((box) => {
+    const texts = [box.title.length + 4, ...box.rows.map((row) => row.text.length)];
+    const about = box.about.length * SMALL_LETTER + PADDING;
+    const wanted = Math.max(176, Math.max(...texts) * LETTER + 96, about);
     return {
-      id: operator.name,
-      operator,
-      rows,
-      width: Math.min(300, Math.max(176, longest * LETTER + 96)),
-      height: HEADER + rows.length * ROW + (rows.length ? BOTTOM : 0),
+      ...box,
+      width: box.id === UNKNOWN ? 90 : Math.min(300, wanted),
+      height: HEADER + box.rows.length * ROW + (box.rows.length ? BOTTOM : 0),
     };
   });
-  const unknown = { name: "?", key: null, attributes: [] };
-  if (links.some((link) => link.to === "?"))
-    nodes.push({ id: "?", operator: unknown, rows: [], width: 90, height: HEADER });
-  return nodes;
 }
 
 function pairs(links) {
@@ -134,7 +130,7 @@ function entryCourse(to, level, way) {
 
 /** Return the height of the middle of a row; without such a row, that of the header. */
 function levelOf(box, row) {
-  if (!box.operator.key) return box.y + box.height / 2;
+  if (!box.rows.length) return box.y + box.height / 2;
   const index = box.rows.findIndex((one) => one.name === row);
   return box.y + (index < 0 ? HEADER / 2 : HEADER + index * ROW + ROW / 2);
 }

@@ -52,7 +52,6 @@ from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Endpoint, Origin
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
 from penstock.model.streams.flow import Emit
-from penstock.model.streams.portal import Portal
 
 _ACTIONS: Final = {
     "create": Action.CREATE,
@@ -168,9 +167,7 @@ class Calls(Outlets, ABC):
                 given = self._call_method(node, receiver, name, arguments)
             case StaticObject(thing=thing):
                 given = self._call_thing(node, thing, arguments)
-            case TypedValue(type=annotation) if typing.get_origin(annotation) is Emit:
-                given = NOTHING
-            case TypedValue():
+            case TypedValue(type=annotation) if typing.get_origin(annotation) is not Emit:
                 self.unknown(node, Action.CALL, ast.unparse(node.func))
             case _:
                 pass
@@ -200,12 +197,16 @@ class Calls(Outlets, ABC):
         entity = entity_of(receiver)
         if entity is not None:
             return self._call_entity(node, receiver, entity, (name, arguments))
-        if isinstance(receiver, StaticObject) and isinstance(receiver.thing, Portal):
-            return self.ask_portal(node, receiver.thing) if name == "ask" else UNKNOWN
+        if (question := self.question(node, receiver, name)) is not None:
+            return question
         if is_unknown(receiver):
             if name in self.application.method_names:
                 self.unknown(node, Action.CALL, name)
             return join((self._apply(node, arguments), UNKNOWN))
+        return self._call_plain(node, receiver, name, arguments)
+
+    def _call_plain(self, node: ast.Call, receiver: Atom, name: str, arguments: Arguments) -> Value:
+        """Evaluate a method of a value that is no entity."""
         cls = receiver.type if isinstance(receiver, TypedValue) else _class_of(receiver)
         if cls is None or is_container(cls):
             return self._call_container(node, receiver, name, arguments)

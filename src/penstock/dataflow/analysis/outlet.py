@@ -32,6 +32,7 @@ from penstock.dataflow.graph import Action, Endpoint, Origin, StreamKind, path_o
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_ask import ask
 from penstock.model.sending import send, send_after
+from penstock.model.signature import Signature
 from penstock.model.streams.ask import gather
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Stream, emit
@@ -42,7 +43,7 @@ _METHOD_AT: Final = {send: 0, send_after: 1, ask: 0}
 
 
 class Outlets(Expressions, ABC):
-    """A frame that evaluates what handlers publish, send and ask."""
+    """A frame that evaluates the events, requests and questions of handlers."""
 
     def _at_await(self, node: ast.Await) -> Value:
         """Return the reply to a question; any other awaited value is its own result."""
@@ -63,14 +64,20 @@ class Outlets(Expressions, ABC):
             return self._send(node, thing, arguments)
         return None
 
-    def ask_portal(self, node: ast.Call, portal: Portal[Any, Any]) -> Value:
-        """Record a question to a portal."""
+    def question(self, node: ast.Call, receiver: Atom, name: str) -> Value | None:
+        """Record a question to a portal, and return it; None for a method of another object."""
+        portal = receiver.thing if isinstance(receiver, StaticObject) else None
+        if not isinstance(portal, Portal) or name != "ask":
+            return None
         path = path_of(StreamKind.PORTAL, portal.name)
         self.edge(node, Action.ASK, Endpoint(path, path), Origin.CONSTANT)
         return single(Question(of_type(portal.annotations[1], Origin.RESULT)))
 
     def _emit(self, node: ast.Call, arguments: Arguments) -> None:
-        streams = [atom.thing for atom in join(arguments.positional[:1]) if _is_stream(atom)]
+        targets = [
+            atom for atom in join(arguments.positional[:1]) if isinstance(atom, StaticObject)
+        ]
+        streams = [atom.thing for atom in targets if isinstance(atom.thing, Stream)]
         for stream in streams:
             path = path_of(StreamKind.STREAM, stream.name)
             self.edge(node, Action.EMIT, Endpoint(path, path), Origin.CONSTANT)
@@ -97,37 +104,34 @@ class Outlets(Expressions, ABC):
 
     def _methods(self, atom: Atom) -> Iterator[tuple[Endpoint, Any]]:
         """Yield the methods of the application that a value can be, with their results."""
-        app = self.application.app
         match atom:
             case BoundMethod(receiver=StaticObject(thing=cls), name=name):
                 entity = getattr(cls, "__reference__", None)
                 if entity is not None:
                     yield Endpoint(entity.name, name), cls if name in CREATIONS else Any
             case StaticObject(thing=thing) if (function := plain_function(thing)) is not None:
-                for name, signature in app.functions.items():
+                for end, signature in self._signatures():
                     if plain_function(signature.function) is function:
-                        yield Endpoint(name, name), signature.returns
-                for entity in app.entities.values():
-                    for name, signature in entity.methods.items():
-                        if plain_function(signature.function) is function:
-                            yield Endpoint(entity.name, name), signature.returns
+                        yield end, signature.returns
             case _:
                 pass
+
+    def _signatures(self) -> Iterator[tuple[Endpoint, Signature]]:
+        app = self.application.app
+        for name, signature in app.functions.items():
+            yield Endpoint(name, name), signature
+        for entity in app.entities.values():
+            for name, signature in entity.methods.items():
+                yield Endpoint(entity.name, name), signature
 
 
 def elements_of(value: Value) -> Value:
     """Return the elements of the collections of a value, and its other atoms."""
-    return join(
-        single(atom) if isinstance(atom, Question) else elements(atom) for atom in value
-    )
+    return join(single(atom) if isinstance(atom, Question) else elements(atom) for atom in value)
 
 
 def _reply(atom: Atom) -> Value:
     return atom.reply if isinstance(atom, Question) else single(atom)
-
-
-def _is_stream(atom: Atom) -> bool:
-    return isinstance(atom, StaticObject) and isinstance(atom.thing, Stream)
 
 
 def _word(node: ast.Call, position: int) -> str:

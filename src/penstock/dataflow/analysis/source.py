@@ -47,11 +47,17 @@ class Sources:
 class _Synchronous(ast.NodeTransformer):
     """Replaces `async def` by `def`: the analysis follows both in the same way."""
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:  # noqa: N802 -- the name that `ast` calls
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         """Return the function as a function that is not `async`."""
         self.generic_visit(node)
-        fields = {name: getattr(node, name, None) for name in ast.FunctionDef._fields}
-        return ast.copy_location(ast.FunctionDef(**fields), node)
+        plain = ast.FunctionDef(
+            name=node.name,
+            args=node.args,
+            body=node.body,
+            decorator_list=node.decorator_list,
+            returns=node.returns,
+        )
+        return ast.copy_location(plain, node)
 
 
 def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.FunctionDef]:

@@ -5,7 +5,8 @@ The handlers of tasks are analysed like the methods of entities; everything else
 
 import sys
 from collections.abc import Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from penstock.dataflow.analysis.source import file_of, plain_function
 from penstock.dataflow.analysis.type_text import type_text
@@ -36,14 +37,19 @@ def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
     """Return the streams that take appends, then workflows, splitters, sequencers and portals."""
     streams = topology.streams.values()
     places = _Places()
+    owners = _owners(topology)
     operators = [
         _stream_operator(stream, StreamKind.STREAM, places)
         for stream in streams
-        if _owner_of(stream, topology).operator == path_of(StreamKind.STREAM, stream.name)
+        if owners[stream.name].operator == path_of(StreamKind.STREAM, stream.name)
         and (stream.is_open or stream.name in topology.subscribers)
     ]
-    operators += [_workflow_operator(plan, topology, places) for plan in topology.workflows.values()]
-    splitters = {split.splitter.name: split.splitter for split in streams if isinstance(split, Split)}
+    operators += [
+        _workflow_operator(plan, topology, places) for plan in topology.workflows.values()
+    ]
+    splitters = {
+        split.splitter.name: split.splitter for split in streams if isinstance(split, Split)
+    }
     operators += [_splitter_operator(one, topology, places) for one in splitters.values()]
     operators += [
         _stream_operator(stream, StreamKind.SEQUENCER, places)
@@ -68,8 +74,9 @@ def handlers_of(topology: Topology) -> Iterator[tuple[Endpoint, type, FunctionTy
 def feeds_of(app: App) -> Iterator[Edge]:
     """Yield an edge from each stream to each consumer, and from each portal to the task that replies."""
     topology, places = app.topology, _Places()
+    owners = _owners(topology)
     for name, subscribers in topology.subscribers.items():
-        source = _owner_of(topology.streams[name], topology)
+        source = owners[name]
         for subscriber in subscribers:
             action = Action.SEND if isinstance(subscriber, RequestSink) else Action.FEED
             target = _consumer_end(subscriber, app)
@@ -82,9 +89,9 @@ def feeds_of(app: App) -> Iterator[Edge]:
 
 def _fixed(source: Endpoint, target: Endpoint, action: Action, where: SourceLocation) -> Edge:
     looped = action is Action.SEND  # a request for each event of an atom
-    return Edge(
-        source, target, action, where, looped=looped, conditional=False, origin=Origin.CONSTANT
-    )
+    is_entity = looped and not target.is_whole  # the function of a request sink returns its key
+    origin = Origin.COMPUTED if is_entity else Origin.CONSTANT
+    return Edge(source, target, action, where, looped=looped, conditional=False, origin=origin)
 
 
 def _whole(kind: StreamKind, name: str) -> Endpoint:
@@ -97,23 +104,27 @@ def _task_end(plan: WorkflowPlan, task: TaskType) -> Endpoint:
     return Endpoint(path, task.name.removeprefix(f"{plan.workflow.flow_name}."))
 
 
-def _owner_of(stream: Stream[object], topology: Topology) -> Endpoint:
-    """Return the operator that publishes a stream, with the path of the stream."""
-    path = path_of(StreamKind.STREAM, stream.name)
-    match stream:
-        case Workflow():
-            return Endpoint(path_of(StreamKind.WORKFLOW, stream.flow_name), path)
-        case Split():
-            return Endpoint(path_of(StreamKind.SPLITTER, stream.splitter.name), path)
-        case Sequencer():
-            return _whole(StreamKind.SEQUENCER, stream.name)
-    for plan in topology.workflows.values():
-        if plan.workflow.failed is stream:
-            return Endpoint(path_of(StreamKind.WORKFLOW, plan.workflow.flow_name), path)
-    for split in topology.streams.values():
-        if isinstance(split, Split) and split.splitter.failed is stream:
-            return Endpoint(path_of(StreamKind.SPLITTER, split.splitter.name), path)
-    return Endpoint(path, path)
+def _owners(topology: Topology) -> dict[str, Endpoint]:
+    """Return the operator that publishes each stream, with the path of the stream, by the name of the stream."""
+    owners: dict[str, Endpoint] = {}
+
+    def own(kind: StreamKind, name: str, *streams: Stream[Any]) -> None:
+        for stream in streams:
+            owners[stream.name] = Endpoint(
+                path_of(kind, name), path_of(StreamKind.STREAM, stream.name)
+            )
+
+    for stream in topology.streams.values():
+        match stream:
+            case Workflow():
+                own(StreamKind.WORKFLOW, stream.flow_name, stream, stream.failed)
+            case Split():
+                own(StreamKind.SPLITTER, stream.splitter.name, stream, stream.splitter.failed)
+            case Sequencer():
+                owners[stream.name] = _whole(StreamKind.SEQUENCER, stream.name)
+            case _:
+                owners.setdefault(stream.name, _whole(StreamKind.STREAM, stream.name))
+    return owners
 
 
 def _consumer_end(subscriber: Subscriber, app: App) -> Endpoint:
@@ -128,7 +139,7 @@ def _consumer_end(subscriber: Subscriber, app: App) -> Endpoint:
             return _method_end(subscriber, app)
 
 
-def _method_end(sink: RequestSink[object], app: App) -> Endpoint:
+def _method_end(sink: RequestSink[Any], app: App) -> Endpoint:
     """Return the method that a request sink calls."""
     name = getattr(sink.method, "__name__", "?")
     owner = getattr(sink.method, "__self__", None)
@@ -147,7 +158,11 @@ class _Places:
 
     def __init__(self) -> None:
         modules = list(sys.modules.items())
-        self._modules = {vars(module).get("__file__"): name for name, module in modules if module}
+        self._modules = {
+            vars(module).get("__file__"): name
+            for name, module in modules
+            if isinstance(module, ModuleType)
+        }
 
     def of(self, where: str) -> SourceLocation:
         """Return the location."""
@@ -156,15 +171,13 @@ class _Places:
         return SourceLocation(file_of(module, filename), int(line) if line.isdigit() else 0)
 
 
-def _stream_operator(
-    stream: Stream[object], kind: StreamKind, places: _Places
-) -> StreamOperator:
+def _stream_operator(stream: Stream[Any], kind: StreamKind, places: _Places) -> StreamOperator:
     path = path_of(kind, stream.name)
     events = type_text(stream.annotation)
     return StreamOperator(path, kind, stream.name, events, (), places.of(stream.where))
 
 
-def _published(stream: Stream[object], places: _Places) -> StreamMember:
+def _published(stream: Stream[Any], places: _Places) -> StreamMember:
     path = path_of(StreamKind.STREAM, stream.name)
     return StreamMember(path, type_text(stream.annotation), places.of(stream.where))
 
@@ -185,7 +198,7 @@ def _workflow_operator(plan: WorkflowPlan, topology: Topology, places: _Places) 
 
 
 def _splitter_operator(
-    splitter: Splitter[object], topology: Topology, places: _Places
+    splitter: Splitter[Any], topology: Topology, places: _Places
 ) -> StreamOperator:
     members = [_published(split, places) for split in splitter.streams]
     if splitter.failed.name in topology.subscribers:
@@ -195,7 +208,7 @@ def _splitter_operator(
     return StreamOperator(path, StreamKind.SPLITTER, splitter.name, "", tuple(members), where)
 
 
-def _portal_operator(portal: Portal[object, object], places: _Places) -> StreamOperator:
+def _portal_operator(portal: Portal[Any, Any], places: _Places) -> StreamOperator:
     request, reply = map(type_text, portal.annotations)
     path = path_of(StreamKind.PORTAL, portal.name)
     where = places.of(portal.where)

@@ -1,0 +1,71 @@
+// The boxes of the dataflow graph: entity classes, functions, streams, workflows and portals, in one form.
+
+import { UNKNOWN } from "./links.js";
+
+const SHAPES = { stream: "stream", workflow: "workflow", splitter: "routing", sequencer: "routing", portal: "portal" };
+
+/**
+ * Return `{id, title, about, shape, rows, href, does}` for each operator of a plan.
+ *
+ * `rows` are `{name, text, title}`: methods, tasks and published streams. `href` is the page of the
+ * operator, and `does` the verb of a link to it; both are null without such a page.
+ */
+export function boxesOf(plan, links) {
+  const named = new Set(
+    links.flatMap((link) => [`${link.from}.${link.fromRow}`, `${link.to}.${link.toRow}`]),
+  );
+  const boxes = plan.operators.map((operator) =>
+    operator.key ? entityBox(operator, named) : functionBox(operator),
+  );
+  boxes.push(...plan.stream_operators.map(streamBox));
+  if (links.some((link) => link.to === UNKNOWN))
+    boxes.push({ ...functionBox({ name: UNKNOWN }), about: "", href: null, does: null });
+  return boxes;
+}
+
+function entityBox({ name, key, methods }, named) {
+  const isShown = (method) => !method.name.startsWith("_") || named.has(`${name}.${method.name}`);
+  return {
+    id: name,
+    title: name,
+    about: `key ${key.name}: ${key.type}`,
+    shape: "entity",
+    rows: methods.filter(isShown).map(methodRow),
+    href: `#/entities/${encodeURIComponent(name)}`,
+    does: "Browse",
+  };
+}
+
+function methodRow({ name, parameters, returns }) {
+  const taken = parameters.map((one) => `${one.name}: ${one.type}`).join(", ");
+  return { name, text: name, title: `${name}(${taken}) -> ${returns}` };
+}
+
+const functionBox = ({ name }) => ({
+  id: name,
+  title: name,
+  about: "function",
+  shape: "function",
+  rows: [],
+  href: `#/try?path=${encodeURIComponent(`/call/${name}`)}`,
+  does: "Try",
+});
+
+function streamBox({ path, kind, name, events, members }) {
+  const of = kind === "portal" ? " " : " of ";
+  return {
+    id: path,
+    title: name,
+    about: events ? `${kind}${of}${events}` : kind,
+    shape: SHAPES[kind],
+    rows: members.map(memberRow),
+    href: null,
+    does: null,
+  };
+}
+
+function memberRow({ name, type }) {
+  const stream = name.startsWith("streams/") ? name.slice("streams/".length) : null;
+  if (stream === null) return { name, text: name, title: `task ${name}` };
+  return { name, text: `→ ${stream}`, title: `publishes ${stream}: ${type}` };
+}
