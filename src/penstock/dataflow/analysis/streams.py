@@ -5,7 +5,7 @@ The handlers of tasks are analysed like the methods of entities; everything else
 
 import sys
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from penstock.dataflow.analysis.source import file_of, plain_function
@@ -157,11 +157,9 @@ class _Places:
     """Source locations of `file:line`, with files as from the folder that their modules are imported from."""
 
     def __init__(self) -> None:
-        modules = list(sys.modules.items())
         self._modules = {
-            vars(module).get("__file__"): name
-            for name, module in modules
-            if isinstance(module, ModuleType)
+            getattr(module, "__dict__", {}).get("__file__"): name
+            for name, module in list(sys.modules.items())
         }
 
     def of(self, where: str) -> SourceLocation:
