@@ -129,9 +129,9 @@ class StreamKind(StrEnum):
     PORTAL = "portal"
 
 
-def path_of(kind: StreamKind, name: str) -> str:
+def path_of(operator_kind: StreamKind, name: str) -> str:
     """Return the path of a stream operator, or of a stream: `workflows/digest`."""
-    return f"{kind.value}s/{name}"
+    return f"{operator_kind.value}s/{name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ _VERBS: Final = {
 def count_text(plan: Plan) -> str:
     """Return the numbers of workflows, streams and portals: `2 workflows, 1 portal`; empty without streams."""
     counted = []
-    for kind in (StreamKind.WORKFLOW, StreamKind.STREAM, StreamKind.PORTAL):
-        count = sum(operator.kind is kind for operator in plan.stream_operators)
+    for counted_kind in (StreamKind.WORKFLOW, StreamKind.STREAM, StreamKind.PORTAL):
+        count = sum(operator.kind is counted_kind for operator in plan.stream_operators)
         if count:
-            counted.append(f"{count} {kind.value}{'' if count == 1 else 's'}")
+            counted.append(f"{count} {counted_kind.value}{'' if count == 1 else 's'}")
     return ", ".join(counted)
 
 
@@ -70,12 +70,12 @@ def _rows(links: Sequence[Link], member: str) -> list[str]:
 
 def aligned_rows(rows: Iterator[tuple[str, str, Link]]) -> list[str]:
     """Return a line for each link, in columns: the verb, the target, how it happens, and its places."""
-    found = [(verb, target, how_text(link), places_text(link.where)) for verb, target, link in rows]
-    wide = max((len(target) for _, target, _, _ in found), default=0)
-    how_wide = max((len(how) for _, _, how, _ in found), default=0)
+    cells = [(verb, target, how_text(link), places_text(link.where)) for verb, target, link in rows]
+    wide = max((len(target) for _, target, _, _ in cells), default=0)
+    how_wide = max((len(how) for _, _, how, _ in cells), default=0)
     return [
         f"    {verb:<9}{target:<{wide}}  {how:<{how_wide}}{'  ' * bool(how_wide)}{where}"
-        for verb, target, how, where in found
+        for verb, target, how, where in cells
     ]
 
 
@@ -85,11 +85,11 @@ def _target(link: Link) -> str:
 
 def stream_target(target: Endpoint) -> str:
     """Return the text of an end of a link: `workflow digest`, `task digest.Desk`, `Item.add`."""
-    for kind in StreamKind:
-        beginning = path_of(kind, "")
+    for operator_kind in StreamKind:
+        beginning = path_of(operator_kind, "")
         if target.operator.startswith(beginning):
             name = target.operator.removeprefix(beginning)
             if target.operator == target.member:
-                return f"{kind.value} {name}"
+                return f"{operator_kind.value} {name}"
             return f"task {name}.{target.member}"
     return target.text

@@ -50,7 +50,7 @@ def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
     splitters = {
         split.splitter.name: split.splitter for split in streams if isinstance(split, Split)
     }
-    operators += [_splitter_operator(one, topology, places) for one in splitters.values()]
+    operators += [_splitter_operator(splitter, topology, places) for splitter in splitters.values()]
     operators += [
         _stream_operator(stream, StreamKind.SEQUENCER, places)
         for stream in streams
@@ -94,8 +94,8 @@ def _fixed(source: Endpoint, target: Endpoint, action: Action, where: SourceLoca
     return Edge(source, target, action, where, looped=looped, conditional=False, origin=origin)
 
 
-def _whole(kind: StreamKind, name: str) -> Endpoint:
-    path = path_of(kind, name)
+def _whole(operator_kind: StreamKind, name: str) -> Endpoint:
+    path = path_of(operator_kind, name)
     return Endpoint(path, path)
 
 
@@ -108,10 +108,10 @@ def _owners(topology: Topology) -> dict[str, Endpoint]:
     """Return the operator that publishes each stream, with the path of the stream, by the name of the stream."""
     owners: dict[str, Endpoint] = {}
 
-    def own(kind: StreamKind, name: str, *streams: Stream[Any]) -> None:
+    def own(operator_kind: StreamKind, name: str, *streams: Stream[Any]) -> None:
         for stream in streams:
             owners[stream.name] = Endpoint(
-                path_of(kind, name), path_of(StreamKind.STREAM, stream.name)
+                path_of(operator_kind, name), path_of(StreamKind.STREAM, stream.name)
             )
 
     for stream in topology.streams.values():
@@ -169,10 +169,12 @@ class _Places:
         return SourceLocation(file_of(module, filename), int(line) if line.isdigit() else 0)
 
 
-def _stream_operator(stream: Stream[Any], kind: StreamKind, places: _Places) -> StreamOperator:
-    path = path_of(kind, stream.name)
+def _stream_operator(
+    stream: Stream[Any], operator_kind: StreamKind, places: _Places
+) -> StreamOperator:
+    path = path_of(operator_kind, stream.name)
     events = type_text(stream.annotation)
-    return StreamOperator(path, kind, stream.name, events, (), places.of(stream.where))
+    return StreamOperator(path, operator_kind, stream.name, events, (), places.of(stream.where))
 
 
 def _published(stream: Stream[Any], places: _Places) -> StreamMember:
