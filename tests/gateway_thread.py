@@ -18,7 +18,7 @@ from typing import Self
 
 from penstock.console.routes import console_routes
 from penstock.engine.execute import Limits
-from penstock.gateway.assembly import assemble
+from penstock.gateway.assembly import Assembly, assemble
 from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app
@@ -49,6 +49,7 @@ class RunningGateway:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._loop = asyncio.new_event_loop()
+        self._assembly: Assembly | None = None
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="gateway")
 
@@ -69,6 +70,11 @@ class RunningGateway:
         if self.driver is not None:
             self.driver.stop()
 
+    def refuse_waiting(self) -> None:
+        """Begin to stop, as on SIGTERM, and go on serving."""
+        assert self._assembly is not None, "the gateway has started"
+        self._loop.call_soon_threadsafe(self._assembly.refuse_waiting)
+
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
@@ -81,6 +87,7 @@ class RunningGateway:
     async def _serve(self) -> None:
         console = console_routes(self._app, self.config, dev=False)
         assembly = await assemble(self._app, self._spec, self.config, more=console)
+        self._assembly = assembly
         settings = self.config.gateway
         server = server_of(assembly.served, settings)
         try:

@@ -17,7 +17,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID, RETRY_AFTER
+from penstock.base.http import (
+    EPOCH,
+    IDEMPOTENCY_KEY,
+    JSON,
+    MIN_EPOCH,
+    OLDEST_ATOM,
+    REQUEST_ID,
+    RETRY_AFTER,
+)
 from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
@@ -37,6 +45,7 @@ from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
@@ -82,18 +91,21 @@ class Assembly:
     _readers: ReaderPool | None
     _sql: SqlHandler
     _history: HistoryHandler
+    _streams: StreamHandler
     _tracing: RequestTracer | None
     _log: SqliteLog
     _journal: DeltaJournal
 
     def refuse_waiting(self) -> None:
-        """Refuse the requests that are not in the log yet and wait for their turn; see `Admission`."""
+        """Refuse the requests that are not in the log yet and wait for their turn, and end event streams."""
         self._admission.refuse_waiting()
+        self._streams.stop()
 
     async def close(self) -> None:
         """Close all resources; no request may be running."""
         self._load.close()
         self._history.close()
+        self._streams.close()
         if self._readers is not None:
             await self._readers.close()
         await self._sql.close()
@@ -150,10 +162,9 @@ async def assemble(
     health = HealthHandler(data, tail, lambda: gateway.draining)
     _serve_pages(routing, app, health, secured=secured)
     _serve_metrics(routing, metrics, journal, log, load)
-    routing.add("POST", "/sql", sql.sql, "sql")
-    changes = ChangesHandler(app, sql, entity_reads, tail)
-    routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
+    _serve_sql(routing, sql, ChangesHandler(app, sql, entity_reads, tail))
     history = _serve_history(routing, app, spec, config)
+    streams = _serve_streams(routing, StreamHandler(app, journal, tail, metrics.follow))
     tracing = RequestTracer.from_environment(app.name, data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(
@@ -167,6 +178,7 @@ async def assemble(
         readers,
         sql,
         history,
+        streams,
         tracing,
         log,
         journal,
@@ -182,8 +194,15 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
         served,
         allow_origins=origins,
         allow_methods=VERBS,
-        allow_headers=["Authorization", "X-API-Key", "Content-Type", IDEMPOTENCY_KEY, MIN_EPOCH],
-        expose_headers=[EPOCH, REQUEST_ID, RETRY_AFTER],
+        allow_headers=[
+            "Authorization",
+            "X-API-Key",
+            "Content-Type",
+            "Last-Event-ID",
+            IDEMPOTENCY_KEY,
+            MIN_EPOCH,
+        ],
+        expose_headers=[EPOCH, REQUEST_ID, RETRY_AFTER, OLDEST_ATOM],
     )
 
 
@@ -192,6 +211,17 @@ def _serve_history(routing: Router, app: App, spec: str, config: Config) -> Hist
     routing.add("GET", "/requests/{id}/trace", history.trace, "trace")
     routing.add("GET", "/entities/{entity}/{key}/history", history.history, "history")
     return history
+
+
+def _serve_sql(routing: Router, sql: SqlHandler, changes: ChangesHandler) -> None:
+    routing.add("POST", "/sql", sql.sql, "sql")
+    routing.add("GET", "/entities/{entity}/changes", changes.changes, "changes")
+
+
+def _serve_streams(routing: Router, streams: StreamHandler) -> StreamHandler:
+    routing.add("GET", "/streams", streams.index, "streams")
+    routing.add("GET", "/streams/{stream}", streams.follow, "streams")
+    return streams
 
 
 def _serve_calls(

@@ -203,6 +203,17 @@ class App:
             return named
         return {**named, entity_type.key_name: key}
 
+    def stream(self, name: str) -> Stream[Any]:
+        """Return a stream, also that of a workflow, a splitter or a sequencer, or of failed atoms.
+
+        Raises:
+            RequestError: The stream does not exist; the message lists similar names.
+        """
+        streams = self.topology.streams
+        if name not in streams:
+            raise RequestError(unknown("stream", name, streams))
+        return streams[name]
+
     def open_stream(self, name: str) -> Stream[Any]:
         """Return a stream that takes appends.
 

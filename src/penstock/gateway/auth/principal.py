@@ -8,9 +8,10 @@ scope  =  "*"                                         everything
        |  "sql"                                       SQL over the whole state
        |  "call" | "call:" Entity | "call:" Entity "." method | "call:" function
        |  "read" | "read:" Entity                     attributes of entities
+       |  "follow" | "follow:" stream                 atoms of streams
 ```
 
-`call` and `read` without a name cover all methods and all classes. A scope covers requests from
+`call`, `read` and `follow` without a name cover all methods, all classes and all streams. A scope covers requests from
 outside only: a caller of `Order.checkout` needs no scope for the methods that it calls. A path of the
 application's own needs the scope of its method.
 
@@ -20,7 +21,7 @@ wider one, is refused. `authentication` finds the principal.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NewType
 
@@ -37,10 +38,13 @@ ADMIN: Final = Scope("admin")
 SQL: Final = Scope("sql")
 CALL: Final = Scope("call")
 READ: Final = Scope("read")
+FOLLOW: Final = Scope("follow")
 
 _NAME: Final = r"[^\W\d]\w*"
+_STREAM: Final = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 _GRAMMAR: Final = re.compile(
-    rf"\*|admin|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?", re.UNICODE
+    rf"\*|admin|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?|follow(:{_STREAM})?",
+    re.UNICODE,
 )
 
 
@@ -77,6 +81,14 @@ class Principal:
         """Check that the principal may read the entities of a class; raises as `require_call`."""
         self._require(f"read:{entity}", READ)
 
+    def require_follow(self, stream: str) -> None:
+        """Check that the principal may follow a stream; raises as `require_call`."""
+        self._require(f"follow:{stream}", FOLLOW)
+
+    def may_follow(self, stream: str) -> bool:
+        """Say whether the principal may follow a stream."""
+        return not self.scopes.isdisjoint({EVERYTHING, FOLLOW, f"follow:{stream}"})
+
     def require_sql(self) -> None:
         """Check that the principal may send SQL queries; raises as `require_call`."""
         self._require(SQL)
@@ -104,7 +116,7 @@ def parse_scope(text: str) -> Scope:
     if not _GRAMMAR.fullmatch(text):
         raise RequestError(
             f"{text!r} is not a scope; the forms are *, admin, sql, call, call:Entity, "
-            "call:Entity.method, call:function, read, read:Entity"
+            "call:Entity.method, call:function, read, read:Entity, follow, follow:stream"
         )
     return Scope(text)
 
@@ -115,7 +127,7 @@ def granted(words: Iterable[str]) -> frozenset[Scope]:
 
 
 def check_scope(scope: Scope, app: "App") -> None:
-    """Check that an application has the class and method that a scope names.
+    """Check that an application has the class and method, or the stream, that a scope names.
 
     Raises:
         RequestError: It does not; the message lists similar names.
@@ -124,6 +136,9 @@ def check_scope(scope: Scope, app: "App") -> None:
     name, _, method = target.partition(".")
     if not name:
         return
+    if right == FOLLOW:
+        _check(scope, lambda: app.stream(name))
+        return
     known = list(app.entities) if right == READ else [*app.entities, *app.functions]
     if name not in known or (method and name not in app.entities):
         near = difflib.get_close_matches(name, known, n=3)
@@ -131,7 +146,11 @@ def check_scope(scope: Scope, app: "App") -> None:
         what = "entity class" if method or right == READ else "entity class or function"
         raise RequestError(f"scope {scope}: the application has no {what} {name!r}; {hint}")
     if method:
-        try:
-            app.signature(name, method)
-        except RequestError as error:
-            raise RequestError(f"scope {scope}: {error}") from error
+        _check(scope, lambda: app.signature(name, method))
+
+
+def _check(scope: Scope, look_up: Callable[[], object]) -> None:
+    try:
+        look_up()
+    except RequestError as error:
+        raise RequestError(f"scope {scope}: {error}") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
+from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
@@ -28,6 +29,7 @@ class Metrics:
 
     Attributes:
         flow: The counts of the gateway's admission.
+        follow: The counts of the followers of streams.
     """
 
     def __init__(self, data: Path) -> None:
@@ -66,6 +68,7 @@ class Metrics:
             "penstock_log_records", "Requests appended to the log.", registry=registry
         )
         self.flow = FlowMetrics(registry)
+        self.follow = FollowMetrics(registry)
         self._reads = Counter(
             "penstock_reads",
             "Calls of @readonly handlers that readers answered.",

@@ -1,0 +1,119 @@
+"""The bodies of `GET /streams` and `GET /streams/{stream}`: atoms as JSON, MessagePack or server-sent events."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from penstock.gateway.responses import json_of
+from penstock.journal.atoms import StreamAtom
+from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.stream import Stream
+
+_EPOCH_BEGIN: Final = datetime.fromtimestamp(0, UTC)
+_decode: Final = msgspec.msgpack.Decoder().decode
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+class AtomBody(Struct, frozen=True):
+    """An atom of a stream."""
+
+    atom: Annotated[int, Meta(description="Its number in the stream, from 0, without gaps.")]
+    events: Annotated[Any, Meta(description="The list of its events.")]
+    time: Annotated[datetime, Meta(description="The time of the request that caused it.")]
+    epoch: int
+
+
+class AtomsBody(Struct, frozen=True):
+    """Atoms of a stream, in order."""
+
+    stream: str
+    start: Annotated[int, Meta(description="The number of the first atom.")] = field(name="from")
+    next: Annotated[int, Meta(description="The number to ask for next, as `from`.")]
+    published: Annotated[int, Meta(description="The number of atoms that the stream has.")]
+    atoms: list[AtomBody]
+
+
+class StreamBody(Struct, frozen=True):
+    """A stream of the application."""
+
+    name: str
+    events: Annotated[str, Meta(description="The type of its events.")]
+    publisher: Annotated[str, Meta(description="What publishes on it.")]
+    open: Annotated[bool, Meta(description="Whether it takes appends.")]
+    subscribers: Annotated[list[str], Meta(description="What takes its atoms.")]
+    oldest: Annotated[int, Meta(description="The number of the oldest atom that is held.")]
+    next: Annotated[int, Meta(description="The number of the next atom.")]
+    rate: Annotated[float, Meta(description="Atoms in a second, on average over the last minute.")]
+
+
+class StreamsBody(Struct, frozen=True):
+    """The streams that the caller may follow."""
+
+    streams: list[StreamBody]
+
+
+class AtomBatch(NamedTuple):
+    """Consecutive atoms of a stream.
+
+    Attributes:
+        stream: The stream.
+        start: The number of the first atom, which may not exist yet.
+        atoms: The atoms.
+        published: The number of atoms that the stream has.
+    """
+
+    stream: Stream[Any]
+    start: int
+    atoms: Sequence[StreamAtom]
+    published: int
+
+    @property
+    def next(self) -> int:
+        """The number after the last atom."""
+        return self.start + len(self.atoms)
+
+
+Rendering = Callable[[AtomBatch], bytes]
+"""Returns the bytes of a batch."""
+
+
+def json_body(batch: AtomBatch) -> bytes:
+    """Return a batch as a JSON object."""
+    return json_of(_body(batch, [_json_atom(batch.stream, atom) for atom in batch.atoms]))
+
+
+def msgpack_body(batch: AtomBatch) -> bytes:
+    """Return a batch as MessagePack, which keeps all types of the events."""
+    atoms = [
+        AtomBody(atom.number, msgspec.Raw(atom.events), _time_of(atom), atom.epoch)
+        for atom in batch.atoms
+    ]
+    return _pack(_body(batch, atoms))
+
+
+def server_sent_events(batch: AtomBatch) -> bytes:
+    """Return a batch as server-sent events; the id of each is the number of the atom."""
+    return b"".join(
+        b"id: %d\ndata: %b\n\n" % (atom.number, json_of(_json_atom(batch.stream, atom)))
+        for atom in batch.atoms
+    )
+
+
+def _body(batch: AtomBatch, atoms: list[AtomBody]) -> AtomsBody:
+    return AtomsBody(batch.stream.name, batch.start, batch.next, batch.published, atoms)
+
+
+def _json_atom(stream: Stream[Any], atom: StreamAtom) -> AtomBody:
+    events = _decode(atom.events)
+    if stream.annotation is FailedAtom:  # the events inside are encoded, too
+        events = [
+            event | {"events": [_decode(data) for data in event["events"]]} for event in events
+        ]
+    return AtomBody(atom.number, events, _time_of(atom), atom.epoch)
+
+
+def _time_of(atom: StreamAtom) -> datetime:
+    return _EPOCH_BEGIN + timedelta(microseconds=atom.time_us)
