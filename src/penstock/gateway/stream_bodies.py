@@ -36,14 +36,24 @@ class AtomsBody(Struct, frozen=True):
     atoms: list[AtomBody]
 
 
+class FailedAtomBody(Struct, frozen=True):
+    """An event of a stream of failed atoms."""
+
+    source: Annotated[str, Meta(description="The stream of the atom.")]
+    step: str
+    code: str
+    message: str
+    events: Annotated[list[Any], Meta(description="The events of the atom.")]
+
+
 class StreamBody(Struct, frozen=True):
     """A stream of the application."""
 
     name: str
     events: Annotated[str, Meta(description="The type of its events.")]
-    publisher: Annotated[str, Meta(description="What publishes on it.")]
+    publisher: Annotated[str, Meta(description="The publisher.")]
     open: Annotated[bool, Meta(description="Whether it takes appends.")]
-    subscribers: Annotated[list[str], Meta(description="What takes its atoms.")]
+    subscribers: Annotated[list[str], Meta(description="The consumers of its atoms.")]
     oldest: Annotated[int, Meta(description="The number of the oldest atom that is held.")]
     next: Annotated[int, Meta(description="The number of the next atom.")]
     rate: Annotated[float, Meta(description="Atoms in a second, on average over the last minute.")]

@@ -28,7 +28,13 @@ from tests.checkout import TOP
 from tests.unit.model.typed_values import Colour, Place, Typed, types
 
 GATEWAY = TOP / "src/penstock/gateway"
-EXAMPLES = ["examples/shop", "examples/talk", "examples.talk.initialised:app", "examples/bank"]
+EXAMPLES = [
+    "examples/shop",
+    "examples/talk",
+    "examples.talk.initialised:app",
+    "examples/bank",
+    "tests.counting_app:app",
+]
 PRINT = (
     "import sys, msgspec\n"
     "from penstock.gateway.openapi.document import openapi_document\n"

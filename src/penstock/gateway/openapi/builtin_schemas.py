@@ -16,6 +16,13 @@ from penstock.gateway.response_bodies import (
     RequestStatus,
     Sent,
 )
+from penstock.gateway.stream_bodies import (
+    AtomBody,
+    AtomsBody,
+    FailedAtomBody,
+    StreamBody,
+    StreamsBody,
+)
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
 from penstock.sql.query_body import QueryBody
 
@@ -37,6 +44,11 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockCall": TracedCall,
     "PenstockTrace": TraceDocument,
     "PenstockHistory": HistoryDocument,
+    "PenstockAtoms": AtomsBody,
+    "PenstockAtom": AtomBody,
+    "PenstockFailedAtom": FailedAtomBody,
+    "PenstockStreams": StreamsBody,
+    "PenstockStream": StreamBody,
     "PenstockHealth": Health,
     "PenstockReadiness": Readiness,
     "PenstockLoad": RecentLoad,

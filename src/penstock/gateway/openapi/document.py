@@ -3,7 +3,7 @@
 Promises a valid document, in which every method, function and route of the application is an
 operation with typed parameters, body and responses. The same application gives the same document in
 the same order. `operations` describes the operations, `json_schema` the types of the application,
-and `builtin_paths` the paths that every gateway serves.
+`follow_paths` the followers of streams, and `builtin_paths` the paths that every gateway serves.
 """
 
 from typing import Any, Final
@@ -18,6 +18,7 @@ from penstock.gateway.openapi.error_responses import (
     error_response_of,
     meanings,
 )
+from penstock.gateway.openapi.follow_paths import add_follow_paths
 from penstock.gateway.openapi.json_schema import SchemaRegistry, docstring_of
 from penstock.gateway.openapi.operations import Operations, Paths
 from penstock.model.application import App
@@ -79,6 +80,7 @@ def openapi_document(
     paths = Paths()
     operations = Operations(app, schemas, paths)
     operations.describe()
+    add_follow_paths(paths, app, schemas)
     add_builtin_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
@@ -86,6 +88,7 @@ def openapi_document(
         for name, entity in sorted(app.entities.items())
     ]
     tags += [{"name": FUNCTIONS}] if app.functions else []
+    tags += [{"name": "Streams"}] if app.topology.streams else []
     document = {
         "openapi": "3.1.0",
         "info": {"title": app.name, "version": "", "description": _DESCRIPTION},

@@ -20,14 +20,14 @@ class FollowMetrics:
         self._open: Counter[str] = Counter()
         self._followers = Gauge(
             "penstock_stream_followers",
-            "Open connections that follow a stream.",
+            "Connections that follow a stream and wait for its atoms.",
             ["stream"],
             multiprocess_mode="livesum",
             registry=registry,
         )
         self._sent = Count(
             "penstock_stream_atoms_sent",
-            "Atoms of a stream that gateways sent.",
+            "Atoms that gateways sent to followers.",
             ["stream"],
             registry=registry,
         )
