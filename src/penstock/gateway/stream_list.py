@@ -38,7 +38,9 @@ def list_streams(
     for name in sorted(names):
         stream, published = topology.streams[name], reader.published(name)
         rate = max(0, published - earlier.get(name, 0)) / _WINDOW_S
-        subscribers = [subscriber_name(one) for one in topology.subscribers.get(name, ())]
+        subscribers = [
+            subscriber_name(subscriber) for subscriber in topology.subscribers.get(name, ())
+        ]
         listed.append(
             StreamBody(
                 name=name,
