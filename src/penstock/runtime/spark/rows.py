@@ -20,6 +20,7 @@ from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 
 _POSITION: Final = pa.field("position", pa.uint32())
+_KINDS: Final = PartKind.TRANSACTIONS, PartKind.CHANGES  # the kinds of an epoch without streams
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 
 Tables = dict[PartKind, pa.Table]
@@ -110,7 +111,7 @@ def write_output(tables: Tables, path: Path) -> None:
 def read_output(path: Path, superseded: Positions) -> Tables:
     """Read the rows of a round output, without those at superseded positions."""
     tables = {}
-    for part_kind in PartKind:
+    for part_kind in _KINDS:
         with pa.memory_map(str(path.with_suffix(f".{part_kind}"))) as file:
             table = pa.ipc.open_file(file).read_all()
         if superseded.size:
@@ -124,7 +125,7 @@ def merge(outputs: Sequence[Tables]) -> Tables:
     """Return the rows of several outputs in log order, with the columns of parts only."""
     return {
         part_kind: _part([tables[part_kind] for tables in outputs], part_kind)
-        for part_kind in PartKind
+        for part_kind in _KINDS
     }
 
 
