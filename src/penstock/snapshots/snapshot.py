@@ -1,6 +1,8 @@
-"""Snapshots: the state after one epoch, as one table for each entity class.
+"""Snapshots: the state after one epoch, as one table for each entity class and each task.
 
     DATA/snapshots/Item/…            a Delta table: its newest version is the newest snapshot
+    DATA/snapshots/wordcount.Count/… the same for the rows of a task
+    DATA/snapshots/$system/…         the rows of the engine: files without a Delta table
     DATA/snapshots/manifests/…       for each snapshot, which files it consists of
 
 A snapshot exists when its manifest exists. A row is an entity: `key` (its text), the attributes as in
@@ -33,6 +35,9 @@ _log = logging.getLogger(__name__)
 MANIFESTS: Final = "manifests"
 MANIFEST: Final = "manifest"
 """The name of a manifest in its sealed file."""
+
+SYSTEM_FOLDER: Final = "$system"
+"""The directory of the files with rows of the engine."""
 
 SYSTEM_COLUMNS: Final = ("key", "bucket", "epoch", "state")
 """Columns that are not attributes."""
@@ -213,17 +218,20 @@ class SnapshotColumns:
     """The columns of a class's snapshot.
 
     Attributes:
-        table: The class's table in SQL.
+        table: The class's table in SQL; None for rows of the engine, which have only `SYSTEM_COLUMNS`.
+        folder: The directory of the files.
         own: The names of `SYSTEM_COLUMNS` here.
         schema: The schema of the files.
     """
 
-    def __init__(self, table: EntityTable) -> None:
+    def __init__(self, table: EntityTable | None) -> None:
         self.table = table
-        names = [name for name, _ in table.columns]
+        self.folder = SYSTEM_FOLDER if table is None else table.name
+        self._typed = [] if table is None else table.columns
+        names = [name for name, _ in self._typed]
         self.own = distinct([*names, *SYSTEM_COLUMNS])[len(names) :]
         self.key, self.bucket, self.epoch, self.state = self.own
-        fields = [pa.field(name, stored_type(column.arrow)) for name, column in table.columns]
+        fields = [pa.field(name, stored_type(column.arrow)) for name, column in self._typed]
         self.schema = pa.schema(
             [
                 pa.field(self.key, pa.string()),
@@ -241,25 +249,26 @@ class SnapshotColumns:
             TooNarrow: A value needs wide columns.
             Diverged: A state does not fit the class.
         """
-        typed = self.table.rows(states["key"].to_pylist(), states["state"].to_pylist())
         given = {
             self.key: states["key"],
             self.bucket: states["bucket"],
             self.epoch: pa.repeat(pa.scalar(0, pa.int64()), states.num_rows),
             self.state: states["state"],
-            **{name: typed[name] for name in self.attributes},
         }
+        if self.table is not None:
+            typed = self.table.rows(states["key"].to_pylist(), states["state"].to_pylist())
+            given |= {name: typed[name] for name in self.attributes}
         arrays = [given[field.name].cast(field.type) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     @property
     def attributes(self) -> list[str]:
         """The names of the columns that SQL has, too."""
-        return [name for name, _ in self.table.columns]
+        return [name for name, _ in self._typed]
 
     def typed(self, rows: pa.Table) -> pa.Table:
         """Return the columns that SQL has, with their types in SQL."""
-        arrays = [rows[name].cast(column.arrow) for name, column in self.table.columns]
+        arrays = [rows[name].cast(column.arrow) for name, column in self._typed]
         return pa.Table.from_arrays(arrays, names=self.attributes)
 
 

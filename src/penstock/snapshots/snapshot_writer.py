@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch
+from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch, is_system
 from penstock.errors import Diverged
 from penstock.files import durable
 from penstock.files.checksum import checksum_of
@@ -137,7 +137,7 @@ def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -
     rows = changes + (0 if base is None else base.rows)
     slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
     wide = [] if base is None else [name for name, files in base.classes.items() if files.wide]
-    kept = [name for name in wide if name in app.entities]
+    kept = [name for name in wide if name in app.stored]
     return [Slice(epoch, after, number, slices, kept) for number in range(slices)]
 
 
@@ -166,6 +166,8 @@ def write_slices(
     buckets = pa.array(buckets_of(entity_keys(changes)))
     changes = changes.append_column("bucket", buckets)
     classes = columns_of(app, first_piece.wide)
+    known = pc.unique(changes["entity"]).to_pylist() + list(base.classes if base else ())
+    classes |= _system_columns(known)
     files: dict[str, list[SnapshotFile]] = {name: [] for name in classes}
     narrow: set[str] = set()
     for piece in slices:
@@ -187,8 +189,13 @@ def write_slices(
 
 
 def columns_of(app: App, wide: Iterable[str]) -> dict[str, SnapshotColumns]:
-    """Return the columns of every class's snapshot."""
+    """Return the columns of every class's snapshot, without the rows of the engine."""
     return {name: SnapshotColumns(table) for name, table in tables_of(app, wide).items()}
+
+
+def _system_columns(names: Iterable[str]) -> dict[str, SnapshotColumns]:
+    """Return the columns of those names that belong to the engine."""
+    return {name: SnapshotColumns(None) for name in filter(is_system, names)}
 
 
 def remove_snapshots(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
@@ -220,9 +227,10 @@ def _publish(
     with durable.storage(f"publish the snapshot of epoch {piece.epoch}"):
         shape = columns_of(app, piece.wide)
         for name, columns in shape.items():
-            table = snapshots.directory / columns.table.name
+            table = snapshots.directory / columns.folder
             lake.publish_version(table, app.name, columns.schema, piece.epoch, files[name])
         reached("snapshot-published")
+        shape |= _system_columns(name for name, written in files.items() if written)
         classes = {
             name: ClassFiles(name in piece.wide, columns.own, files[name])
             for name, columns in shape.items()
@@ -279,7 +287,7 @@ def _within(rows: pa.Table, bucket: str, bounds: tuple[int, int]) -> pa.Table:
 
 
 def _write(directory: Path, columns: SnapshotColumns, rows: pa.Table, piece: Slice) -> SnapshotFile:
-    folder = columns.table.name
+    folder = columns.folder
     path = f"{folder}/{piece.epoch:012}-{piece.number:04}-{secrets.token_hex(4)}.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP, compression="zstd", compression_level=1)

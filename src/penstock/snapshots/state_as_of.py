@@ -173,21 +173,22 @@ def _typed_from(
     class_files = None if base.manifest is None else base.manifest.classes.get(entity)
     if class_files is None or snapshots is None:
         return typed_states(app, entity, changes)
-    columns = SnapshotColumns(tables_of(app)[entity])
+    table = tables_of(app)[entity]
+    columns = SnapshotColumns(table)
     files = [snapshots.read(file) for file in class_files.files]
     changed = changes["key"].combine_chunks()
     present = changes.filter(pc.is_valid(changes["state"]))
     if all(rows.schema.equals(columns.schema) for rows in files):
         kept = [_without(rows, columns.key, changed) for rows in files]
         try:
-            fresh = columns.table.rows(present["key"].to_pylist(), present["state"].to_pylist())
+            fresh = table.rows(present["key"].to_pylist(), present["state"].to_pylist())
         except TooNarrow:
             pass
         else:
             every = [fresh.append_column(_ORDER, present["key"])]
             every += [columns.typed(rows).append_column(_ORDER, rows[columns.key]) for rows in kept]
             rows = sorted_by_key(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
-            return TypedStates(columns.table, rows)
+            return TypedStates(table, rows)
     states = [
         _without(snapshots.states(class_files, file), "key", changed) for file in class_files.files
     ]

@@ -1,17 +1,19 @@
-"""The tables of an application's entities: one typed table for each class, in SQL and in Arrow.
+"""The tables of an application's state: one typed table for each class, in SQL and in Arrow.
 
 The rows are built from the states in the journal; `column` converts the values.
 
 A class's table is named as its class, its columns as the key and the attributes, in the order of
-declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`).
+declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`). The
+tables of tasks are in the schema `tasks`, are named as workflow and task, and their key is `key`.
 
 Every entity gets a row. A value that no column can show is NULL, and the column `_unshown` of wide
 tables gives the reason as JSON: `{"note": "it is nested more than 100 levels deep"}`.
 """
 
+import re
 import struct
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -21,8 +23,16 @@ import pyarrow as pa
 from penstock.errors import Diverged
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.model.streams.stream import UNKNOWN
+from penstock.model.streams.task_type import KEY
 from penstock.snapshots.annotation import column_of
 from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, key_reader, quoted
+
+MAIN: Final = "main"
+"""The schema of the tables of entities; a query may omit it."""
+
+TASKS: Final = "tasks"
+"""The schema of the tables of tasks."""
 
 UNSHOWN: Final = "_unshown"
 UNFIT: Final = (
@@ -38,34 +48,67 @@ UNFIT: Final = (
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _WHY_MAX: Final = 200
+_NUMBER: Final = re.compile(r"-?\d+")
 _ANY_SIZE: Final = 1 << 62
 
 Reason = dict[str, str]
 """For each column that is NULL, the reason."""
 
+KeyReader = Callable[[Sequence[Any]], Sequence[Any]]
+"""Turns texts of keys into keys."""
+
 
 class EntityTable:
-    """The table of one entity class."""
+    """The table of one entity class, or of the rows of one task."""
 
-    def __init__(self, entity_type: EntityType, name: str, *, wide: bool) -> None:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        name: str,
+        *,
+        wide: bool,
+        schema: str = MAIN,
+        read_keys: KeyReader | None = None,
+    ) -> None:
+        """Describe a table.
+
+        Args:
+            entity_type: The class.
+            name: The name of the table.
+            wide: Whether its columns have the wide types.
+            schema: Its schema.
+            read_keys: Turns texts of keys into keys; None for the usual texts of the class.
+        """
         self.entity_type = entity_type
+        self.schema = schema
         self.name = name
         self.wide = wide
         columns = [
             column_of(entity_type.key_annotation, wide=wide),
             *(column_of(annotation, wide=wide) for annotation in entity_type.attributes.values()),
         ]
-        names = [entity_type.key_name, *entity_type.attributes]
+        key_name = "key" if entity_type.key_name == KEY else entity_type.key_name
+        names = [key_name, *entity_type.attributes]
         if wide:
             columns.append(Reasons())
             names.append(UNSHOWN)
         self.columns = list(zip(distinct(names), columns, strict=True))
         self.key = self.columns[0][0]
         self._attributes = self.columns[1 : len(entity_type.attributes) + 1]
-        self._read_keys = key_reader(entity_type.key_annotation)
+        self._read_keys = read_keys or key_reader(entity_type.key_annotation)
         wires = tuple(column.wire for _, column in self._attributes)
         row: Any = types.GenericAlias(tuple, (Literal[entity_type.shape.tag], *wires))
         self._decode = msgspec.msgpack.Decoder(list[row]).decode
+
+    @property
+    def written(self) -> str:
+        """The name in SQL, quoted, with its schema if that is not `main`."""
+        return written_name(self.schema, self.name)
+
+    @property
+    def query_name(self) -> str:
+        """The name as queries usually write it: `Item`, `tasks."wordcount.Count"`."""
+        return self.name if self.schema == MAIN else self.written
 
     @property
     def definition(self) -> str:
@@ -206,13 +249,47 @@ def reason_text(error: Exception) -> str:
 
 
 def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
-    """Return the tables of an application by class name; `wide` names the wide classes."""
+    """Return the tables of the stored classes by class name; `wide` names the wide classes.
+
+    The classes are the entity classes, then the rows of tasks.
+    """
     chosen = frozenset(wide)
-    names = distinct(list(app.entities))
-    return {
-        entity_type.name: EntityTable(entity_type, name, wide=entity_type.name in chosen)
-        for entity_type, name in zip(app.entities.values(), names, strict=True)
+    undeclared = {
+        task.rows.name
+        for task in app.topology.tasks.values()
+        if task.is_keyed and task.key_annotation is UNKNOWN
     }
+    return {
+        entity_type.name: EntityTable(
+            entity_type,
+            name,
+            wide=entity_type.name in chosen,
+            schema=TASKS if entity_type.name in app.topology.rows else MAIN,
+            read_keys=_undeclared_keys if entity_type.name in undeclared else None,
+        )
+        for entity_type, name in zip(app.stored.values(), distinct(list(app.stored)), strict=True)
+    }
+
+
+def written_name(schema: str, name: str) -> str:
+    """Return the name of a table in SQL, quoted, with its schema if that is not `main`."""
+    return quoted(name) if schema == MAIN else f"{schema}.{quoted(name)}"
+
+
+def _undeclared_keys(texts: Sequence[Any]) -> Sequence[Any]:
+    """Return the keys of a task whose keys have no declared type, as text.
+
+    Such a key is a `str` or an `int`, and its text is JSON. A string has no quotes here, unless it could
+    be taken for a number or for a string with quotes. So different keys stay different.
+    """
+    return [_without_quotes(text) for text in texts]
+
+
+def _without_quotes(text: str) -> str:
+    value = msgspec.json.decode(text)
+    if type(value) is not str or value.startswith('"'):
+        return text
+    return text if _NUMBER.fullmatch(value) else value
 
 
 def array_header(count: int) -> bytes:

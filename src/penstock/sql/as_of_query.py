@@ -23,8 +23,9 @@ from penstock.journal.api import Journal
 from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
+from penstock.snapshots.column import quoted
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.table import tables_of
+from penstock.snapshots.table import MAIN, TASKS, tables_of
 from penstock.sql import query_guard
 from penstock.sql.as_of_cache import AsOfCache
 from penstock.sql.as_of_clause import FEED, AsOfStatement, TableAsOf
@@ -140,8 +141,11 @@ class AsOfQueries:
         """Return the epoch of a result: the newest epoch of its tables."""
         if statement.moment is not None:
             return epoch_as_of(self._journal, statement.moment)
-        names = {name.casefold() for name in names_of(self._tables.values())}
-        if any(table.name in names and table.schema not in statement.schemas for table in named):
+        tables = {
+            *((table.schema, table.name.casefold()) for table in self._tables.values()),
+            *((schema, name) for schema in (MAIN, SYSTEM) for name in SYSTEM_TABLES),
+        }
+        if any((table.schema or MAIN, table.name) in tables for table in named):
             return held_epochs(self._journal)[1]
         moments = [reference.moment for reference in statement.references]
         moments += [feed.last for feed in statement.feeds]
@@ -155,16 +159,17 @@ class AsOfQueries:
         epoch: Epoch,
     ) -> None:
         """Create all tables, and load the rows of those that the query names."""
-        names = {table.name.casefold() for table in self._tables.values()}
+        if any(table.schema == TASKS for table in self._tables.values()):
+            loader.schema(TASKS)
         for table in self._tables.values():
-            name = table.name.casefold()
-            is_named = not {("", name), ("main", name)}.isdisjoint(named)
-            loader.entities("main", table, epoch if is_named else None)
+            is_named = _is_named(named, table.schema, table.name)
+            loader.entities(table.schema, table, epoch if is_named else None)
         loader.schema(SYSTEM)
+        names = {table.written.casefold() for table in self._tables.values()}
         for name in SYSTEM_TABLES:
-            is_named = not {("", name), ("main", name), (SYSTEM, name)}.isdisjoint(named)
+            is_named = _is_named(named, MAIN, name) or _is_named(named, SYSTEM, name)
             loader.system(SYSTEM, name, epoch if is_named else None)
-            if name not in names:
+            if quoted(name) not in names:
                 loader.alias(name)
         for reference in statement.references:
             self._load_reference(loader, reference)
@@ -176,11 +181,13 @@ class AsOfQueries:
         """Load a table with its own clause."""
         epoch = epoch_as_of(self._journal, reference.moment)
         loader.schema(reference.schema)
-        schema, name = reference.given_schema.casefold(), reference.name.casefold()
-        tables = {table.name.casefold(): table for table in self._tables.values()}
-        if name in tables and schema in ("", "main"):
-            loader.entities(reference.schema, tables[name], epoch)
-        elif name in SYSTEM_TABLES and schema in ("", "main", SYSTEM):
+        schema = reference.given_schema.casefold() or MAIN
+        name = reference.name.casefold()
+        for table in self._tables.values():
+            if (table.schema, table.name.casefold()) == (schema, name):
+                loader.entities(reference.schema, table, epoch)
+                return
+        if name in SYSTEM_TABLES and schema in (MAIN, SYSTEM):
             loader.system(reference.schema, name, epoch)
         else:
             raise self._unknown(reference.name)
@@ -198,6 +205,12 @@ class AsOfQueries:
         near = difflib.get_close_matches(name, names_of(self._tables.values()), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return QueryError(f"there is no table {name}{hint}")
+
+
+def _is_named(named: Collection[query_guard.TableName], schema: str, name: str) -> bool:
+    """Say whether a query names a table; it may omit the schema `main`."""
+    schemas = ("", MAIN) if schema == MAIN else (schema,)
+    return any((schema, name.casefold()) in named for schema in schemas)
 
 
 def _place_of(

@@ -18,6 +18,8 @@ from penstock.snapshots.snapshot import Manifest, Snapshots
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 
+_KINDS: Final = (PartKind.CHANGES, PartKind.TRANSACTIONS)
+
 EntityStates = dict[str, bytes | None]
 """The key's text to the state; None is a deleted entity."""
 
@@ -51,6 +53,8 @@ class ChangeBatch:
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
         for part in commit.parts:
+            if part.kind not in _KINDS:
+                continue
             rows = journal.read(part)
             self.rows += rows.num_rows
             self.size += rows.nbytes

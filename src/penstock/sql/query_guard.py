@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.errors import QueryError
 from penstock.snapshots.column import quoted
+from penstock.snapshots.table import MAIN, TASKS, written_name
 from penstock.sql.error_place import syntax_error_place
 
 QUERY_CHARACTERS_MAX: Final = 100_000
@@ -38,7 +39,7 @@ REFUSED: Final = frozenset(
 """Functions that act, or that return facts about the process instead of data."""
 
 _INTERNALS: Final = ("duckdb_", "pragma_", "sqlite_", "pg_")
-_SCHEMAS: Final = frozenset({"", "main", "penstock", "information_schema"})
+_SCHEMAS: Final = frozenset({"", MAIN, TASKS, "penstock", "information_schema"})
 _NODES: Final = frozenset(
     {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE", "VALUES_NODE"}
 )
@@ -65,7 +66,7 @@ def check_query(
 
     Args:
         query: The query.
-        tables: The names of the allowed tables.
+        tables: The names of the allowed tables, as queries write them.
         cursor: A connection that parses the query without executing it.
         schemas: Additional schemas; the query must read from each of them.
 
@@ -178,7 +179,8 @@ def _table_name(node: dict[str, Any]) -> TableName:
 
 def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collection[str]) -> None:
     schema, name = _table_name(node)
-    own = name in {table.casefold() for table in tables}
+    written = name if schema in ("", MAIN) else written_name(schema, name)
+    own = written in {table.casefold() for table in tables}
     if (schema not in _SCHEMAS and schema not in schemas) or (
         name.startswith(_INTERNALS) and not own
     ):

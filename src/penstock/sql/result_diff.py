@@ -89,7 +89,7 @@ def entity_query(query: str, app: App) -> AsOfStatement:
     """
     if Query(query).as_of_statement() is not None:
         raise QueryError("both states are after the last epoch; remove AS OF and changes(…)")
-    tables = {table.name.casefold() for table in tables_of(app).values()}
+    tables = {table.query_name.casefold() for table in tables_of(app).values()}
     with closing(open_isolated(_MEMORY_MB)) as connection:
         named = query_guard.check_query(query, tables | SYSTEM_TABLES.keys(), connection)
     _check_entities(named, tables)

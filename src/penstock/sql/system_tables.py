@@ -20,7 +20,7 @@ from penstock.snapshots.text import Unshowable, json_text
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 """The version of all tables; a view of another version is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
@@ -39,7 +39,7 @@ _INSTANTS: Final = pa.timestamp("us", "UTC")
 
 def schema_fingerprint(app: App) -> str:
     """Return a fingerprint of all tables; the view is rebuilt when it differs."""
-    tables = [f"{table.name}({table.definition})" for table in tables_of(app).values()]
+    tables = [f"{table.written}({table.definition})" for table in tables_of(app).values()]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
 

@@ -30,7 +30,7 @@ from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow, quoted
-from penstock.snapshots.table import EntityTable, tables_of
+from penstock.snapshots.table import TASKS, EntityTable, tables_of, written_name
 from penstock.sql.cell_limit import CellLimit
 from penstock.sql.change_batch import ChangeBatch, EntityStates
 from penstock.sql.connection import (
@@ -210,7 +210,7 @@ class ViewStore:
     def rows(self) -> int:
         """Return how many entities the view holds."""
         return sum(
-            _number(self._connection, f"SELECT count(*) FROM {quoted(table.name)}")
+            _number(self._connection, f"SELECT count(*) FROM {table.written}")
             for table in self.tables.values()
         )
 
@@ -274,7 +274,7 @@ class ViewStore:
     def _create(self) -> None:
         self.tables = tables_of(self._app)
         self.epoch, self._kept = BEFORE_FIRST, 0
-        taken = {table.name.casefold() for table in self.tables.values()}
+        taken = {table.written.casefold() for table in self.tables.values()}
         with self._transaction():
             run = self._connection.execute
             run(f"CREATE SCHEMA {SYSTEM}")
@@ -285,11 +285,13 @@ class ViewStore:
                 f"INSERT INTO {_STATE} VALUES (?, ?, ?, '[]')",
                 [BEFORE_FIRST, self._identity, self._layout],
             )
+            if self._app.topology.rows:
+                run(f"CREATE SCHEMA {TASKS}")
             for table in self.tables.values():
-                run(f"CREATE TABLE {quoted(table.name)}({table.definition})")
+                run(f"CREATE TABLE {table.written}({table.definition})")
             for name, columns in SYSTEM_TABLES.items():
                 run(f"CREATE TABLE {SYSTEM}.{name}({columns})")
-                if name not in taken:
+                if quoted(name) not in taken:
                     run(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
 
     @contextmanager
@@ -328,7 +330,7 @@ class ViewStore:
         except TooNarrow:
             keys = self._widen(name).keys(gone)
         table = self.tables[name]
-        target, key = quoted(table.name), quoted(table.key)
+        target, key = table.written, quoted(table.key)
         with registered(self._connection, keys) as source:
             chosen = select_list(table, 1)
             self._connection.execute(
@@ -336,11 +338,11 @@ class ViewStore:
             )
 
     def _put(self, table: EntityTable, rows: pa.Table) -> None:
-        target, key = quoted(table.name), quoted(table.key)
+        target, key = table.written, quoted(table.key)
         names = [quoted(name) for name, _ in table.columns]
         with registered(self._connection, rows) as source:
             chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
-            into = f"MERGE INTO {target} USING {chosen} ON {target}.{key} = source.{key} "
+            into = f"MERGE INTO {target} AS kept USING {chosen} ON kept.{key} = source.{key} "
             setting = ", ".join(f"{name} = source.{name}" for name in names[1:])
             changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
             values = ", ".join(f"source.{name}" for name in names)
@@ -352,13 +354,13 @@ class ViewStore:
         """Give a class the wide types, and copy its rows."""
         wide = sorted([entity for entity, table in self.tables.items() if table.wide] + [name])
         narrow, table = self.tables[name], tables_of(self._app, wide)[name]
-        target = quoted(table.name)
+        target = table.written
+        former = written_name(table.schema, f"{table.name} narrow")
         run = self._connection.execute
         run(f"ALTER TABLE {target} RENAME TO {quoted(f'{table.name} narrow')}")
         run(f"CREATE TABLE {target}({table.definition})")
-        former = quoted(f"{table.name} narrow")
         run(f"INSERT INTO {target} SELECT {widening_select_list(narrow, table)} FROM {former}")
-        run(f"DROP TABLE {quoted(f'{table.name} narrow')}")
+        run(f"DROP TABLE {former}")
         run(f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()])
         self.tables[name] = table
         _log.info("view.widened", extra={"entity": name})
@@ -389,5 +391,5 @@ def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
 
 
 def names_of(tables: Iterable[EntityTable]) -> list[str]:
-    """Return the names of all tables for queries."""
-    return [*(table.name for table in tables), *SYSTEM_TABLES]
+    """Return the names of all tables as queries write them: `Item`, `tasks."wordcount.Count"`."""
+    return [*(table.query_name for table in tables), *SYSTEM_TABLES]
