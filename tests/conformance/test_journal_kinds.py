@@ -57,9 +57,7 @@ def grow(journal: Journal, epochs: int) -> None:
         ]
         parts.append(journal.write(PartKind.EVENTS, rows_of(PartKind.EVENTS, epoch, 1), "1-0"))
         atoms = {} if epoch == 0 else {"lines": 2 * epoch, "counts.failed": epoch}
-        journal.commit(
-            Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, (*parts,), epoch, atoms)
-        )
+        journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, (*parts,), epoch, atoms))
 
 
 def shown(journal: Journal, upto: int = EPOCHS) -> Shown:
