@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from penstock.model.streams.ask import gather
     from penstock.model.streams.failed_atom import FailedAtom
     from penstock.model.streams.flow import Emit, flow
+    from penstock.model.streams.generator import from_file, generator
     from penstock.model.streams.portal import portal
     from penstock.model.streams.routing import call, connect, sequencer, splitter
     from penstock.model.streams.stream import emit, stream
@@ -132,7 +133,9 @@ __all__ = [
     "emit",
     "entity",
     "flow",
+    "from_file",
     "gather",
+    "generator",
     "key",
     "limit",
     "now",
@@ -168,6 +171,7 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.ask": ("gather",),
     "penstock.model.streams.failed_atom": ("FailedAtom",),
     "penstock.model.streams.flow": ("Emit", "flow"),
+    "penstock.model.streams.generator": ("from_file", "generator"),
     "penstock.model.streams.portal": ("portal",),
     "penstock.model.streams.routing": ("call", "connect", "sequencer", "splitter"),
     "penstock.model.streams.stream": ("emit", "stream"),

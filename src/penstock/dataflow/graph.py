@@ -1,7 +1,7 @@
 """The dataflow graph of an application, as frozen plain data.
 
 Operators are entity classes and functions; edges are the possible effects of their methods on
-operators. Stream operators are streams, workflows, splitters, sequencers and portals; edges show the way of atoms
+operators. Stream operators are generators, streams, workflows, splitters, sequencers and portals; edges show the way of atoms
 between them, and the events, requests and questions of handlers. The graph over-approximates: every possible edge of readable source is in it, an edge with
 an unknown receiver leads to the operator `?`, and some edges never happen. It contains names and
 source locations only, so it can be stored, compared and drawn without the application.
@@ -122,6 +122,7 @@ class Operator:
 class StreamKind(StrEnum):
     """The kind of a stream operator."""
 
+    GENERATOR = "generator"
     STREAM = "stream"
     WORKFLOW = "workflow"
     SPLITTER = "splitter"
@@ -160,7 +161,7 @@ class StreamMember:
 
 @dataclass(frozen=True, slots=True)
 class StreamOperator:
-    """A stream that takes appends, a workflow, a splitter, a sequencer or a portal.
+    """A generator, a stream that takes appends, a workflow, a splitter, a sequencer or a portal.
 
     Attributes:
         path: The kind and the name: `workflows/digest`. It is unique, also among the names of operators.

@@ -34,6 +34,7 @@ _SHORT: Final = {
     Action.FEED: "",
 }
 _SHAPES: Final = {
+    StreamKind.GENERATOR: ('("', '")'),
     StreamKind.STREAM: ('[("', '")]'),
     StreamKind.WORKFLOW: ('[["', '"]]'),
     StreamKind.SPLITTER: ('{{"', '"}}'),

@@ -29,7 +29,12 @@ _VERBS: Final = {
 def count_text(plan: Plan) -> str:
     """Return the numbers of workflows, streams and portals: `2 workflows, 1 portal`; empty without streams."""
     counted = []
-    for counted_kind in (StreamKind.WORKFLOW, StreamKind.STREAM, StreamKind.PORTAL):
+    for counted_kind in (
+        StreamKind.WORKFLOW,
+        StreamKind.STREAM,
+        StreamKind.PORTAL,
+        StreamKind.GENERATOR,
+    ):
         count = sum(operator.kind is counted_kind for operator in plan.stream_operators)
         if count:
             counted.append(f"{count} {counted_kind.value}{'' if count == 1 else 's'}")

@@ -58,7 +58,7 @@ class App:
         Args:
             name: Letters, digits, `-` and `_`.
             members: Entity classes, functions marked `@transactional`, and the workflows, streams, portals,
-                splitters, sequencers and connections of the application.
+                splitters, sequencers, connections and generators of the application.
 
         Raises:
             DefinitionError: There are mistakes; the error has each with its file and line.

@@ -35,13 +35,18 @@ from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
+from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
+from penstock.runtime.generators.run import GeneratorState
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
+
+GENERATED_ATOMS: Final = 1_000
+"""The most atoms that `generate` appends without a number."""
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -85,6 +90,49 @@ class Kit:
         if check and failures:
             raise failures[0]
         return reply
+
+    def generate(
+        self,
+        generator: Generator[Any] | str | None = None,
+        *,
+        atoms: int | None = None,
+        check: bool = True,
+    ) -> int:
+        """Append atoms of generators, one after the other, and run everything that each one causes.
+
+        Args:
+            generator: The generator, or its name; without it, all generators, the atom that is due first before others.
+            atoms: Append so many atoms, also before their time. Without it, append the atoms that are due by `clock`.
+            check: Raise the first failure of a generator or a workflow. Without it, `generators` has the failures of
+                generators, and the streams of failed atoms have those of workflows.
+
+        Returns:
+            The number of atoms.
+
+        Raises:
+            RequestError: There is no such generator.
+            UserError: A generator failed, with the exception of its source as `__cause__`; or there is no end of
+                atoms that are due.
+            Aborted: A handler of a workflow failed; the exception itself is the `__cause__`.
+        """
+        failures = self.runtime.failures
+        failures.clear()
+        name = generator.name if isinstance(generator, Generator) else generator
+        count = 0
+        while count != atoms and self.runtime.generate(name, early=atoms is not None):
+            self.settle()
+            count += 1
+            if atoms is None and count == GENERATED_ATOMS:
+                raise UserError(
+                    f"after {count} atoms of generators, still more are due; name the number: kit.generate(atoms=5)"
+                )
+        if check and failures:
+            raise failures[0]
+        return count
+
+    def generators(self) -> list[GeneratorState]:
+        """Return the state of each generator: its atoms, its place in a file, and why it has failed."""
+        return self.runtime.generators()
 
     def settle(self) -> None:
         """Process the requests that are due since the clock has moved, and everything that they cause.

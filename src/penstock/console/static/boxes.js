@@ -2,7 +2,7 @@
 
 import { UNKNOWN } from "./links.js";
 
-const SHAPES = { stream: "stream", workflow: "workflow", splitter: "routing", sequencer: "routing", portal: "portal" };
+const SHAPES = { generator: "routing", stream: "stream", workflow: "workflow", splitter: "routing", sequencer: "routing", portal: "portal" };
 
 /**
  * Return `{id, title, about, shape, rows, href, does}` for each operator of a plan.

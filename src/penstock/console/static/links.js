@@ -32,7 +32,7 @@ const KINDS = {
   reply: "ask",
   feed: "feed",
 };
-const PATH = /^(stream|workflow|splitter|sequencer|portal)s\/(.*)$/;
+const PATH = /^(generator|stream|workflow|splitter|sequencer|portal)s\/(.*)$/;
 
 const textOf = ({ operator, member }) => (operator === member ? member : `${operator}.${member}`);
 
@@ -85,7 +85,8 @@ export function linksOf(plan) {
 
 /** Return the path of the stream whose atoms take a line. */
 function streamOf({ action, source, target }) {
-  return action === "emit" ? target.operator : source.member.replace(/^sequencers/, "streams");
+  const isSource = action === "emit" || source.operator.startsWith("generators/");
+  return isSource ? target.operator : source.member.replace(/^sequencers/, "streams");
 }
 
 /**

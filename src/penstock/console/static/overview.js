@@ -77,7 +77,7 @@ function summary({ operators, stream_operators: streams, cycles }) {
   const functions = operators.length - entities;
   const parts = [plural(entities, "entity class", "entity classes")];
   if (functions) parts.push(plural(functions, "function"));
-  for (const kind of ["workflow", "stream", "portal"]) {
+  for (const kind of ["workflow", "stream", "portal", "generator"]) {
     const number = streams.filter((one) => one.kind === kind).length;
     if (number) parts.push(plural(number, kind));
   }

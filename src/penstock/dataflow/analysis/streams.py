@@ -25,6 +25,7 @@ from penstock.dataflow.graph import (
 from penstock.model.application import App
 from penstock.model.declaration import where_of
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.generator import Generator
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import Stream
@@ -34,11 +35,12 @@ from penstock.model.streams.workflow_plan import WorkflowPlan
 
 
 def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
-    """Return the streams that take appends, then workflows, splitters, sequencers and portals."""
+    """Return generators, the streams that take appends, then workflows, splitters, sequencers and portals."""
     streams = topology.streams.values()
     places = _Places()
     owners = _owners(topology)
-    operators = [
+    operators = [_generator_operator(member, places) for member in topology.generators.values()]
+    operators += [
         _stream_operator(stream, StreamKind.STREAM, places)
         for stream in streams
         if owners[stream.name].operator == path_of(StreamKind.STREAM, stream.name)
@@ -81,6 +83,10 @@ def feeds_of(app: App) -> Iterator[Edge]:
             action = Action.SEND if isinstance(subscriber, RequestSink) else Action.FEED
             target = _consumer_end(subscriber, app)
             yield _fixed(source, target, action, places.of(subscriber.where))
+    for generator in topology.generators.values():
+        source = _whole(StreamKind.GENERATOR, generator.name)
+        target = _whole(StreamKind.STREAM, generator.stream.name)
+        yield _fixed(source, target, Action.FEED, places.of(generator.where))
     for name, (plan, task) in topology.responders.items():
         path = path_of(StreamKind.PORTAL, name)
         where = places.of(where_of(task.responders[name].function))
@@ -175,6 +181,12 @@ def _stream_operator(
     path = path_of(operator_kind, stream.name)
     events = type_text(stream.annotation)
     return StreamOperator(path, operator_kind, stream.name, events, (), places.of(stream.where))
+
+
+def _generator_operator(generator: Generator[Any], places: _Places) -> StreamOperator:
+    path = path_of(StreamKind.GENERATOR, generator.name)
+    where = places.of(generator.where)
+    return StreamOperator(path, StreamKind.GENERATOR, generator.name, "", (), where)
 
 
 def _published(stream: Stream[Any], places: _Places) -> StreamMember:

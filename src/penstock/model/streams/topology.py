@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import Flow, Workflow
+from penstock.model.streams.generator import Generator
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import NAME, Stream
@@ -21,12 +22,17 @@ Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any] | Request
 """A consumer of the atoms of a stream."""
 
 StreamMember: TypeAlias = (
-    Stream[Any] | Splitter[Any] | Connection[Any] | Portal[Any, Any] | RequestSink[Any]
+    Stream[Any]
+    | Splitter[Any]
+    | Connection[Any]
+    | Portal[Any, Any]
+    | RequestSink[Any]
+    | Generator[Any]
 )
 """A member of an application that is neither an entity class nor a function."""
 
 
-_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink, Flow)
+_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink, Generator, Flow)
 
 
 def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember | Flow[Any]], list[Any]]:
@@ -47,6 +53,7 @@ class Topology:
         streams: All streams by name, also those of workflows, splitters and sequencers.
         workflows: The plans of the workflows by name.
         portals: The portals by name.
+        generators: The generators by name.
         subscribers: The consumers of each stream, by the name of the stream, in the order of the members.
         responders: The workflow and the task that reply to a portal, by the name of the portal.
         tasks: The tasks by name.
@@ -57,6 +64,7 @@ class Topology:
     streams: dict[str, Stream[Any]] = field(default_factory=dict)
     workflows: dict[str, WorkflowPlan] = field(default_factory=dict)
     portals: dict[str, Portal[Any, Any]] = field(default_factory=dict)
+    generators: dict[str, Generator[Any]] = field(default_factory=dict)
     subscribers: dict[str, list[Subscriber]] = field(default_factory=dict)
     responders: dict[str, tuple[WorkflowPlan, TaskType]] = field(default_factory=dict)
     tasks: dict[str, TaskType] = field(default_factory=dict)
@@ -104,17 +112,13 @@ class _Building:
                 self.add(member.source)
                 self._connect(member.source, member.target, member.where)
             case Splitter():
-                self._check_splitter(member)
-                self.add(member.source)
-                self._subscribe(member.source, member)
-                for split in (*member.streams, member.failed):
-                    self.add(split)
+                self._add_splitter(member)
             case RequestSink():
-                self.add(member.source)
-                self._subscribe(member.source, member)
-                self.add(member.failed)
+                self._add_request_sink(member)
             case Portal():
                 self._add_portal(member)
+            case Generator():
+                self._add_generator(member)
 
     def _add_stream_member(self, stream: Stream[Any]) -> None:
         match stream:
@@ -148,6 +152,28 @@ class _Building:
             self._complain(
                 stream.where, f"the name {stream.name} is taken by the stream of {other.where}"
             )
+
+    def _add_splitter(self, splitter: Splitter[Any]) -> None:
+        self._check_splitter(splitter)
+        self.add(splitter.source)
+        self._subscribe(splitter.source, splitter)
+        for split in (*splitter.streams, splitter.failed):
+            self.add(split)
+
+    def _add_request_sink(self, sink: RequestSink[Any]) -> None:
+        self.add(sink.source)
+        self._subscribe(sink.source, sink)
+        self.add(sink.failed)
+
+    def _add_generator(self, generator: Generator[Any]) -> None:
+        self.add(generator.stream)
+        self._check_name("generator", generator.name, generator.where)
+        other = self.topology.generators.setdefault(generator.name, generator)
+        if other is not generator:
+            what = f"the name {generator.name} is taken by the generator of {other.where}"
+            self._complain(generator.where, what)
+        for complaint in generator.complaints():
+            self._complain(generator.where, f"generator {generator.name}: {complaint}")
 
     def _add_portal(self, portal: Portal[Any, Any]) -> None:
         self._check_name("portal", portal.name, portal.where)

@@ -10,7 +10,7 @@ shows the line of the handler that raised it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CASCADE_STEPS, CascadeRunner
-from penstock.errors import PenstockError, RequestConflict, RequestError
+from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.call import Call, encoded
@@ -30,6 +30,8 @@ from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import Failure
 from penstock.model.streams.stream import Atom
 from penstock.process.guard import Guard
+from penstock.runtime.generators.run import GeneratorRun, GeneratorState
+from penstock.runtime.generators.runner import GeneratorRunner
 
 LATER_RECORDS: Final = 1_000
 """The most records that follow a request before `submit` returns and leaves the others for `settle`."""
@@ -45,7 +47,7 @@ class LocalRuntime:
         app: The application.
         state: The encoded attributes of every entity, and of every key of a task.
         streams: The published atoms of each stream, in order, by the name of the stream.
-        failures: The failures of workflow steps, each with its exception as `__cause__`.
+        failures: The failures of workflow steps and of generators, each with its exception as `__cause__`.
         call: Calls entities: `runtime.call.Item("i1").update_stock(5)`.
     """
 
@@ -91,6 +93,8 @@ class LocalRuntime:
         self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
+        self._generators = GeneratorRunner(app, self)
+        self._generators.on_failure = self._note_generator
 
     def submit(self, call: Call[Any]) -> Reply:
         """Process a call as one request; see `penstock.model.reply.Runtime`."""
@@ -111,6 +115,34 @@ class LocalRuntime:
             RequestError: The stream does not exist, or an event does not fit its type.
         """
         return self._submit(self.app.append(stream, events), request_id)
+
+    def append_atom(self, stream: str, events: Sequence[Any], request_id: str) -> int:
+        """Append an atom of a generator; see `penstock.runtime.generators.runner.AppendPort`."""
+        self.append(stream, events, request_id=request_id)
+        return 0
+
+    def has_appended(self, request_id: str) -> bool:
+        """Say whether a request or an append with this id is known."""
+        return request_id in self._known
+
+    def generate(self, generator: str | None = None, *, early: bool = False) -> bool:
+        """Append the next atom of a generator, and run what it causes.
+
+        Args:
+            generator: The name of a generator; without it, the generator whose atom is due first.
+            early: Append the atom before its time, too.
+
+        Returns:
+            Whether an atom was appended. No atom is due, or the generator is finished or has failed: see `generators`.
+
+        Raises:
+            RequestError: There is no such generator.
+        """
+        return self._generators.step(generator, self._clock(), early=early) is not None
+
+    def generators(self) -> list[GeneratorState]:
+        """Return the state of each generator, in the order of the application."""
+        return self._generators.states(self._clock())
 
     def _submit(self, body: bytes, chosen_id: str | None) -> Reply:
         request_id = RequestId(f"local-{len(self._known)}" if chosen_id is None else chosen_id)
@@ -207,6 +239,11 @@ class LocalRuntime:
     def _note_failure(self, failure: Failure) -> None:
         error = raised_by(failure.code, failure.kind, failure.message)
         error.__cause__ = self._executor.raised
+        self.failures.append(error)
+
+    def _note_generator(self, run: GeneratorRun) -> None:
+        error = UserError(run.reason)
+        error.__cause__ = run.cause
         self.failures.append(error)
 
     def _keys(self, prefix: str) -> list[EntityKey]:
