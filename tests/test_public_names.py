@@ -48,6 +48,7 @@ PUBLIC = [
     "RequestConflict",
     "RequestError",
     "SparkRuntime",
+    "SparkSource",
     "StateUnavailable",
     "Stopping",
     "Throttled",

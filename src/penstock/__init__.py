@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.model.streams.task_state import clear, states
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
+    from penstock.runtime.spark.data_source import SparkSource
     from penstock.runtime.spark.runtime import SparkRuntime
     from penstock.runtime.spark.table import read_table
 
@@ -115,6 +116,7 @@ __all__ = [
     "RequestConflict",
     "RequestError",
     "SparkRuntime",
+    "SparkSource",
     "StateUnavailable",
     "Stopping",
     "Throttled",
@@ -187,6 +189,7 @@ _SERVICES: Final = {
     "Config": "penstock.process.config",
     "LocalRuntime": "penstock.runtime.local.runtime",
     "SparkRuntime": "penstock.runtime.spark.runtime",
+    "SparkSource": "penstock.runtime.spark.data_source",
     "read_table": "penstock.runtime.spark.table",
 }
 """Name to module: handlers need none of these, so each is imported at its own first use."""

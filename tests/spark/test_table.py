@@ -1,4 +1,4 @@
-"""Tables of the past as Spark DataFrames."""
+"""Tables of the past, streams and changes of a class as Spark DataFrames."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,13 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import ConfigError, QueryError, RequestError, read_table
+from penstock import ConfigError, QueryError, RequestError, SparkSource, read_table
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.as_of_query import as_of_queries
 from penstock.sql.query import Query
+from tests.feed_app import app as feed_app
+from tests.stream_journal import publish
 from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_shown_values import deep
 from tests.unit.sql.test_view_tables import FILLED
@@ -113,3 +115,42 @@ def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path:
         read_table(app, "Painting", as_of=9, data=data, session=session)
     with pytest.raises(ConfigError, match="no journal"):
         read_table(app, "Painting", data=tmp_path, session=session)
+
+
+def test_changes_of_a_class_have_the_types_of_its_table(data: Path, session: SparkSession) -> None:
+    """The feed of a class shows each change with its epoch, and entities as SQL does, of every type."""
+    session.dataSource.register(SparkSource)
+    source = session.read.format("penstock").option("app", "tests.unit.sql.gallery_app:app")
+    source = source.option("data", str(data)).option("entity", "Painting").option("wide", "true")
+    rows = sorted(in_spark(source.load()), key=lambda row: (row["epoch"], str(row["key"])))
+    assert [(row["epoch"], row["key"], row["kind"]) for row in rows] == [
+        (0, "full", "upsert"),
+        (1, "plain", "upsert"),
+        (2, "full", "upsert"),
+        (3, "full", "delete"),
+        (3, "plain", "delete"),
+    ]
+    shown = sorted(in_sql(data, 2).to_pylist(), key=lambda row: str(row["title"]))
+    assert comparable([rows[2]["after"], rows[1]["after"]]) == comparable(shown)
+
+
+def test_query_reads_a_stream_exactly_once(tmp_path: Path, session: SparkSession) -> None:
+    """A query that starts again from its checkpoint continues with the next epoch; nothing comes twice."""
+    session.dataSource.register(SparkSource)
+    source = session.readStream.format("penstock").option("app", "tests.feed_app:app")
+    source = source.option("data", str(tmp_path)).option("stream", "words")
+    source = source.option("start", "atom=1").option("maxEpochsPerBatch", "2")
+    with closing(DataDirectory(tmp_path).open_journal(feed_app)) as journal:
+        published = []
+        for round_ in range(2):
+            for epoch in range(5):
+                words = [f"{round_}-{epoch}-{place}" for place in range(3)]
+                publish(journal, {"words": [words[:1], words[1:]]})
+                published += words
+            writer = source.load().writeStream.format("parquet").trigger(availableNow=True)
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.start(str(tmp_path / "read"))
+            assert query.awaitTermination(250)
+            rows = in_spark(session.read.parquet(str(tmp_path / "read")))
+            in_order = sorted(rows, key=lambda row: (row["atom"], row["place"]))
+            assert [row["event"] for row in in_order] == published[1:]
