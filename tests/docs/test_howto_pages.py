@@ -24,7 +24,7 @@ from tests.waiting import wait_for
 HOWTO = TOP / "docs" / "howto"
 PAGES = {path.stem: path for path in HOWTO.glob("*.md")}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SEPARATE = {"index", "proxy"}
+SEPARATE = {"index", "proxy", "spark"}
 """Pages whose commands have a test of their own."""
 PRINTED = {"idempotent-calls": "42.5", "delayed-requests": '"scheduled"', "pagination": '"c013"'}
 """A part of the commands' output, for the pages that describe it."""

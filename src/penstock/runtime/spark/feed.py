@@ -12,6 +12,7 @@ struct `after`, or NULL. `snapshots.event_table` describes the rows of a stream.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -96,8 +97,8 @@ class Feed(Protocol):
 class StreamFeed:
     """The events of a stream."""
 
-    part_kind = PartKind.EVENTS
-    stored = ("stream", *STORED)
+    part_kind: PartKind = PartKind.EVENTS
+    stored: tuple[str, ...] = ("stream", *STORED)
 
     def __init__(self, app: App, stream: str, *, wide: bool) -> None:
         """Choose a stream.
@@ -122,14 +123,14 @@ class StreamFeed:
         atoms = rows.filter(wanted).sort_by("atom")
         ends = np.cumsum(atoms["count"].to_numpy())
         for piece in _pieces(atoms, ends):
-            yield _shown(lambda piece=piece: self._table.rows(piece))
+            yield _shown(partial(self._table.rows, piece))
 
 
 class ClassFeed:
     """The changes of a class."""
 
-    part_kind = PartKind.CHANGES
-    stored = _CHANGED
+    part_kind: PartKind = PartKind.CHANGES
+    stored: tuple[str, ...] = _CHANGED
 
     def __init__(self, app: App, entity: str, *, wide: bool) -> None:
         """Choose a class.
@@ -162,7 +163,7 @@ class ClassFeed:
         own = rows.filter(pc.equal(rows["entity"], self._name))
         own = own.sort_by([("epoch", "ascending"), ("key", "ascending")])
         for piece in _pieces(own, np.arange(1, own.num_rows + 1)):
-            yield _shown(lambda piece=piece: self._changes(piece, journal))
+            yield _shown(partial(self._changes, piece, journal))
 
     def _changes(self, changes: pa.Table, journal: Journal) -> pa.Table:
         exists = pc.is_valid(changes["state"])
