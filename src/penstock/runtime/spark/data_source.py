@@ -8,8 +8,8 @@ Register it once for each session, and then read:
 `feed` makes the rows; this module gives it to Spark as a Python data source. An offset is the last epoch that was
 read, and the identity of the journal. Epochs never change, so a query that starts again from its checkpoint
 gets each row exactly once. Spark calls each method in the process that needs it: the schema and the offsets in a
-planner, the rows in workers. What travels between them are `FeedOptions` and `Span`s; each process opens the
-journal and imports the application itself.
+planner, the rows in workers. Only `FeedOptions` and `Span`s travel between them; each process opens the journal and
+imports the application itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -146,7 +146,7 @@ class SparkSource(DataSource):
 
 
 class SpanPartition(InputPartition):
-    """A span that one task of Spark reads."""
+    """The span of a single task of Spark."""
 
     def __init__(self, span: Span) -> None:
         super().__init__(span)
@@ -195,7 +195,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
-        """Return the offset after the next batch, which is `start` if there is no new epoch.
+        """Return the offset after the next batch; without a new epoch, it equals `start`.
 
         Raises:
             Diverged: The offset is of another journal, or of an epoch that this journal does not have.
@@ -266,7 +266,7 @@ def options_of(given: Mapping[str, str]) -> FeedOptions:
     """Check the options of a query; their names may have any case.
 
     Raises:
-        ConfigError: An option is missing, unknown or wrong; the message names it.
+        ConfigError: An option is missing, unknown or wrong; the message names the option.
     """
     names = {name.lower(): name for name in _OPTIONS}
     for name in given:
@@ -302,7 +302,7 @@ def start_of(text: str, *, is_stream: bool) -> Start:
     """Return the start in the text of an option.
 
     Raises:
-        ConfigError: The text is no start.
+        ConfigError: The text has another form.
     """
     if text in ("earliest", "latest"):
         return Start(latest=text == "latest")
