@@ -167,7 +167,9 @@ class FeedReader(DataSourceReader):
             span = Span(begin.first, newest(journal), begin.atom)
             if span.last < span.first:
                 return []
-            return [SpanPartition(one) for one in spans_of(journal, self._chosen.feed(app), span)]
+            return [
+                SpanPartition(piece) for piece in spans_of(journal, self._chosen.feed(app), span)
+            ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a span, in a worker."""
@@ -232,7 +234,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         feed = self._chosen.feed(self._chosen.app())
         span = Span(Epoch(reached + 1), last, start.get("atom", 0))
-        return [SpanPartition(one) for one in spans_of(self._opened(), feed, span)]
+        return [SpanPartition(piece) for piece in spans_of(self._opened(), feed, span)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a span, in a worker."""

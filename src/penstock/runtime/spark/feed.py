@@ -56,7 +56,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Epochs that one task reads.
+    """The epochs of a single task of Spark.
 
     Attributes:
         first: The first epoch.
