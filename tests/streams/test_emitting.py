@@ -146,7 +146,7 @@ def test_emit_outside_of_a_transaction() -> None:
 def test_append_of_a_wrong_event() -> None:
     """The message names the event, and nothing is appended."""
     shop = kit()
-    with pytest.raises(RequestError, match="event 1: stream sales has events of type int"):
+    with pytest.raises(RequestError, match=r"stream sales: events\[1\]: Expected `int`"):
         shop.append(sales, [1, "two"])  # type: ignore[misc]
     assert shop.atoms(sales) == []
 

@@ -36,7 +36,8 @@ from penstock.client.transport import (
 )
 from penstock.errors import PenstockError
 from penstock.model.application import App
-from penstock.model.call import AsyncCalling, Call, Preparing
+from penstock.model.call import AsyncCalling, Call, Preparing, append_of
+from penstock.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,8 +128,29 @@ class AsyncClient:
         """Close the connections."""
         await self._pool.close()
 
+    async def append(
+        self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
+    ) -> int:
+        """Append events to a stream, as one atom, and return their number.
+
+        When this returns, the epoch of the append is committed. For an append that is only durable then, or for
+        many appends, `prepare.append` returns an append for `send` and `bulk`.
+
+        Args:
+            stream: The stream, or its name.
+            events: The events of the atom.
+            request_id: An id that the caller chooses; an append with a known id has no effect.
+
+        Raises:
+            RequestError: The application has no such stream, or an event does not fit; nothing was appended.
+            RequestConflict: The request id was used with other events.
+            PenstockError: The gateway could not take the append, or did not answer in time.
+        """
+        appended: int = await self._perform(append_of(stream, events, request_id))
+        return appended
+
     async def send(self, call: Call[T], *, delay_s: float = 0.0) -> AsyncPending[T]:
-        """Append a prepared call, to be performed once, `delay_s` from now.
+        """Append a prepared call or append to the log, to be performed once, `delay_s` from now.
 
         When this returns, the request is durable.
 

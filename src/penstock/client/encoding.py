@@ -38,11 +38,11 @@ _SHOWN_MAX: Final = 200
 
 
 def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> OutgoingRequest:
-    """Return the request to `POST /call` or `POST /send`.
+    """Return the request to `POST /call`, `POST /streams` or `POST /send`.
 
     Args:
         app: The application, if the client knows it.
-        call: The call.
+        call: The call or the append.
         request_id: The id of the request.
         place: `call` or `send`.
 
@@ -52,8 +52,8 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
         without a request in the log.
 
     Raises:
-        RequestError: The application has no such class or method, the arguments do not fit, or the request
-            id has a wrong form.
+        RequestError: The application has no such class, method or stream, the arguments or events do not fit,
+            or the request id has a wrong form.
     """
     if not _REQUEST_ID.fullmatch(request_id):
         raise RequestError(
@@ -63,7 +63,9 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
     media_type = JSON if app is None else MSGPACK
     key, content = _plain(call) if app is None else _typed(app, call)
     segments = [place, call.method]
-    if call.entity:
+    if call.stream is not None:
+        segments = ["streams", call.stream] if place == "call" else [place, "streams", call.stream]
+    elif call.entity:
         if key == DERIVED_KEY and call.method in CREATIONS:
             raise RequestError(
                 f"{call.entity}: {DERIVED_KEY!r} cannot be a key; it stands for a derived key"
@@ -171,15 +173,18 @@ def _segment(text: str) -> str:
 
 
 def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
-    """Return the key's text and the arguments, checked by the application."""
+    """Return the key's text and the arguments or events, checked by the application."""
     body, _ = encoded(app, call)
     request = decode_request(body)
+    if call.stream is not None:
+        return None, request.positional
     return request.key, msgspec.msgpack.encode((request.positional, request.named))
 
 
 def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
-    """Return the key's text and the arguments as JSON; the gateway checks them."""
+    """Return the key's text and the arguments or events as JSON; the gateway checks them."""
     label = f"{call.entity}.{call.method}" if call.entity else call.method
+    label = label if call.stream is None else f"stream {call.stream}"
     if call.positional and call.named:
         raise RequestError(
             f"{label}: give all arguments by position, or all by name; "
@@ -192,8 +197,9 @@ def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
         raise RequestError(f"{label}: {error}") from error
     if call.entity and call.key is None and call.method not in CREATIONS:
         raise RequestError(f"{label} needs a key")
-    key = None if call.key is None else key_text(None, call.entity, call.key)
-    return key, content
+    if call.key is None or call.stream is not None:
+        return None, content
+    return key_text(None, call.entity, call.key), content
 
 
 def value_of(response: HttpResponse, returns: Any = Any) -> Any:

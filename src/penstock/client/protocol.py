@@ -103,7 +103,7 @@ class GatewayProtocol:
         return value_of(response, returns)
 
     def _is_read(self, call: Call[Any]) -> bool:
-        if self.app is None or call.request_id is not None:
+        if self.app is None or call.request_id is not None or call.stream is not None:
             return False
         return self.app.signature(call.entity, call.method).readonly
 

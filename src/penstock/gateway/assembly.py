@@ -234,6 +234,8 @@ def _serve_calls(
     for path, handler, route_kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
         routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, route_kind)
         routing.add("POST", f"/{path}/{{function}}", handler, route_kind)
+    routing.add("POST", "/streams/{stream}", calls.call, "append")
+    routing.add("POST", "/send/streams/{stream}", calls.send, "send")
     routing.add("POST", "/read", reads.batch, "read")
     routing.add("GET", "/requests/{id}", calls.status, "requests")
     routing.add("DELETE", "/requests/{id}", calls.cancel, "requests")

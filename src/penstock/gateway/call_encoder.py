@@ -1,16 +1,18 @@
-"""`CallEncoder`: encodes calls for the log; a reader does it if code of the application runs for that."""
+"""`CallEncoder`: encodes calls and appends for the log; a reader does it if code of the application runs for that."""
 
 from penstock.base.class_code import has_code
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.model.application import App
 from penstock.model.declaration import RESERVED
+from penstock.model.limit import STREAMS
+from penstock.model.request import APPEND
 from penstock.model.signature import Signature
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits, encoded_call
 
 
 class CallEncoder:
-    """Encodes the calls of one gateway."""
+    """Encodes the calls and appends of one gateway."""
 
     def __init__(self, app: App, config: Config, pool: ReaderPool | None) -> None:
         """Create the encoder.
@@ -27,7 +29,7 @@ class CallEncoder:
         self._with_code = frozenset() if pool is None else calls_with_code(app)
 
     async def encoded(self, target: CallTarget, source: ArgumentSource) -> tuple[bytes, bytes]:
-        """Return the body and the access hint of a log entry for a call.
+        """Return the body and the access hint of a log entry for a call or an append.
 
         Raises:
             RecordTooLarge: The key or the body is too large.
@@ -35,14 +37,14 @@ class CallEncoder:
             LimitExceeded: Code of the application ran too long, or ended its process.
             OperationalError: No reader was free in time.
         """
-        if self._with_code and (target.entity, target.method) in self._with_code:
+        if self._with_code and (target.owner, target.method) in self._with_code:
             assert self._pool is not None, "only a pool has calls with code"
             return await self._pool.encoded(target, source, self._timeout_s)
         return encoded_call(self._app, self._limits, target, source)
 
 
 def calls_with_code(app: App) -> frozenset[tuple[str, str]]:
-    """Return the class, or an empty text, and the name of each call whose arguments run code."""
+    """Return `CallTarget.owner` and the method of each call or append whose arguments or events run code."""
     calls = [("", name) for name, signature in app.functions.items() if _has_code(signature)]
     for entity in app.entities.values():
         has_key_code = has_code(entity.key_annotation)
@@ -51,6 +53,11 @@ def calls_with_code(app: App) -> frozenset[tuple[str, str]]:
             for method in (*entity.methods, *RESERVED)
             if has_key_code or _has_code(app.signature(entity.name, method))
         ]
+    calls += [
+        (f"{STREAMS}{name}", APPEND)
+        for name, stream in app.topology.streams.items()
+        if stream.is_open and has_code(stream.annotation)
+    ]
     return frozenset(calls)
 
 

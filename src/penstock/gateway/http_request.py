@@ -147,6 +147,12 @@ class HttpRequest:
         check_depth(body, self._config.depth_max)
         return body
 
+    async def json_lines(self) -> bytes:
+        """Return the body of a request in JSON lines; raises as `json`."""
+        body = await self.body()
+        check_depth(body, self._config.depth_max)
+        return body
+
     @property
     def media_type(self) -> str:
         """The media type of the body."""

@@ -31,6 +31,7 @@ from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
+from penstock.model.streams.event_list import encoded_events, given_events
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
 
@@ -46,7 +47,7 @@ class App:
         entities: The entity classes by name.
         functions: The signatures, by name, of the functions that requests may call.
         routes: The application's own paths, from `@route`.
-        limits: The limits of its members, from `@limit`.
+        limits: The limits of its members, from `@limit` and `stream(…, limits=…)`.
         stored: The classes whose rows the state has, by name: the entity classes, and those of the tasks' rows.
         shapes: The stored shape of each of them.
         topology: The streams, workflows and portals.
@@ -81,7 +82,7 @@ class App:
         self.topology = topology_of(flowing, resolver)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
-        self.limits = limits_of(self.entities, self.functions, complaints)
+        self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         self.stored = {**self.entities, **self.topology.rows}
@@ -237,17 +238,7 @@ class App:
         Raises:
             RequestError: The stream does not exist, or an event does not fit its type.
         """
-        events_type = self.open_stream(stream).events
-        if isinstance(events, str | bytes) or not isinstance(events, Iterable):
-            raise RequestError(
-                f"the events for stream {stream} are no list; an atom of one event is [event]"
-            )
-        encoded: list[bytes] = []
-        for index, event in enumerate(events):
-            try:
-                encoded.append(events_type.encode(event))
-            except Unencodable as error:
-                raise RequestError(f"event {index}: {error}") from error
+        encoded = encoded_events(self.open_stream(stream).events, given_events(stream, events))
         return encode_append(stream, encoded)
 
     def key_of(self, entity: str, text: str) -> object:

@@ -11,7 +11,7 @@ calling.Item("i1").add(5)  # needs no class: the application looks up the names
 The result of a performed call, and the time when its arguments are checked, depend on the function.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
@@ -20,7 +20,10 @@ from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.request import APPEND
 from penstock.model.running_step import Outlet
+from penstock.model.streams.event_list import given_events
+from penstock.model.streams.stream import Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +32,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """A call that is not performed yet; the type parameter is the type of its result.
+    """A call, or an append to a stream, that is not performed yet; the type parameter is the type of its result.
+
+    In an append, `entity` is empty and `key` is the name of the stream; `positional` are the events.
 
     Attributes:
         entity: The name of the class; empty for a function.
@@ -46,6 +51,11 @@ class Call(Generic[T_co]):
     positional: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     request_id: str | None = None
+
+    @property
+    def stream(self) -> str | None:
+        """The stream of an append; None for a call."""
+        return None if self.entity or self.key is None else str(self.key)
 
 
 Perform = Callable[[Call[Any]], Any]
@@ -82,6 +92,23 @@ def call_of(
     return Call("", None, name, tuple(positional), named)
 
 
+def append_of(
+    stream: Stream[T] | str, events: Iterable[T], request_id: str | None = None
+) -> Call[int]:
+    """Return the append of one atom; its result is the number of events.
+
+    Args:
+        stream: The stream, or its name.
+        events: The events of the atom.
+        request_id: The id of the append; None for a new id.
+
+    Raises:
+        RequestError: The events are no list.
+    """
+    name = stream.name if isinstance(stream, Stream) else stream
+    return Call("", name, APPEND, given_events(name, events), request_id=request_id)
+
+
 def _entity_type(cls: Any) -> EntityType | None:
     """Return the description of a class where it is an entity class."""
     entity_type = reference_type(cls) if isinstance(cls, type) else None
@@ -101,20 +128,24 @@ def _class_call(
 
 
 def encoded(app: Outlet, call: Call[Any]) -> tuple[bytes, bytes]:
-    """Return the body of a call's log entry, and its access hint; see `App.request`.
+    """Return the body of a log entry for a call or an append, and its access hint; see `App.request`.
 
     Raises:
-        RequestError: The class, method or function does not exist, or the arguments do not fit.
+        RequestError: The class, method, function or stream does not exist, or the arguments do not fit.
     """
+    if call.stream is not None:
+        return app.append(call.stream, call.positional), b""
     return app.request(call.entity, call.key, call.method, call.positional, call.named)
 
 
 def returns_of(app: App | None, call: Call[Any]) -> Any:
-    """Return the type of a call's result: a reference for a creation, `Any` where unknown.
+    """Return the type of a call's result: a reference for a creation, a number for an append, or `Any`.
 
     Raises:
         RequestError: The application has no such class, method or function.
     """
+    if call.stream is not None:
+        return int
     if app is None:
         return Any
     if call.entity in app.entities and call.method in CREATIONS:
@@ -178,6 +209,24 @@ class Preparing(_Calling):
     ) -> Call[T]:
         """Return the call of a method, a creation or a function."""
         result: Call[T] = self._perform(call_of(method, positional, named))
+        return result
+
+    def append(
+        self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
+    ) -> Call[int]:
+        """Return the append of one atom to a stream.
+
+        `prepare(append, …)` prepares the call of an application's function with the name `append`.
+
+        Args:
+            stream: The stream, or its name.
+            events: The events of the atom.
+            request_id: The id of the append; None for a new id.
+
+        Raises:
+            RequestError: The events are no list.
+        """
+        result: Call[int] = self._perform(append_of(stream, events, request_id))
         return result
 
 

@@ -1,4 +1,4 @@
-"""`@limit`: the most requests of a class, a method or a function that gateways admit.
+"""`@limit`: the most requests of a class, a method, a function or a stream that gateways admit.
 
 A limit is a text:
 
@@ -11,23 +11,29 @@ bound  =  N "/" ( "s" | "m" | "h" | "d" ) [ "burst" N ]        a rate
 `"50/s"` admits 50 requests at once and then one every 20 ms; `burst` changes the first number. A
 request is under way from its admission until its epoch is committed. A limit without `per` counts
 all requests together, `per principal` counts those of each API key or token, and `per key` counts those
-of each entity. A limit on a class counts the requests to all of its methods together.
+of each entity. A limit on a class counts the requests to all of its methods together. A limit on a stream counts its
+appends, whatever the number of their events: `stream("lines", str, limits="50/s")`.
 
 This module reads limits when the application is built. Gateways enforce them. Calls between entities,
 tests and runtimes without a gateway have no such limits.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from penstock.errors import RequestError
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
+from penstock.model.streams.stream import NAME as STREAM_NAME
+from penstock.model.streams.stream import Stream
 
 EVERYTHING: Final = "*"
 """The target of a limit or a pause that covers every method and function."""
+
+STREAMS: Final = "streams/"
+"""The target of a limit or a pause that covers the appends to a stream begins with this text: `streams/lines`."""
 
 PRINCIPAL: Final = "principal"
 KEY: Final = "key"
@@ -39,7 +45,7 @@ _TEXT: Final = re.compile(
     r"(?:(?P<count>\d{1,9})/(?P<unit>[smhd])(?: burst (?P<burst>\d{1,9}))?"
     r"|(?P<at_once>\d{1,9}) at once)(?: per (?P<per>principal|key))?"
 )
-_TARGET: Final = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)?")
+_TARGET: Final = re.compile(rf"\*|{STREAMS}{STREAM_NAME.pattern}|[^\W\d]\w*(\.[^\W\d]\w*)?")
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -54,7 +60,7 @@ class Limit:
         burst: The requests that are admitted at once after a rest.
         at_once: The requests that may be under way.
         per: `principal` or `key` if each of them has its own count; empty for a common count.
-        target: `*`, a class, `Class.method`, or a function.
+        target: `*`, a class, `Class.method`, a function, or `streams/NAME`.
     """
 
     text: str
@@ -125,32 +131,57 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
         target, _, bound = part.partition(" ")
         if not _TARGET.fullmatch(target):
             raise RequestError(
-                f"{part!r} begins with no target; write *, a class, Class.method or a function first"
+                f"{part!r} begins with no target; write *, a class, Class.method, a function or "
+                f"{STREAMS}NAME first"
             )
         limits.append(replace(parse_limit(bound), target=target))
     return tuple(limits)
 
 
 def limits_of(
-    entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
+    entities: Mapping[str, EntityType],
+    functions: Mapping[str, Signature],
+    streams: Mapping[str, Stream[Any]],
+    complaints: list[str],
 ) -> tuple[Limit, ...]:
-    """Return the limits of an application's members, and add mistakes to the complaints."""
+    """Return the limits of an application's members, and add mistakes to the complaints.
+
+    Args:
+        entities: The entity classes by name.
+        functions: The signatures of the functions by name.
+        streams: The streams by name.
+        complaints: The mistakes that were found so far.
+    """
     limits: list[Limit] = []
-    for target, where, texts in _declarations(entities, functions):
+    for target, where, texts in _declarations(entities, functions, streams):
         for text in texts:
             try:
                 declared = replace(parse_limit(text), target=target)
             except RequestError as error:
                 complaints.append(f"{where}: {target}: {error}")
                 continue
-            if declared.per == KEY and target in functions:
-                complaints.append(f"{where}: {target}: a function has no key; remove `per key`")
+            complaint = key_complaint(declared, functions)
+            if complaint:
+                complaints.append(f"{where}: {complaint}")
             limits.append(declared)
     return tuple(limits)
 
 
+def key_complaint(limit: Limit, functions: Container[str]) -> str:
+    """Return the mistake of a limit `per key` on a target without keys; empty if there is none."""
+    if limit.per != KEY:
+        return ""
+    if limit.target in functions:
+        return f"{limit.target}: a function has no key; remove `per key`"
+    if limit.target.startswith(STREAMS):
+        return f"{limit.target}: an append has no key; remove `per key`"
+    return ""
+
+
 def _declarations(
-    entities: Mapping[str, EntityType], functions: Mapping[str, Signature]
+    entities: Mapping[str, EntityType],
+    functions: Mapping[str, Signature],
+    streams: Mapping[str, Stream[Any]],
 ) -> Iterator[tuple[str, str, Iterable[str]]]:
     """Yield target, place and texts of each member with limits."""
     for name, entity_type in entities.items():
@@ -159,6 +190,8 @@ def _declarations(
             yield f"{name}.{method}", signature.where, _texts_of(signature)
     for name, signature in functions.items():
         yield name, signature.where, _texts_of(signature)
+    for name, stream in streams.items():
+        yield f"{STREAMS}{name}", stream.where, stream.limits
 
 
 def _texts_of(signature: Signature) -> Iterable[str]:

@@ -28,7 +28,7 @@ _OF_CLASS: Final = {"POST": "create", "PUT": "upsert", "GET": SHOW, "DELETE": "d
 _SEGMENT: Final = re.compile(r"\{([A-Za-z_]\w*)\}|[A-Za-z0-9._~!$&'()*+,;=:@-]+")
 _TAKEN: Final = frozenset(
     {
-        *("call", "send", "requests", "entities", "sql"),
+        *("call", "send", "streams", "requests", "entities", "sql"),
         *("healthz", "readyz", "metrics", "openapi.json", "docs", "console"),
     }
 )

@@ -1,6 +1,6 @@
 """The surroundings of a transaction, as its handlers see them: the running step, and the outlets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock.base.ids import EntityKey
@@ -58,3 +58,6 @@ class Outlet(Protocol):
         named: Mapping[str, Any],
     ) -> tuple[bytes, bytes]:
         """Return the body of a request; see `App.request`."""
+
+    def append(self, stream: str, events: Iterable[Any]) -> bytes:
+        """Return the body of an append; see `App.append`."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import App, RequestError, entity, key, transactional
+from penstock import App, RequestError, entity, key, stream, transactional
 from penstock.errors import Forbidden
 from penstock.gateway.auth.principal import (
     ANONYMOUS,
@@ -39,14 +39,15 @@ def restock(amount: int) -> int:
     return amount
 
 
-APP = App("principal", Item, Shelf, restock)
+APP = App("principal", Item, Shelf, restock, stream("front-page", str), stream("back-page", str))
 SCOPES = [
     *("*", "admin", "sql", "call", "read", "read:Item", "read:Shelf"),
     *("call:Item", "call:Item.add", "call:Item.create", "call:Shelf", "call:Shelf.clear"),
-    *("call:restock",),
+    *("call:restock", "append", "append:front-page"),
 ]
 RIGHTS = [
     *(("admin",), ("sql",), ("read", "Item"), ("read", "Shelf"), ("call", "", "restock")),
+    *(("append", "front-page"), ("append", "back-page")),
     *(("call", "Item", "add"), ("call", "Item", "create"), ("call", "Shelf", "clear")),
 ]
 
@@ -67,6 +68,8 @@ def may(principal: Principal, right: tuple[str, ...]) -> bool:
                 principal.require_call(entity_name, method)
             case ("read", entity_name):
                 principal.require_read(entity_name)
+            case ("append", stream_name):
+                principal.require_append(stream_name)
             case ("sql",):
                 principal.require_sql()
             case _:
@@ -110,6 +113,7 @@ def test_scope_of_the_application_is_taken(scope: str) -> None:
         ("call:restock.add", "has no entity class 'restock'"),
         ("read:restock", "has no entity class 'restock'"),
         ("read:Shelv", "did you mean Shelf?"),
+        ("append:front-pag", "did you mean front-page?"),
     ],
 )
 def test_scope_of_nothing_is_refused_with_near_misses(scope: str, hint: str) -> None:

@@ -8,10 +8,11 @@ scope  =  "*"                                         everything
        |  "sql"                                       SQL over the whole state
        |  "call" | "call:" Entity | "call:" Entity "." method | "call:" function
        |  "read" | "read:" Entity                     attributes of entities
+       |  "append" | "append:" stream                 appends to streams
        |  "follow" | "follow:" stream                 atoms of streams
 ```
 
-`call`, `read` and `follow` without a name cover all methods, all classes and all streams. A scope covers requests from
+`call`, `read`, `append` and `follow` without a name cover all methods, classes and streams. A scope covers requests from
 outside only: a caller of `Order.checkout` needs no scope for the methods that it calls. A path of the
 application's own needs the scope of its method.
 
@@ -38,12 +39,13 @@ ADMIN: Final = Scope("admin")
 SQL: Final = Scope("sql")
 CALL: Final = Scope("call")
 READ: Final = Scope("read")
+APPEND: Final = Scope("append")
 FOLLOW: Final = Scope("follow")
 
 _NAME: Final = r"[^\W\d]\w*"
 _STREAM: Final = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 _GRAMMAR: Final = re.compile(
-    rf"\*|admin|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?|follow(:{_STREAM})?",
+    rf"\*|admin|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?|(append|follow)(:{_STREAM})?",
     re.UNICODE,
 )
 
@@ -81,6 +83,10 @@ class Principal:
         """Check that the principal may read the entities of a class; raises as `require_call`."""
         self._require(f"read:{entity}", READ)
 
+    def require_append(self, stream: str) -> None:
+        """Check that the principal may append to a stream; raises as `require_call`."""
+        self._require(f"append:{stream}", APPEND)
+
     def require_follow(self, stream: str) -> None:
         """Check that the principal may follow a stream; raises as `require_call`."""
         self._require(f"follow:{stream}", FOLLOW)
@@ -116,7 +122,8 @@ def parse_scope(text: str) -> Scope:
     if not _GRAMMAR.fullmatch(text):
         raise RequestError(
             f"{text!r} is not a scope; the forms are *, admin, sql, call, call:Entity, "
-            "call:Entity.method, call:function, read, read:Entity, follow, follow:stream"
+            "call:Entity.method, call:function, read, read:Entity, append, append:stream, follow, "
+            "follow:stream"
         )
     return Scope(text)
 
@@ -136,8 +143,8 @@ def check_scope(scope: Scope, app: "App") -> None:
     name, _, method = target.partition(".")
     if not name:
         return
-    if right == FOLLOW:
-        _check(scope, lambda: app.stream(name))
+    if right in (APPEND, FOLLOW):
+        _check(scope, lambda: (app.open_stream if right == APPEND else app.stream)(name))
         return
     known = list(app.entities) if right == READ else [*app.entities, *app.functions]
     if name not in known or (method and name not in app.entities):

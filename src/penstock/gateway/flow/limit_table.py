@@ -12,7 +12,15 @@ from typing import NamedTuple
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
 from penstock.model.application import App
-from penstock.model.limit import EVERYTHING, KEY, PRINCIPAL, Limit, parse_limits
+from penstock.model.limit import (
+    EVERYTHING,
+    KEY,
+    PRINCIPAL,
+    STREAMS,
+    Limit,
+    key_complaint,
+    parse_limits,
+)
 
 
 class Caller(NamedTuple):
@@ -20,7 +28,7 @@ class Caller(NamedTuple):
 
     Attributes:
         principal: The namespace of the principal; empty for the anonymous principal.
-        entity: The name of the class; empty for a function.
+        entity: The name of the class; empty for a function. For an append, `streams/` and the name of the stream.
         method: The name of the method or function.
         key: The fingerprint of the entity's key, 8 bytes; empty for a function or a derived key.
     """
@@ -119,19 +127,23 @@ def limits_in_force(app: App, setting: str) -> tuple[Limit, ...]:
         limits = parse_limits(setting)
         for limit in limits:
             check_target(app, limit.target)
-            if limit.per == KEY and limit.target in app.functions:
-                raise RequestError(f"{limit.target}: a function has no key; remove `per key`")
+            complaint = key_complaint(limit, app.functions)
+            if complaint:
+                raise RequestError(complaint)
     except RequestError as error:
         raise ConfigError(f"gateway.limits: {error}") from error
     return (*app.limits, *limits)
 
 
 def check_target(app: App, target: str) -> None:
-    """Check that an application has the class, method or function that a target names.
+    """Check that an application has the class, method, function or open stream that a target names.
 
     Raises:
         RequestError: The application lacks it; the message suggests similar names.
     """
+    if target.startswith(STREAMS):
+        app.open_stream(target.removeprefix(STREAMS))
+        return
     name, _, method = target.partition(".")
     if target == EVERYTHING or (not method and name in app.entities):
         return

@@ -1,4 +1,4 @@
-"""`/call`, `/send` and `/requests`: appends requests and returns their replies.
+"""`/call`, `/send`, `POST /streams` and `/requests`: appends requests and returns their replies.
 
 Promises that a request which is answered with 2xx, or with an error of the application, is durable
 and took effect exactly as the answer says; and that one request id never takes effect twice.
@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON, MSGPACK, REQUEST_ID, ErrorBody
+from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
 from penstock.errors import TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
-from penstock.gateway.call_target import flow_caller, target_of
+from penstock.gateway.call_target import flow_caller, require_right, target_of
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
@@ -35,6 +35,7 @@ from penstock.runtime.reads.arguments import (
     ArgumentSource,
     CallTarget,
     JsonArguments,
+    JsonLines,
     MsgpackArguments,
 )
 
@@ -75,7 +76,7 @@ class CallHandler:
         self._ids = RequestIds()
 
     async def call(self, request: HttpRequest) -> Response:
-        """Serve `POST /call/…`: append the request, wait for its epoch, return the reply."""
+        """Serve `POST /call/…` and `POST /streams/…`: append the request, wait for its epoch, return the reply."""
         target = target_of(request)
         source = await self._source(request, target)
         reply = await self.process(request, target, source)
@@ -156,8 +157,8 @@ class CallHandler:
 
         Args:
             request: The HTTP request; it gets its request id if it is appended.
-            target: The method or function.
-            source: The arguments.
+            target: The method, function or stream.
+            source: The arguments or events.
 
         Raises:
             PenstockError: The request was not appended, or its reply did not come in time.
@@ -165,7 +166,7 @@ class CallHandler:
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         if b"timeout" in request.scope["query_string"]:
             timeout_s = request.seconds("timeout", timeout_s, timeout_s)
-        if self._reads.serves(request, target):
+        if target.stream is None and self._reads.serves(request, target):
             return await self._reads.read(request, target, source, timeout_s)
         body, touches = await self._prepared(request, target, source)
         lsn = await self._append(request, target, body, touches)
@@ -187,7 +188,7 @@ class CallHandler:
             if timings is None:
                 lsn = await append
             else:
-                lsn = await timings.append(append, target.entity, target.method, request_id)
+                lsn = await timings.append(append, target.owner, target.method, request_id)
         except BaseException:
             self._admission.abandon(ticket)
             raise
@@ -225,12 +226,14 @@ class CallHandler:
         if body is None:  # the log was truncated
             request.principal.require_admin()
         else:
-            logged = decode_request(body)
-            request.principal.require_call(logged.entity, logged.method)
+            require_right(request.principal, decode_request(body))
 
     async def _source(self, request: HttpRequest, target: CallTarget) -> ArgumentSource:
-        """Read the arguments, if the principal may make the call."""
-        request.principal.require_call(target.entity, target.method)
+        """Read the arguments or events, if the principal may make the call or the append."""
+        require_right(request.principal, target)
+        if target.stream is not None:
+            self._app.open_stream(target.stream)  # an unknown stream needs no body
+            return await _events_in(request)
         self._app.signature(target.entity, target.method)  # an unknown method needs no body
         if request.media_type != MSGPACK:
             return JsonArguments(await request.json())
@@ -246,6 +249,15 @@ class CallHandler:
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)
         return Response(json_of(status), 200, reply_headers(epoch, status.request_id), JSON)
+
+
+async def _events_in(request: HttpRequest) -> ArgumentSource:
+    """Read the body of an append: a JSON array, JSON lines, or a MessagePack array."""
+    if request.media_type == MSGPACK:
+        return MsgpackArguments(await request.body())
+    if request.media_type == NDJSON:
+        return JsonLines(await request.json_lines())
+    return JsonArguments(await request.json())
 
 
 def _location(request_id: str) -> dict[str, str]:

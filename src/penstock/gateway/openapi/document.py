@@ -2,8 +2,8 @@
 
 Promises a valid document, in which every method, function and route of the application is an
 operation with typed parameters, body and responses. The same application gives the same document in
-the same order. `operations` describes the operations, `json_schema` the types of the application,
-`follow_paths` the followers of streams, and `builtin_paths` the paths that every gateway serves.
+the same order. `operations` describes the operations, `json_schema` the types of the application, `append_paths` and
+`follow_paths` the operations of streams, and `builtin_paths` the paths that every gateway serves.
 """
 
 from typing import Any, Final
@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.base.http import EPOCH, REQUEST_ID, RETRY_AFTER
 from penstock.base.ids import fingerprint_of
+from penstock.gateway.openapi.append_paths import STREAMS, add_append_paths
 from penstock.gateway.openapi.builtin_paths import add_builtin_paths
 from penstock.gateway.openapi.builtin_schemas import builtin_schemas
 from penstock.gateway.openapi.error_responses import (
@@ -80,6 +81,7 @@ def openapi_document(
     paths = Paths()
     operations = Operations(app, schemas, paths)
     operations.describe()
+    add_append_paths(paths, app, schemas)
     add_follow_paths(paths, app, schemas)
     add_builtin_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
@@ -88,7 +90,7 @@ def openapi_document(
         for name, entity in sorted(app.entities.items())
     ]
     tags += [{"name": FUNCTIONS}] if app.functions else []
-    tags += [{"name": "Streams"}] if app.topology.streams else []
+    tags += [{"name": STREAMS}] if app.topology.streams else []
     document = {
         "openapi": "3.1.0",
         "info": {"title": app.name, "version": "", "description": _DESCRIPTION},

@@ -1,7 +1,7 @@
 """The operations of an application in its OpenAPI document: methods, functions, entities, routes.
 
 Each method has a path of its own, so that readers and client generators see its arguments and its
-result. `builtin_paths` has the paths that every gateway serves.
+result. `append_paths` has the appends to streams, and `builtin_paths` the paths that every gateway serves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -164,7 +164,7 @@ class Operations:
         call |= _marks_of(call, signature)
         call |= body
         headers = SHOWN if signature.readonly else CALLED  # a read has no id, unless it is recorded
-        call["responses"] = _answers(200, "The result, committed.", content, headers)
+        call["responses"] = answers(200, "The result, committed.", content, headers)
         call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/call/{target}", call)
         summary, _ = _texts(entity, method, signature)
@@ -172,7 +172,7 @@ class Operations:
         send["parameters"] = [*map(dict, path), ID, DELAY]
         send |= body
         sent = json_content("PenstockSent")
-        send["responses"] = _answers(202, "The request is durable.", sent, (*CALLED, "Location"))
+        send["responses"] = answers(202, "The request is durable.", sent, (*CALLED, "Location"))
         send["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
         self._paths.add("POST", f"/send/{target}", send)
 
@@ -202,7 +202,7 @@ class Operations:
         show = _operation(f"show.{entity.name}", entity, f"Show {article}.", _SHOWN)
         show["parameters"] = [_key(entity, SHOW), MIN_EPOCH_PARAMETER]
         content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
-        show["responses"] = _answers(200, "All attributes and the key.", content, SHOWN)
+        show["responses"] = answers(200, "All attributes and the key.", content, SHOWN)
         show["responses"] |= error_references((*ALWAYS, *AWAITED))
         feed = _operation(f"changes.{entity.name}", entity, f"List changes of {article}.", _CHANGED)
         begin, end = _bound("from", "first", needed=True), _bound("to", "last")
@@ -212,14 +212,14 @@ class Operations:
             **json_content("PenstockRows"),
             ARROW: {"schema": {}},
         }
-        feed["responses"] = _answers(200, "The changes, in order.", content, SHOWN)
+        feed["responses"] = answers(200, "The changes, in order.", content, SHOWN)
         feed["responses"] |= error_references((*ALWAYS, *AWAITED))
         history = _operation(
             f"history.{entity.name}", entity, f"List the history of {article}.", _PAST
         )
         history["parameters"] = [_key(entity, SHOW), _bound("from", "first"), end, LAST]
         content = json_content("PenstockHistory")
-        history["responses"] = _answers(200, "The newest changes, in order.", content, ())
+        history["responses"] = answers(200, "The newest changes, in order.", content, ())
         history["responses"] |= error_references((*ALWAYS, 413, 429, 504))
         paths = f"/entities/{entity.name}"
         self._paths.add("GET", f"{paths}/{{key}}", show)
@@ -250,7 +250,7 @@ class Operations:
         headers = SHOWN if signature is None or signature.readonly else CALLED
         text = "The attributes." if shows else "The request took effect."
         media = self._media(route, entity)
-        described["responses"] |= _answers(route.status, text, media, headers)
+        described["responses"] |= answers(route.status, text, media, headers)
         described["responses"] = dict(sorted(described["responses"].items()))
         self._paths.add(route.verb, route.path, described)
 
@@ -386,9 +386,17 @@ def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
             yield parameter
 
 
-def _answers(
+def answers(
     status: int, description: str, content: dict[str, Any], headers: Iterable[str]
 ) -> dict[str, Any]:
+    """Return the response of an operation that succeeds.
+
+    Args:
+        status: The HTTP status.
+        description: The meaning of the response.
+        content: The schemas by media type.
+        headers: The names of the headers.
+    """
     return {
         str(status): {
             "description": description,

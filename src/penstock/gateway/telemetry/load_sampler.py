@@ -26,7 +26,7 @@ from penstock.process.load_history import (
 
 _log = logging.getLogger(__name__)
 
-_TIMED: Final = frozenset({"call", "read", "send", "route", "entities"})
+_TIMED: Final = frozenset({"call", "append", "read", "send", "route", "entities"})
 """The kinds of routes whose latency counts: those that an application's callers use."""
 
 

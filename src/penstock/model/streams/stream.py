@@ -7,6 +7,7 @@ handlers; workflows, splitters and sequencers publish streams of their own.
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.base.schema import complaints_of, name_of
@@ -32,9 +33,11 @@ class Stream(Generic[T]):
         where: `file:line` of the declaration.
         is_open: Whether appends from outside and `emit` may publish on it.
         event_type: Encodes and decodes the events; set when an application is built.
+        limits: The limits on appends, as texts; see `penstock.limit`.
     """
 
     is_open = False
+    limits: tuple[str, ...] = ()
 
     def __init__(self, name: str, annotation: Any, where: str) -> None:
         self.name = name
@@ -72,14 +75,17 @@ class OpenStream(Stream[T]):
     is_open = True
 
 
-def stream(name: str, events: type[T]) -> OpenStream[T]:
+def stream(name: str, events: type[T], *, limits: str | Sequence[str] = ()) -> OpenStream[T]:
     """Declare a stream that takes appends from outside and the events of `emit`.
 
     Args:
         name: Letters, digits, `-` and `_`.
         events: The type of the events: any type that an attribute of an entity can have.
+        limits: The most appends that gateways admit, in the words of `@limit`: `"50/s"`, `"20/s per principal"`.
     """
-    return OpenStream(name, events, caller_place())
+    declared: OpenStream[T] = OpenStream(name, events, caller_place())
+    declared.limits = (limits,) if isinstance(limits, str) else tuple(limits)
+    return declared
 
 
 def emit(target: Stream[T], event: T) -> None:

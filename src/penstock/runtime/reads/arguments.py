@@ -12,7 +12,13 @@ import msgspec
 
 from penstock.errors import PenstockError, RecordTooLarge, RequestError
 from penstock.model.application import App
+from penstock.model.limit import STREAMS
 from penstock.model.signature import Signature
+from penstock.model.streams.event_list import (
+    events_of_json,
+    events_of_json_lines,
+    events_of_msgpack,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +29,9 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 class CallTarget(msgspec.Struct, frozen=True, array_like=True):
-    """The method or function that a path names.
+    """The method, function or stream that a path names.
+
+    For an append, `entity` is empty and `key` is the name of the stream, as in `model.request.Request`.
 
     Attributes:
         entity: The name of the class; empty for a function.
@@ -35,15 +43,31 @@ class CallTarget(msgspec.Struct, frozen=True, array_like=True):
     key: str | None
     method: str
 
+    @property
+    def stream(self) -> str | None:
+        """The stream of an append; None for a call."""
+        return None if self.entity else self.key
+
+    @property
+    def owner(self) -> str:
+        """The class, the stream as limits name it, or an empty text for a function."""
+        return self.entity if self.entity or self.key is None else f"{STREAMS}{self.key}"
+
 
 class JsonArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A body in JSON: an array by position, or an object by name."""
+    """A body in JSON: an array by position or of events, or an object by name."""
+
+    text: bytes
+
+
+class JsonLines(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The events of an append, each a line of JSON."""
 
     text: bytes
 
 
 class MsgpackArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A body in MessagePack: a pair of an array by position and a map by name."""
+    """A body in MessagePack: a pair of an array by position and a map by name, or an array of events."""
 
     data: bytes
 
@@ -63,7 +87,7 @@ class RouteArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
     body: bytes
 
 
-ArgumentSource = JsonArguments | MsgpackArguments | EncodedArguments | RouteArguments
+ArgumentSource = JsonArguments | JsonLines | MsgpackArguments | EncodedArguments | RouteArguments
 
 
 class SizeLimits(NamedTuple):
@@ -76,30 +100,53 @@ class SizeLimits(NamedTuple):
 def encoded_call(
     app: App, limits: SizeLimits, target: CallTarget, source: ArgumentSource
 ) -> tuple[bytes, bytes]:
-    """Return the body and the access hint of a log entry for a call.
+    """Return the body and the access hint of a log entry for a call or an append.
 
     Args:
         app: The application.
         limits: The limits of sizes.
-        target: The method or function.
-        source: The arguments.
+        target: The method, function or stream.
+        source: The arguments or events.
 
     Raises:
         RecordTooLarge: The key or the body is too large.
         RequestError: The target does not exist, or the arguments do not fit.
     """
+    if target.stream is None:
+        body, touches = _call(app, limits, target, source)
+    else:
+        body, touches = _append(app, target.stream, source), b""
+    if len(body) > limits.record_bytes_max:
+        raise RecordTooLarge(
+            f"the request takes {len(body)} bytes, at most {limits.record_bytes_max}"
+        )
+    return body, touches
+
+
+def _call(
+    app: App, limits: SizeLimits, target: CallTarget, source: ArgumentSource
+) -> tuple[bytes, bytes]:
     arguments = _arguments_of(app.signature(target.entity, target.method), source)
     key: object = target.key
     if target.key is not None:
         if len(target.key.encode()) > limits.key_bytes_max:
             raise RecordTooLarge(f"a key takes at most {limits.key_bytes_max} bytes")
         key = app.key_of(target.entity, target.key)
-    body, touches = app.request(target.entity, key, target.method, *arguments)
-    if len(body) > limits.record_bytes_max:
-        raise RecordTooLarge(
-            f"the request takes {len(body)} bytes, at most {limits.record_bytes_max}"
-        )
-    return body, touches
+    return app.request(target.entity, key, target.method, *arguments)
+
+
+def _append(app: App, stream: str, source: ArgumentSource) -> bytes:
+    events = app.open_stream(stream).events
+    match source:
+        case JsonArguments(text):
+            values = _read(events_of_json, events, text)
+        case JsonLines(text):
+            values = _read(events_of_json_lines, events, text)
+        case MsgpackArguments(data):
+            values = _read(events_of_msgpack, events, data)
+        case _:
+            raise AssertionError(f"no path of a stream gives {type(source).__name__}")
+    return _read(app.append, stream, values)
 
 
 def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:
@@ -109,6 +156,8 @@ def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:
         return _read(signature.of_msgpack, source.data)
     if isinstance(source, EncodedArguments):
         return _read(signature.decode, source.positional, source.named)
+    if isinstance(source, JsonLines):
+        raise RequestError("JSON lines are events; the arguments of a call are one JSON value")
     return (), _of_route(signature, source)
 
 

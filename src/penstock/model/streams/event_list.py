@@ -1,0 +1,120 @@
+"""The events of an append, as a caller gives them: Python objects, JSON, JSON lines, MessagePack or words.
+
+Each function checks the events against the type of the stream, and its error names the place of the first
+wrong value: `stream orders: events[3].item: Expected `int`, got `str``. To decode events may run code of the
+application, as `base.class_code` says.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from penstock.base.schema import decode_reference, reason_of
+from penstock.errors import RequestError, Unencodable
+from penstock.model.streams.event_type import EventType
+
+T = TypeVar("T")
+
+_UNREADABLE: Final = (ValueError, TypeError, RecursionError, Unencodable)
+"""The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
+
+
+def given_events(stream: str, events: Iterable[T]) -> tuple[T, ...]:
+    """Return the events of an append to a stream.
+
+    Raises:
+        RequestError: The value is no list, or is a text, whose letters would become events.
+    """
+    if isinstance(events, str | bytes) or not isinstance(events, Iterable):
+        raise RequestError(
+            f"the events for stream {stream} are no list; an atom of one event is [event]"
+        )
+    return tuple(events)
+
+
+def encoded_events(events: EventType[T], values: Sequence[T]) -> list[bytes]:
+    """Return the bytes of each event.
+
+    Raises:
+        RequestError: An event does not fit the type.
+    """
+    encoded: list[bytes] = []
+    for index, value in enumerate(values):
+        try:
+            encoded.append(events.encode(value))
+        except Unencodable as error:
+            cause = error.__cause__
+            inner = cause if isinstance(cause, msgspec.ValidationError) else error
+            raise _misfit(events, inner, f"[{index}]") from error
+    return encoded
+
+
+def events_of_json(events: EventType[T], text: bytes) -> list[T]:
+    """Read the events of a JSON array.
+
+    Raises:
+        RequestError: The text is no JSON array, or an event does not fit the type.
+    """
+    try:
+        return msgspec.json.decode(text, type=_list_of(events), dec_hook=decode_reference)
+    except _UNREADABLE as error:
+        raise _misfit(events, error) from error
+
+
+def events_of_msgpack(events: EventType[T], data: bytes) -> list[T]:
+    """Read the events of a MessagePack array; raises as `events_of_json`."""
+    try:
+        return msgspec.msgpack.decode(data, type=_list_of(events), dec_hook=decode_reference)
+    except _UNREADABLE as error:
+        raise _misfit(events, error) from error
+
+
+def events_of_json_lines(events: EventType[T], text: bytes) -> list[T]:
+    """Read an event from each line that is not blank; raises as `events_of_json`."""
+    decode = msgspec.json.Decoder(events.annotation, dec_hook=decode_reference).decode
+    values: list[T] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(decode(line))
+        except _UNREADABLE as error:
+            raise _misfit(events, error, f"[{len(values)}]", f"line {number}: ") from error
+    return values
+
+
+def events_of_words(events: EventType[T], words: Iterable[str]) -> list[T]:
+    """Read an event from each word of a command line: JSON, or bare text; raises as `events_of_json`."""
+    annotation: Any = events.annotation
+    values: list[T] = []
+    for index, word in enumerate(words):
+        try:
+            values.append(msgspec.json.decode(word, type=annotation, dec_hook=decode_reference))
+        except _UNREADABLE as error:
+            try:  # bare text: a string, the key of a reference, a date …
+                values.append(
+                    msgspec.convert(word, annotation, strict=False, dec_hook=decode_reference)
+                )
+            except _UNREADABLE:
+                raise _misfit(events, error, f"[{index}]") from error
+    return values
+
+
+def _list_of(events: EventType[T]) -> type[list[T]]:
+    return list[events.annotation]  # type: ignore[name-defined]
+
+
+def _misfit(
+    events: EventType[Any], error: Exception, place: str = "", line: str = ""
+) -> RequestError:
+    """Return the error about a wrong event.
+
+    Args:
+        events: The type of the events.
+        error: The error of msgspec, or of a class of the application.
+        place: The index of the event in brackets; empty if the path in the message begins with it.
+        line: The number of the line, with a colon.
+    """
+    mistake, _, path = reason_of(error).partition(" - at `$")
+    return RequestError(f"{events.place}: {line}events{place}{path.rstrip('`')}: {mistake}")
