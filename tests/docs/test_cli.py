@@ -32,6 +32,7 @@ COMMANDS = (
         "sql",
         "changes",
         "call",
+        "append",
         "explain",
     ),
     *(

@@ -69,7 +69,8 @@ def command(
     """Send one request and print its reply; see `HELP`."""
     from penstock.cli.call_words import split_app  # the help needs no model of applications
 
-    options, words = split_app(options, words, remote=remote.url is not None)
+    form = "penstock call ENTITY KEY METHOD"
+    options, words = split_app(options, words, form, remote=remote.url is not None)
     try:
         if remote.url is None:
             value = _ask_here(options, words, request_id, timeout_s)

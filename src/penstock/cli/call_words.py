@@ -1,4 +1,4 @@
-"""The words of `penstock call`: which of them name the application, and the call of the others."""
+"""The words of `penstock call` and `penstock append`: the application among them, and the call of the others."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -17,9 +17,9 @@ _SIGNS_OF_APP: Final = "/.:"
 
 
 def split_app(
-    options: DataOptions, words: list[str], *, remote: bool
+    options: DataOptions, words: list[str], form: str, *, remote: bool
 ) -> tuple[DataOptions, list[str]]:
-    """Return the options with the application that the words name, and the words of the call.
+    """Return the options with the application that the words name, and the other words.
 
     The first word is the application if it has the form of a path or of `module:name`. A bare word is
     the application only if no option or setting names one, and if the call is not sent to a URL.
@@ -27,10 +27,11 @@ def split_app(
     Args:
         options: The options of the command.
         words: The words of the command line.
-        remote: Whether a gateway gets the call; it needs no application.
+        form: The command and its words without the application: `penstock call ENTITY KEY METHOD`.
+        remote: Whether a gateway gets the call or the append; it needs no application.
 
     Raises:
-        ConfigError: No word, option or setting names an application, or no word is left for the call.
+        ConfigError: No word, option or setting names an application, or no other word is left.
     """
     first, *rest = words
     known = options.settings().app
@@ -39,8 +40,8 @@ def split_app(
         return options, words
     if not rest:
         raise ConfigError(
-            f"{first} is taken for the application, and no call follows; write penstock call "
-            f"ENTITY KEY METHOD with --app APP. Or {UNNAMED}"
+            f"{first} is taken for the application, and nothing follows; write {form} with --app APP. "
+            f"Or {UNNAMED}"
         )
     return replace(options, named=first), rest
 

@@ -64,6 +64,9 @@ COMMANDS: Final = {
         "penstock.cli.call",
         "Send one request to an application, wait for its reply and print it as JSON.",
     ),
+    "append": Listing(
+        "penstock.cli.append", "Append events to a stream of an application, as one atom."
+    ),
     "explain": Listing(
         "penstock.cli.explain", "Show the dataflow graph of an application, from its source."
     ),

@@ -74,6 +74,20 @@ def call_words(ctx: typer.Context) -> Iterator[str]:
         yield from _BUILT_IN
 
 
+@_silent
+def append_words(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an append: the application, and the streams that take appends."""
+    from penstock.process.loading import load_app  # only this completion needs it
+
+    words = list(ctx.params.get("words") or ())
+    named = ctx.params.get("named") or (words.pop(0) if words else None)
+    if named is None:
+        yield from _applications()
+    elif not words:
+        streams = load_app(named).topology.streams.values()
+        yield from (stream.name for stream in streams if stream.is_open)
+
+
 def _applications() -> Iterator[str]:
     paths = (path for place in _PLACES for path in sorted(Path().glob(place)))
     for path in islice(paths, FILES_MAX):

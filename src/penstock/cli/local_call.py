@@ -1,4 +1,4 @@
-"""A request of `penstock call` that is appended to the log of a data directory."""
+"""A request of `penstock call` or `penstock append` that is appended to the log of a data directory."""
 
 import sys
 import time
@@ -27,14 +27,14 @@ from penstock.runtime.reads.reader import CallReader
 def reply_to(
     app: App, settings: Config, call: Call[Any], request_id: str | None, timeout_s: float
 ) -> Reply:
-    """Append a call to the log and return its reply.
+    """Append a call, or an append to a stream, to the log and return its reply.
 
     A call of a `@readonly` handler without an id is not appended: it runs over the newest state.
 
     Args:
         app: The application.
         settings: Its settings, which name the data directory.
-        call: The call.
+        call: The call or the append.
         request_id: The id of the request, as the log stores it; None: a new one.
         timeout_s: How long to wait for the reply.
 
@@ -48,7 +48,8 @@ def reply_to(
     data = DataDirectory(settings.data)
     data.check_app(app)
     data.create()
-    if request_id is None and app.signature(call.entity, call.method).readonly:
+    recorded = request_id is not None or call.stream is not None
+    if not recorded and app.signature(call.entity, call.method).readonly:
         return _read(app, settings, ReadCall(stored, body))
     entry = Entry(stored, body, touches, time.time_ns() // 1_000)
     with closing(

@@ -177,7 +177,7 @@ def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
     body, _ = encoded(app, call)
     request = decode_request(body)
     if call.stream is not None:
-        return None, request.positional
+        return None, bytes(request.positional)
     return request.key, msgspec.msgpack.encode((request.positional, request.named))
 
 

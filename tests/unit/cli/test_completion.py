@@ -45,6 +45,15 @@ def test_words_of_a_call_are_classes_and_then_methods() -> None:
     ]
 
 
+def test_words_of_an_append_are_open_streams() -> None:
+    """Only streams that take appends are offered, and no word for an event."""
+    spec = "tests.unit.gateway.newsstand_app:app"
+    found = completion.append_words(context(words=[spec]), [], "")
+    assert found == ["headlines", "sales", "readers", "fussy", "scarce"]
+    assert completion.append_words(context(named=spec, words=[]), [], "sa") == ["sales"]
+    assert completion.append_words(context(words=[spec, "sales"]), [], "") == []
+
+
 def test_request_ids_are_the_newest_of_the_log(tmp_path: Path) -> None:
     """The newest request is the first word."""
     log = SqliteLog(tmp_path / LOG)

@@ -48,6 +48,7 @@ MISTAKES = [
 
 MISTAKES_IN_NAMES = [
     ["call", SHOP, "Nope", "n1", "create"],
+    ["append", SHOP, "nope", "event"],
     ["history", "Nope", "n1", SHOP],
 ]
 """Only the application can say that these names are wrong."""
