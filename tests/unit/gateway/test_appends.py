@@ -250,7 +250,9 @@ def test_rights_limits_and_pauses(tmp_path: Path) -> None:
         for name, scope in (("sun", "append:scarce"), ("moon", "append"), ("star", "call"))
     }
     with RunningGateway(SPEC, tmp_path) as stand:
-        sun, moon, star = (Client(stand.url, app, key=secret, retries=0) for secret in secrets.values())
+        sun, moon, star = (
+            Client(stand.url, app, key=secret, retries=0) for secret in secrets.values()
+        )
         assert [sun.append(scarce, [1, 2, 3]), moon.append(headlines, ["a"])] == [3, 1]
         with pytest.raises(Forbidden, match="sun lacks the scope append:headlines"):
             sun.append(headlines, ["a"])
