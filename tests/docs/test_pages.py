@@ -29,6 +29,13 @@ def snippets(page: str) -> list[str]:
     return SNIPPET.findall((TOP / page).read_text())
 
 
+def stream_programs() -> tuple[str, str]:
+    """Return the program of the page on streams that runs alone, and the one that calls a gateway."""
+    found = snippets("docs/STREAMS.md")
+    remote = [text for text in found if "127.0.0.1" in text]
+    return "\n".join(text for text in found if text not in remote), "\n".join(remote)
+
+
 def run_python(code: str, directory: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False
@@ -46,8 +53,7 @@ def test_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
 def test_streams_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     """The snippets of the page on streams are one program; `test_streams_page` runs those for a gateway."""
     program = tmp_path / "streams.py"
-    alone = [text for text in snippets("docs/STREAMS.md") if "127.0.0.1" not in text]
-    program.write_text("\n".join(alone))
+    program.write_text(stream_programs()[0])
     run_python("import runpy; runpy.run_path('streams.py')", tmp_path)
 
 

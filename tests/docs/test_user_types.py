@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from penstock.cli.new import write
-from tests.docs.test_pages import snippets
+from tests.docs.test_pages import snippets, stream_programs
 
 EXPECTED = """
 import asyncio
@@ -338,7 +338,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "kiosk_on_spark.py").write_text(on_spark)
     (folder / "test_kiosk.py").write_text(test)
     (folder / "guide.py").write_text("\n".join(snippets("docs/GUIDE.md")[:4]))
-    (folder / "streams.py").write_text("\n".join(snippets("docs/STREAMS.md")))
+    alone, appends = stream_programs()
+    (folder / "streams.py").write_text(alone)
+    (folder / "words.py").write_text(snippets("docs/STREAMS.md")[0])
+    (folder / "appends.py").write_text(appends)
     (folder / "clients.py").write_text("\n".join(snippets("docs/CLIENTS.md")))
     write(folder / "shelf")
     (folder / "expected.py").write_text(EXPECTED)
