@@ -50,7 +50,7 @@ def test_command_without_an_application_names_the_ways_to_give_it(
 ) -> None:
     """Without a name, each command exits with 2 and a message that helps."""
     words = WORDS.get(command, [])
-    if command == "call":  # its first word would be the application
+    if command in ("call", "append"):  # the first word would be the application
         words = ["Item"]
     assert execute([*command.split(), *words]) == 2
     told = capsys.readouterr().err
@@ -145,7 +145,9 @@ def test_first_word_is_the_application_or_begins_the_call(
 ) -> None:
     """A configured application may be left out, and a path always names one."""
     monkeypatch.setenv("PENSTOCK_APP", configured)
-    options, rest = split_app(DataOptions(), words, remote=remote)
+    options, rest = split_app(
+        DataOptions(), words, "penstock call ENTITY KEY METHOD", remote=remote
+    )
     assert (options.settings().app, rest) == (app, ["Item", "i1"])
 
 
