@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from penstock.base.http import JSON, MSGPACK, NDJSON
-from penstock.gateway.openapi.builtin_schemas import json_content
+from penstock.gateway.openapi.builtin_schemas import answers, json_content
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     APPENDED,
@@ -11,7 +11,7 @@ from penstock.gateway.openapi.error_responses import (
     error_references,
 )
 from penstock.gateway.openapi.json_schema import SchemaRegistry
-from penstock.gateway.openapi.operations import CALLED, DELAY, ID, TIMEOUT, Paths, answers
+from penstock.gateway.openapi.operations import CALLED, DELAY, ID, TIMEOUT, Paths
 from penstock.model.application import App
 
 STREAMS: Final = "Streams"

@@ -1,6 +1,6 @@
 """The schemas of the bodies that every gateway reads and writes, generated from their structs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -94,3 +94,23 @@ def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
             return [_rewritten(item, renamed) for item in schema]
         case _:
             return schema
+
+
+def answers(
+    status: int, description: str, content: dict[str, Any], headers: Iterable[str]
+) -> dict[str, Any]:
+    """Return the response of an operation that succeeds.
+
+    Args:
+        status: The HTTP status.
+        description: The meaning of the response.
+        content: The schemas by media type.
+        headers: The names of the headers.
+    """
+    return {
+        str(status): {
+            "description": description,
+            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
+            "content": content,
+        }
+    }

@@ -4,7 +4,7 @@ Each method has a path of its own, so that readers and client generators see its
 result. `append_paths` has the appends to streams, and `builtin_paths` the paths that every gateway serves.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from penstock.base.http import (
@@ -17,7 +17,7 @@ from penstock.base.http import (
     NDJSON,
     REQUEST_ID,
 )
-from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
+from penstock.gateway.openapi.builtin_schemas import answers, json_content, reference_to
 from penstock.gateway.openapi.error_responses import (
     ALWAYS,
     APPENDED,
@@ -384,23 +384,3 @@ def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
         )
         if parameter.name not in route.names and not variable:
             yield parameter
-
-
-def answers(
-    status: int, description: str, content: dict[str, Any], headers: Iterable[str]
-) -> dict[str, Any]:
-    """Return the response of an operation that succeeds.
-
-    Args:
-        status: The HTTP status.
-        description: The meaning of the response.
-        content: The schemas by media type.
-        headers: The names of the headers.
-    """
-    return {
-        str(status): {
-            "description": description,
-            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
-            "content": content,
-        }
-    }
