@@ -2,14 +2,14 @@
 
 from hypothesis import event, given
 
-from penstock.testing import Kit
 from tests.differential.stream_programs import Program, app_of, programs
 from tests.differential.stream_twin import StreamTwin
+from tests.streams.two_ways import Kit
 
 
 @given(programs())
 def test_workflows_and_twin_agree(program: Program) -> None:
-    """Branches, keys, state, completion, cycles, questions and failures give the same atoms."""
+    """Branches, keys, state, completion, cycles, questions and failures give the same atoms, in both ways of waiting."""
     kit, twin = Kit(app_of(program)), StreamTwin(program)
     for atom in program.atoms:
         kit.append("numbers", atom, check=False)
@@ -20,4 +20,4 @@ def test_workflows_and_twin_agree(program: Program) -> None:
     assert failed == twin.failed
     event(f"failed atoms: {min(sum(failed.values()), 3)}")
     event(f"atoms: {sum(map(len, twin.streams.values())) // 20 * 20}")
-    assert kit.runtime._runner._waits.waiting == {}
+    assert not any(name.startswith("$") for name in kit.runtime.state)

@@ -17,7 +17,6 @@ from penstock import (
     stream,
 )
 from penstock.model.streams.stream import Stream
-from penstock.testing import Kit
 from tests.streams.cases import (
     Barriers,
     Count,
@@ -28,6 +27,7 @@ from tests.streams.cases import (
     diamond,
     identity,
 )
+from tests.streams.two_ways import Kit
 
 
 def after(app: App, source: Stream[Any] | str, *atoms: Iterable[Any]) -> Kit:

@@ -22,7 +22,7 @@ from penstock import (
 )
 from penstock.engine.limits import Limits
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.testing import Kit
+from tests.streams.two_ways import Kit
 
 sales = stream("sales", int)
 refunds = stream("refunds", int)

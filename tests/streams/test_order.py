@@ -4,7 +4,7 @@ import pytest
 
 from penstock import App, Emit, UserError, connect, flow, request_id, sequencer, stream, uuid
 from penstock.runtime.local.runtime import LATER_CASCADES, LocalRuntime
-from penstock.testing import Kit
+from tests.streams.two_ways import Kit
 
 numbers = stream("numbers", int)
 

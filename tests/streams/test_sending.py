@@ -25,7 +25,7 @@ from penstock import (
     send_after,
     stream,
 )
-from penstock.testing import Kit
+from tests.streams.two_ways import Kit
 
 orders = stream("orders", tuple[str, int])
 restocked = stream("restocked", str)

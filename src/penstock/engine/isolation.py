@@ -36,6 +36,10 @@ _TRUSTED: Final = (
     "penstock.engine.streams.cascade",
     "penstock.engine.streams.cascade_runner",
     "penstock.engine.streams.flow_events",
+    "penstock.engine.streams.handler_start",
+    "penstock.engine.streams.rerun",
+    "penstock.engine.streams.step_services",
+    "penstock.engine.streams.waiting",
     "penstock.engine.streams.waits",
     "penstock.engine.streams.workflow_step",
     "penstock.engine.task",
@@ -92,6 +96,13 @@ class Isolation:
     def context(self) -> Context:
         """Return the context of the next transaction."""
         return self._base.copy()
+
+    def fresh_context(self) -> Context:
+        """Return the context of a handler that runs again inside of a transaction."""
+        context = self.context()
+        if self._decimal is not None:
+            context.run(decimal.setcontext, self._decimal.copy())
+        return context
 
     def begin(self) -> None:
         """Remember the settings of the interpreter, and set those of transactions."""

@@ -79,6 +79,8 @@ class Transaction:
         damage: The error of a damaged entity, for which the request is not responsible.
         outlets: The application, where the runtime takes events and requests of handlers; else None.
         outbox: The events and requests that leave the transaction when it takes effect.
+        turn: The number of the running turn of a handler of a task, from 1; 0 outside of such handlers. Each turn has its own
+            randomness and UUIDs.
         step: The step of a workflow that runs; None in the transaction of a request.
     """
 
@@ -102,6 +104,7 @@ class Transaction:
         "request_id",
         "step",
         "time_us",
+        "turn",
     )
 
     def __init__(
@@ -134,7 +137,8 @@ class Transaction:
         self.flats: dict[EntityKey, dict[str, Flat]] = {}
         self._watched = False
         self._aliases: dict[EntityKey, list[Any]] = {}
-        self._derived: DerivedValues | None = None
+        self._derived: dict[int, DerivedValues] = {}
+        self.turn = 0
         self._doom: PenstockError | None = None
         self.damage: IntegrityError | None = None
         self.outlets: Outlet | None = None
@@ -205,6 +209,8 @@ class Transaction:
         _set(instance, "__dict__", held.__dict__)
         _set(instance, "__class__", entity_type.cls)
         self._aliases.setdefault(key, []).append(instance)
+        if self.step is not None:
+            self.step.note_joined(entity_type, key, instance.__dict__)
 
     def exists(self, entity_type: EntityType, key: EntityKey) -> bool:
         """Say whether an entity exists now."""
@@ -387,7 +393,10 @@ class Transaction:
 
     @property
     def derived(self) -> DerivedValues:
-        """The randomness and the UUIDs of this request."""
-        if self._derived is None:
-            self._derived = DerivedValues(self.request_id, self._secret)
-        return self._derived
+        """The randomness and the UUIDs of this request, or of the running turn of a step."""
+        turn = self.turn
+        derived = self._derived.get(turn)
+        if derived is None:
+            name = RequestId(f"{self.request_id}!{turn}") if turn else self.request_id
+            derived = self._derived[turn] = DerivedValues(name, self._secret)
+        return derived

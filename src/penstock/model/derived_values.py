@@ -8,7 +8,7 @@ from penstock.base.ids import RequestId
 
 
 class DerivedValues:
-    """Values that depend on a request id and on the secret of the journal."""
+    """Values that depend on a request id, or on the part of a step, and on the secret of the journal."""
 
     __slots__ = ("_random", "_request_id", "_secret", "_uuids")
 

@@ -27,6 +27,12 @@ class RunningStep(Protocol):
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order."""
 
+    def note_row(self, key: EntityKey, row: bytes | None) -> None:
+        """Note that the running handler is the first handler of the step that reads a row; None is a missing row."""
+
+    def note_joined(self, entity_type: Any, key: EntityKey, values: Mapping[str, Any]) -> None:
+        """Note that the running handler begins to use an instance that another handler of the step has used."""
+
 
 class Emission(NamedTuple):
     """An event that a transaction publishes: the name of the stream, and the encoded event."""

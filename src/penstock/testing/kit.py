@@ -60,9 +60,30 @@ class Kit:
         runtime: The local runtime.
     """
 
-    def __init__(self, app: App, *, limits: Limits | None = None, start: datetime = START) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        limits: Limits | None = None,
+        start: datetime = START,
+        durable_waits: bool = False,
+    ) -> None:
+        """Begin without entities.
+
+        Args:
+            app: The application.
+            limits: The limits of one transaction.
+            start: The first time of the clock.
+            durable_waits: Let each handler that waits for a reply run again from its start when the reply arrives, as
+                `LocalRuntime` says.
+        """
         self.clock = VirtualClock(start)
-        self.runtime = LocalRuntime(app, limits=limits, clock=lambda: self.clock.time_us)
+        self.runtime = LocalRuntime(
+            app,
+            limits=limits,
+            clock=lambda: self.clock.time_us,
+            durable_waits=durable_waits,
+        )
         self.call = self.runtime.call
 
     def submit(self, call: Call[Any]) -> Reply:

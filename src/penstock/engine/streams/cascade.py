@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.waits import Answer, PortalQuestion
+from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
 

@@ -28,7 +28,9 @@ from penstock.engine.streams.cascade import (
     PublishedAtom,
     Step,
 )
-from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waits
+from penstock.engine.streams.step_services import StepServices
+from penstock.engine.streams.waiting import Answer, Held, PortalQuestion
+from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import UserError
 from penstock.model.application import App
@@ -67,17 +69,19 @@ class CascadeRunner:
         limits: Limits,
         *,
         steps_max: int = CASCADE_STEPS,
+        durable_waits: bool = False,
     ) -> None:
         """Begin without waiting handlers.
 
         Args:
             app: The application.
             executor: Runs the steps as transactions.
-            read: Reads the rows of tasks.
+            read: Reads the rows of tasks, and system rows.
             keys: Returns the stored keys that begin with a prefix, in order.
             apply: Takes the writes of a step, which later steps read.
             limits: The limits of one step.
             steps_max: The most steps of a cascade before it is cut.
+            durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
         """
         self._app = app
         self._topology = app.topology
@@ -87,7 +91,16 @@ class CascadeRunner:
         self._apply = apply
         self._limits = limits
         self._steps_max = steps_max
-        self._waits = Waits()
+        self._durable_waits = durable_waits
+        self._waits = Waits(read, app.topology.tasks)
+        self._services = StepServices(
+            app,
+            self._waits,
+            keys,
+            limits.output_bytes,
+            executor,
+            set(),
+        )
         self.on_failure: Callable[[Failure], None] = lambda _: None
 
     def begin(self, root: RequestId, time_us: int, outcome: Outcome) -> Cascade | None:
@@ -104,8 +117,9 @@ class CascadeRunner:
         cascade = Cascade(root, time_us)
         if asker is not None:
             failure = None if outcome.error is None else decode_failure(outcome.reply)
-            answer = Answer(root, None if failure else outcome.reply, failure)
-            cascade.queue.append(Delivered(*asker, (answer,)))
+            reply = None if failure else outcome.reply
+            answer = Answer(root, asker.handler, reply, failure)
+            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
         self._send(cascade, outcome)
         return cascade
 
@@ -144,7 +158,23 @@ class CascadeRunner:
                 break
             cascade.taken += 1
             self._take(cascade, cascade.queue.popleft())
+            if self._durable_waits:
+                self._store_waits(cascade)
+        self._store_waits(cascade)
         return not (cascade.requests or cascade.queue)
+
+    def _store_waits(self, cascade: Cascade) -> None:
+        """Write the waiting handlers into rows, and forget them; the `finally` blocks of coroutines have no effect."""
+        self._apply(self._waits.store())
+        abandoned = self._waits.abandoned
+        if abandoned:
+
+            def work() -> Effect:
+                close_all(abandoned)
+                return _NO_RESULT, {}
+
+            self._executor.perform(self._transaction(cascade), work)
+            abandoned.clear()
 
     def _take(self, cascade: Cascade, step: Step) -> None:
         match step:
@@ -180,32 +210,37 @@ class CascadeRunner:
 
         def read_row(key: EntityKey) -> bytes | None:
             row = read(key)
+            if txn.step is not None:
+                txn.step.note_row(key, row)
             return blank[key.partition("/")[0]] if row is None else row
 
         step_id = RequestId(f"{cascade.root}#{cascade.taken}")
-        return Transaction(
-            step_id, cascade.time_us, read_row, self._topology.rows, self._executor.secret
-        )
+        rows, secret = self._topology.rows, self._executor.secret
+        txn = Transaction(step_id, cascade.time_us, read_row, rows, secret)
+        return txn
 
     def _run_step(
         self, cascade: Cascade, plan: WorkflowPlan, run: Callable[[WorkflowStep], None]
     ) -> Outcome:
         """Run a step of a workflow as a transaction, and commit it or undo it."""
         txn = self._transaction(cascade)
-        step = WorkflowStep(
-            plan, self._app, self._waits, txn, self._keys, self._limits.output_bytes
-        )
-        txn.step = step
+        txn.step = step = WorkflowStep(plan, self._services, txn)
 
         def work() -> Effect:
             try:
                 run(step)
                 return _NO_RESULT, self._stored(txn.conclude())
             except BaseException:
-                close_all(handler.coroutine for handler in step.resumed)
+                for handler in step.begun:
+                    close_all(handler.forget())
                 raise
 
         outcome = self._executor.perform(txn, work)
+        if step.is_unrecorded:
+            for handler in step.begun:
+                self._waits.abandoned += handler.forget()
+            self._waits.undo()
+            return self._run_step(cascade, plan, run)
         if outcome.error is None:
             self._waits.commit()
             self._apply(outcome.writes)
@@ -264,11 +299,12 @@ class CascadeRunner:
         waits, events = self._waits, [answer.data or b"" for answer in step.answers]
         lost: list[PortalQuestion] = []
         for answer in step.answers:
-            ask, handler = waits.answer(answer.id)
-            ask.fail("the step that took its reply failed")
-            if handler is not None:
-                lost += [] if handler.question is None else [handler.question]
-                while (item := waits.next_held(handler.place)) is not None:
+            given_up = waits.lose(answer)
+            if given_up is not None:
+                handler, index = given_up
+                if index == 0 and type(handler.item) is PortalQuestion:
+                    lost.append(handler.item)
+                for item in waits.all_held(handler):
                     _divide(item, lost, events)
         waits.commit()
         self._fail(cascade, lost, failure)
@@ -281,7 +317,9 @@ class CascadeRunner:
         answers: dict[tuple[str, str], list[Answer]] = {}
         for question in questions:
             asker = (question.workflow, question.task)
-            answers.setdefault(asker, []).append(Answer(question.id, None, failure))
+            answers.setdefault(asker, []).append(
+                Answer(question.id, question.handler, None, failure)
+            )
         for (workflow, task), given in answers.items():
             cascade.queue.append(Delivered(workflow, task, tuple(given)))
 

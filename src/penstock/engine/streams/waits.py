@@ -1,87 +1,78 @@
-"""Waits: the handlers that wait for the reply of a portal.
+"""Waits: the handlers that wait for a reply, of all workflows.
 
-Nearly always a reply comes in the same cascade, so a waiting handler stays in memory as a coroutine. Its `self` is
-an entity instance, which the end of a step turns into a reference; when the handler goes on, its first use of an
-attribute loads the state of that moment.
+Nearly always a reply comes within the same log record, so a handler that waits stays in memory. At the end of the
+record, `store` turns each handler that still waits into a row, and forgets it. A later record reads the row when the
+reply arrives. So the rows have all that lives longer than a record, and no row is left when no handler waits.
 """
 
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
-from penstock.model.request import Failure
-from penstock.model.streams.ask import Ask
+import msgspec
+
+from penstock.base.ids import EntityKey
+from penstock.engine.streams.system_rows import ASKER, LINE, WAIT, system_key
+from penstock.engine.streams.waiting import (
+    Answer,
+    HandlerCoroutine,
+    Held,
+    Place,
+    PortalQuestion,
+    Turn,
+    Waiting,
+    decode_waiting,
+)
+from penstock.model.context import Read
 from penstock.model.streams.task_type import TaskType
 
 
-class PortalQuestion(NamedTuple):
-    """A request to a portal, on its way to the replying task.
+class Asker(NamedTuple):
+    """The handler that has sent a request to an entity: its workflow, its task, its id."""
 
-    Attributes:
-        id: The id of the request.
-        workflow, task: The asker: the names of its workflow and its task.
-        portal: The name of the portal.
-        key: The key of the replying task; None if that task has no keys.
-        data: The encoded request.
-    """
-
-    id: str
     workflow: str
     task: str
-    portal: str
-    key: Any
-    data: bytes
+    handler: str
 
 
-class Answer(NamedTuple):
-    """The reply to a question: encoded, or the failure in its place."""
-
-    id: str
-    data: bytes | None
-    failure: Failure | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A handler that waits.
+class Line(msgspec.Struct, array_like=True):
+    """The events and questions of one key of an exclusive task.
 
     Attributes:
-        task: Its task.
-        key: Its key; None without keys.
-        place: The names of both.
-        coroutine: The suspended handler.
-        question: The question that it replies to when it ends; None for `on_event`.
+        waiting: The number of handlers of the key that wait.
+        held: The events and questions behind them, in order.
     """
 
-    task: TaskType
-    key: Any
-    place: "Place"
-    coroutine: Coroutine[Any, Any, Any]
-    question: PortalQuestion | None
+    waiting: int = 0
+    held: list[PortalQuestion | bytes] = []
 
 
-Held = PortalQuestion | bytes
-"""A question, or an encoded event, that waits behind a handler of the same key."""
-
-Place = tuple[str, str]
-"""The name of a task, and the text of a key."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_line: Final = msgspec.msgpack.Decoder(Line).decode
+_decode_asker: Final = msgspec.msgpack.Decoder(Asker).decode
 
 
 class Waits:
-    """All handlers that wait, of all workflows; the changes of a step that fails can be undone.
+    """The handlers that wait; the changes of a step that fails can be undone.
 
     Attributes:
-        asks: The requests without a reply, by id.
-        waiting: The handlers, by the id of the request whose reply they wait for.
+        abandoned: The coroutines that nothing continues; the caller closes them.
     """
 
-    def __init__(self) -> None:
-        self.asks: dict[str, Ask[Any]] = {}
-        self.waiting: dict[str, Waiting] = {}
-        self._busy: dict[Place, int] = {}
-        self._held: dict[Place, list[Held]] = {}
-        self._askers: dict[str, tuple[str, str]] = {}
+    def __init__(self, read: Read, tasks: Mapping[str, TaskType]) -> None:
+        """Begin with nothing in memory.
+
+        Args:
+            read: Reads system rows.
+            tasks: The tasks by name.
+        """
+        self._read = read
+        self._tasks = tasks
+        self._handlers: dict[str, Waiting] = {}
+        self._lines: dict[Place, Line] = {}
+        self._askers: dict[str, Asker] = {}
+        self._rows: dict[EntityKey, bytes] = {}  # as they were when this record read them
         self._undo: list[Callable[[], object]] = []
+        self.abandoned: list[HandlerCoroutine] = []
 
     def commit(self) -> None:
         """Keep the changes since the last call of `commit` or `undo`."""
@@ -92,68 +83,140 @@ class Waits:
         while self._undo:
             self._undo.pop()()
 
-    def send(self, ask: Ask[Any]) -> None:
-        """Note a request without a reply."""
-        self.asks[ask.id] = ask
-        self._undo.append(lambda: self.asks.pop(ask.id))
+    def store(self) -> dict[EntityKey, bytes | None]:
+        """Return the changes of the system rows, and forget everything in memory."""
+        rows: dict[EntityKey, bytes] = {}
+        for handler in self._handlers.values():
+            rows[system_key(WAIT, handler.id)] = handler.encode()
+            self.abandoned += handler.forget()
+        for place, line in self._lines.items():
+            if line.waiting or line.held:
+                rows[_line_key(place)] = _encode(line)
+        for request_id, asker in self._askers.items():
+            rows[system_key(ASKER, request_id)] = _encode(asker)
+        before = self._rows
+        writes: dict[EntityKey, bytes | None] = {key: None for key in before if key not in rows}
+        writes |= {key: row for key, row in rows.items() if before.get(key) != row}
+        for memory in (self._handlers, self._lines, self._askers, self._rows):
+            memory.clear()
+        return writes
 
-    def send_request(self, ask_id: str, workflow: str, task: str) -> None:
-        """Note the task that waits for the result of a request to an entity."""
-        self._askers[ask_id] = (workflow, task)
-        self._undo.append(lambda: self._askers.pop(ask_id))
+    def _stored(self, key: EntityKey) -> bytes | None:
+        """Return a row that this record has not read yet; None if there is none."""
+        if key in self._rows:
+            return None
+        row = self._read(key)
+        if row is not None:
+            self._rows[key] = row
+        return row
 
-    def take_asker(self, request_id: str) -> tuple[str, str] | None:
-        """Remove and return the workflow and the task that wait for the result of a request; None if none does."""
-        return self._askers.pop(request_id, None) if self._askers else None
+    def handler(self, handler_id: str) -> Waiting | None:
+        """Return a handler that waits; None if it waits no more."""
+        handler = self._handlers.get(handler_id)
+        if handler is None:
+            row = self._stored(system_key(WAIT, handler_id))
+            if row is not None:
+                handler = self._handlers[handler_id] = decode_waiting(row, self._tasks)
+        return handler
 
-    def answer(self, ask_id: str) -> tuple[Ask[Any], Waiting | None]:
-        """Remove a request whose reply has come, and the handler that waits for it."""
-        ask = self.asks.pop(ask_id)
-        self._undo.append(lambda: self.asks.update({ask_id: ask}))
-        handler = self.waiting.pop(ask_id, None)
-        if handler is not None:
-            waiting = handler
-            self._undo.append(lambda: self.waiting.update({ask_id: waiting}))
+    def touch(self, handler: Waiting) -> None:
+        """Remember a handler as it is now; its next turn can be undone."""
+        turns, awaiting, size = len(handler.turns), {**handler.awaiting}, handler.size
+
+        def restore() -> None:
+            del handler.turns[turns:]
+            handler.awaiting, handler.size = awaiting, size
+            self.abandoned += handler.forget()
+
+        self._undo.append(restore)
+
+    def keep(self, handler: Waiting) -> None:
+        """Let a handler wait."""
+        if handler.id in self._handlers:
+            return
+        self._handlers[handler.id] = handler
+        self._undo.append(lambda: self._handlers.pop(handler.id))
+        if handler.task.exclusive:
+            self._count(handler.place, 1)
+
+    def drop(self, handler: Waiting) -> None:
+        """Forget a handler that waits no more."""
+        del self._handlers[handler.id]
+        self._undo.append(lambda: self._handlers.update({handler.id: handler}))
+        if handler.task.exclusive:
             self._count(handler.place, -1)
-        return ask, handler
 
-    def wait(self, ask_id: str, handler: Waiting) -> None:
-        """Let a handler wait for a reply."""
-        self.waiting[ask_id] = handler
-        self._undo.append(lambda: self.waiting.pop(ask_id))
-        self._count(handler.place, 1)
+    def lose(self, answer: Answer) -> tuple[Waiting, int] | None:
+        """Give up the coroutine that waits for a reply, because the step that took the reply failed.
+
+        Returns:
+            The handler, and the number of the coroutine; None if no coroutine waits for the reply.
+        """
+        handler = self.handler(answer.handler)
+        if handler is None:
+            return None
+        self.touch(handler)
+        handler.add_turn(Turn(answer, is_lost=True))
+        self.abandoned += handler.forget()
+        index = handler.awaiting.pop(answer.id, None)
+        if not handler.awaiting:
+            self.drop(handler)
+        return None if index is None else (handler, index)
+
+    def send_request(self, request_id: str, asker: Asker) -> None:
+        """Note the handler that waits for the result of a request to an entity."""
+        self._askers[request_id] = asker
+        self._undo.append(lambda: self._askers.pop(request_id))
+
+    def take_asker(self, request_id: str) -> Asker | None:
+        """Remove and return the handler that has sent a request; None if no handler has sent it."""
+        asker = self._askers.pop(request_id, None)
+        if asker is None and "?" in request_id:  # the ids of requests of handlers have it
+            row = self._stored(system_key(ASKER, request_id))
+            asker = None if row is None else _decode_asker(row)
+        return asker
+
+    def _line(self, place: Place) -> Line:
+        line = self._lines.get(place)
+        if line is None:
+            row = self._stored(_line_key(place))
+            line = self._lines[place] = Line() if row is None else _decode_line(row)
+        return line
 
     def _count(self, place: Place, change: int) -> None:
-        before = self._busy.get(place, 0)
-        self._set_busy(place, before + change)
-        self._undo.append(lambda: self._set_busy(place, before))
+        line = self._line(place)
+        line.waiting += change
 
-    def _set_busy(self, place: Place, count: int) -> None:
-        if count:
-            self._busy[place] = count
-        else:
-            self._busy.pop(place, None)
+        def restore() -> None:
+            line.waiting -= change
+
+        self._undo.append(restore)
 
     def is_busy(self, place: Place) -> bool:
-        """Say whether a handler of this key waits."""
-        return place in self._busy
+        """Say whether a handler of a key of an exclusive task waits."""
+        return self._line(place).waiting > 0
 
     def hold(self, place: Place, item: Held) -> None:
         """Keep an event or a question until no handler of its key waits."""
-        self._held.setdefault(place, []).append(item)
-        self._undo.append(lambda: self._take_held(place, -1))
+        held = self._line(place).held
+        held.append(item)
+        self._undo.append(held.pop)
+
+    def all_held(self, handler: Waiting) -> Iterator[Held]:
+        """Remove and yield what is held behind a handler, while no handler of its key waits."""
+        if handler.task.exclusive:
+            while (item := self.next_held(handler.place)) is not None:
+                yield item
 
     def next_held(self, place: Place) -> Held | None:
         """Remove and return what was held first, if no handler of its key waits; None if nothing is held."""
-        if place not in self._held or place in self._busy:
+        line = self._line(place)
+        if not line.held or line.waiting:
             return None
-        item = self._take_held(place, 0)
-        self._undo.append(lambda: self._held.setdefault(place, []).insert(0, item))
+        item = line.held.pop(0)
+        self._undo.append(lambda: line.held.insert(0, item))
         return item
 
-    def _take_held(self, place: Place, index: int) -> Held:
-        items = self._held[place]
-        item = items.pop(index)
-        if not items:
-            del self._held[place]
-        return item
+
+def _line_key(place: Place) -> EntityKey:
+    return system_key(LINE, "/".join(place))

@@ -5,39 +5,35 @@ order; then its `on_atom_complete` runs, and then the next task begins. Function
 task asks for its events. The caller undoes a step that fails.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.flow_events import FlowEvents
-from penstock.engine.streams.waits import Answer, Held, PortalQuestion, Waiting, Waits
+from penstock.engine.streams.handler_start import instance_of, question_of, start_handler
+from penstock.engine.streams.rerun import Rerun
+from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of
+from penstock.engine.streams.waiting import (
+    Answer,
+    HandlerCoroutine,
+    Held,
+    Place,
+    PortalQuestion,
+    Turn,
+    Waiting,
+)
+from penstock.engine.streams.waits import Asker
 from penstock.errors import LimitExceeded, UserError
-from penstock.model.application import App
 from penstock.model.call import Call, encoded, returns_of
-from penstock.model.context import Transaction, current
+from penstock.model.context import Transaction
+from penstock.model.entity_type import EntityType
 from penstock.model.reply import decode_result
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Atom
-from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.task_type import ONLY_KEY, TaskType
 from penstock.model.streams.workflow_plan import WorkflowPlan
-
-
-class TaskOutput:
-    """The `out` of a task's handlers."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: TaskType) -> None:
-        self._task = task
-
-    def __call__(self, event: Any, /) -> None:
-        """Publish an event in the running step, also if an earlier step handed out this object."""
-        step = current().step
-        if step is None:
-            raise UserError(f"the output of {self._task.name} is used outside of its handlers")
-        step.publish(self._task, event)
 
 
 class WorkflowStep:
@@ -48,44 +44,41 @@ class WorkflowStep:
         requests: The requests to entities that its handlers have sent: ids and bodies.
         questions: The requests that its handlers have sent, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
-        resumed: The handlers that the step has begun or continued; they are lost if the step fails.
+        begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
+        is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller adds the task
+            to `recorded` and takes the step again.
     """
 
-    def __init__(
-        self,
-        plan: WorkflowPlan,
-        app: App,
-        waits: Waits,
-        txn: Transaction,
-        keys: Callable[[str], list[EntityKey]],
-        size_max: int,
-    ) -> None:
+    def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
         """Prepare a step.
 
         Args:
             plan: The workflow.
-            app: The application.
-            waits: The waiting handlers; the step changes them.
+            services: The surroundings.
             txn: The transaction of the step.
-            keys: Returns the stored keys that begin with a prefix, in order.
-            size_max: The most bytes of all events, questions and answers together.
         """
         self._plan = plan
-        self._app = app
-        self._topology = app.topology
-        self._waits = waits
+        self._services = services
+        self._topology = services.app.topology
+        self._waits = services.waits
         self._txn = txn
-        self._keys = keys
-        self._size_left = size_max
-        self._size_max = size_max
+        self._size_left = services.size_max
         self._flow = FlowEvents(plan)
-        self._running: tuple[TaskType, Any] | None = None
+        self._task: TaskType | None = None  # of the running handler, as the next attributes
+        self._key: Any = None
+        self._place = ("", "")
+        self._item: Held | None = None
+        self._handler: Waiting | None = None
+        self._turn: Turn | None = None
+        self._has_missed = self._has_listed = False
+        self._turns = 0
         self._asked = 0
         self.events: list[bytes] = []
         self.requests: list[tuple[RequestId, bytes]] = []
         self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
-        self.resumed: list[Waiting] = []
+        self.begun: list[Waiting] = []
+        self.is_unrecorded = False
 
     def take_atom(self, atom: Atom) -> None:
         """Run an atom of the source through all tasks."""
@@ -97,7 +90,7 @@ class WorkflowStep:
 
         def reply_all() -> None:
             for question in questions:
-                self._take(task, question.key, question)
+                self._take(task, task.key_at(question.key), question.key, question)
 
         self._run((task, *self._plan.behind[task.name]), reply_all)
 
@@ -119,7 +112,7 @@ class WorkflowStep:
             else:
                 for key, event in self._flow.events(self._plan.nodes[task.name].inputs[0]):
                     assert task.event is not None, "an application was built with the task"
-                    self._take(task, key, task.event.encode(event))
+                    self._take(task, key, task.key_text(key), task.event.encode(event))
             self._complete(task)
         encode = self._plan.workflow.events.encode
         for _, event in self._flow.events(self._plan.workflow.last):
@@ -128,44 +121,87 @@ class WorkflowStep:
     def _complete(self, task: TaskType) -> None:
         if task.completion is None:
             return
-        self._running = (task, None)
-        instance = task.completing_instance()
-        arguments = [TaskOutput(task)] if task.completion_takes_out else []
-        self._refuse_generator(task, task.completion(instance, *arguments))
-        self._running = None
+        text = "" if task.is_keyed else ONLY_KEY
+        instance = self._begin(task, None, (task.name, text), None)
+        self._refuse_generator(task, start_handler(task, None, instance))
+        self._end()
 
-    def _take(self, task: TaskType, key: Any, item: Held) -> None:
+    def _take(self, task: TaskType, key: Any, text: str, item: Held) -> None:
         """Give a task an event or a question, or hold it back behind a waiting handler."""
-        place = (task.name, task.key_text(key))
+        place = (task.name, text)
         if task.exclusive and self._waits.is_busy(place):
             self._waits.hold(place, item)
             return
-        handler, takes_out, value = self._handler(task, item)
-        question = item if isinstance(item, PortalQuestion) else None
-        instance = task.rows.of_text(place[1])
-        self._running = (task, key)
-        result = (
-            handler(instance, value, TaskOutput(task)) if takes_out else handler(instance, value)
-        )
+        result = start_handler(task, item, self._begin(task, key, place, item))
         if type(result) is CoroutineType:
-            self._advance(Waiting(task, key, place, result, question))
+            handler = self._waiting()
+            handler.coroutines[0] = result
+            self._require_record(handler)
+            self._advance(handler, 0)
         else:
             self._refuse_generator(task, result)
-            if question is not None:
-                self._reply(question, result)
-        self._running = None
+            if type(item) is PortalQuestion:
+                self._reply(item, result)
+        self._end()
 
-    @staticmethod
-    def _handler(task: TaskType, item: Held) -> tuple[Callable[..., Any], bool, Any]:
-        """Return the handler of an event or a question, whether it takes `out`, and the decoded value."""
-        if isinstance(item, PortalQuestion):
-            responder = task.responders[item.portal]
-            assert responder.portal.request_type is not None, "an application was built with it"
-            value = responder.portal.request_type.decode(item.data)
-            return responder.function, responder.takes_out, value
-        assert task.event is not None, "an application was built with the task"
-        handler: Callable[..., Any] = task.cls.on_event  # type: ignore[attr-defined]
-        return handler, task.takes_out, task.event.decode(item)
+    def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
+        """Begin a handler, and return its `self`."""
+        self._enter(task, key, place, item)
+        recorded = self._services.recorded
+        if not recorded or (task.name, kind_of(item)) not in recorded:
+            instance = instance_of(task, place[1], is_own=False)
+            self._has_missed = type(instance) is not task.rows.unloaded or task.shared is not None
+            return instance
+        self._waiting()
+        if task.shared is not None:
+            self._note_live([EntityKey(task.shared.prefix + ONLY_KEY)])
+        return instance_of(task, place[1], is_own=True)
+
+    def _enter(self, task: TaskType, key: Any, place: Place, item: Held | None) -> None:
+        """Let a handler run."""
+        self._turns += 1
+        self._txn.turn = self._turns
+        self._task, self._key, self._place, self._item = task, key, place, item
+        self._handler = self._turn = None
+        self._has_missed = self._has_listed = False
+
+    def _end(self) -> None:
+        """End the turn of the running handler, which may wait now."""
+        handler = self._handler
+        if handler is not None and handler.awaiting:
+            assert self._turn is not None, "a handler that waits has a turn"
+            handler.size += self._turn.size
+            if handler.size > self._services.size_max:
+                raise LimitExceeded(
+                    f"a handler of {handler.task.name} waits, and all that it has received takes more than "
+                    f"output_bytes = {self._services.size_max} bytes"
+                )
+            self._waits.keep(handler)
+        self._task = self._turn = None
+        self._txn.turn = 0
+
+    def _waiting(self) -> Waiting:
+        """Return the running handler as a handler that may wait."""
+        if self._handler is None:
+            assert self._task is not None, "the caller has looked"
+            handler_id = f"{self._txn.request_id}!{self._turns}"
+            handler = Waiting(handler_id, self._task, self._key, self._place, self._item)
+            handler.coroutines.append(None)
+            self._handler = handler
+            self.begun.append(handler)
+            self._turn = Turn(None, self._txn.request_id, self._txn.time_us, self._turns)
+            handler.turns.append(self._turn)
+        return self._handler
+
+    def _require_record(self, handler: Waiting) -> None:
+        """Refuse that the running handler waits if one of its reads has not been noted."""
+        task = handler.task
+        if self._has_missed and (task.rows.attributes or task.shared is not None):
+            self.is_unrecorded = True
+            self._services.recorded.add((task.name, kind_of(handler.item)))
+            raise Unrecorded
+        if self._has_listed:
+            raise self._listing(handler.task)
 
     @staticmethod
     def _refuse_generator(task: TaskType, result: Any) -> None:
@@ -175,39 +211,66 @@ class WorkflowStep:
                 "with `out(event)`"
             )
 
-    def _advance(self, handler: Waiting) -> None:
-        """Run a handler until it waits or ends."""
-        self._running = (handler.task, handler.key)
-        self.resumed.append(handler)
+    def _advance(self, handler: Waiting, index: int) -> None:
+        """Run a coroutine of a handler until it waits or ends."""
+        coroutine = handler.coroutines[index]
+        assert coroutine is not None, "it waits"
         try:
-            awaited = handler.coroutine.send(None)
+            awaited = coroutine.send(None)
         except StopIteration as stop:
-            self._running = None
-            if handler.question is not None:
-                self._reply(handler.question, stop.value)
+            if index == 0 and type(handler.item) is PortalQuestion:
+                self._reply(handler.item, stop.value)
             return
-        self._running = None
-        waits = self._waits
-        ask_id = awaited.id if type(awaited) is Ask else ""
-        if waits.asks.get(ask_id) is not awaited or ask_id in waits.waiting:
+        if not handler.accept(awaited, index):
             raise UserError(
                 f"a handler of {handler.task.name} awaits {type(awaited).__name__}; it can await its own requests "
                 "to portals, each once"
             )
-        waits.wait(ask_id, handler)
 
     def _resume(self, answer: Answer) -> None:
         """Hand over a reply, and let the handler go on that waits for it."""
-        ask, handler = self._waits.answer(answer.id)
-        if answer.failure is None:
-            ask.reply = answer.data
-        else:
-            ask.fail(f"{answer.failure.kind}: {answer.failure.message}")
+        waits, services = self._waits, self._services
+        handler = waits.handler(answer.handler)
         if handler is None:
             return
-        self._advance(handler)
-        while (item := self._waits.next_held(handler.place)) is not None:
-            self._take(handler.task, handler.key, item)
+        waits.touch(handler)
+        self.begun.append(handler)
+        index = handler.awaiting.get(answer.id)
+        if index is None:
+            handler.add_turn(Turn(answer))
+            handler.settle(answer)
+            return
+        if not handler.coroutines:
+            Rerun(services.app, services.executor, handler, waits.abandoned).run()
+        del handler.awaiting[answer.id]
+        self._continue(handler, answer)
+        self._advance(handler, index)
+        self._end()
+        if not handler.awaiting:
+            waits.drop(handler)
+        for item in waits.all_held(handler):
+            self._take(handler.task, handler.key, handler.place[1], item)
+
+    def _continue(self, handler: Waiting, answer: Answer) -> None:
+        """Begin the next turn of a handler."""
+        last, step_id = handler.last_turn(), self._txn.request_id
+        self._enter(handler.task, handler.key, handler.place, handler.item)
+        turn = Turn(answer, step_id, self._txn.time_us, self._turns)
+        self._handler, self._turn = handler, turn
+        if last.step == step_id:  # its instances are live, so their first use is not seen
+            self._note_live(last.rows)
+        elif handler.task.shared is not None:
+            self._note_live([EntityKey(handler.task.shared.prefix + ONLY_KEY)])
+        handler.turns.append(turn)
+        handler.settle(answer)
+
+    def _note_live(self, keys: Iterable[EntityKey]) -> None:
+        """Note the rows that are live already, so that the first use by the running handler is not seen."""
+        for key in keys:
+            instance = self._txn.instances.get(key)
+            entity_type = self._topology.rows[key.partition("/")[0]]
+            if self._txn.is_live(entity_type, instance):
+                self.note_joined(entity_type, key, instance.__dict__)
 
     def _reply(self, question: PortalQuestion, value: Any) -> None:
         reply_type = self._topology.portals[question.portal].reply_type
@@ -215,74 +278,63 @@ class WorkflowStep:
         data = reply_type.encode(value)
         self._count(len(data))
         asker = (question.workflow, question.task)
-        self.answers.setdefault(asker, []).append(Answer(question.id, data))
+        self.answers.setdefault(asker, []).append(Answer(question.id, question.handler, data))
 
     def ask(self, portal: Portal[Any, Any], request: Any) -> Ask[Any]:
         """Send a request to a portal on behalf of the running handler; see `Portal.ask`."""
-        if self._running is None:
+        if self._task is None:
             raise UserError(f"portal {portal.name}: only the handler of a task can ask")
-        if self._topology.portals.get(portal.name) is not portal or portal.request_type is None:
-            raise UserError(f"{portal.where}: no task of this application replies to {portal.name}")
-        asker, key = self._running
-        _, responding = self._topology.responders[portal.name]
-        data = portal.request_type.encode(request)
-        if portal.key is not None:
-            key = portal.key(portal.request_type.decode(data))
-        elif responding.is_keyed and not asker.is_keyed:
-            raise UserError(
-                f"portal {portal.name}: {responding.name} has keys, and {asker.name} asks without one; declare the "
-                "portal with key="
-            )
-        responding.key_text(
-            key
-        )  # refuses a value that cannot be a key, here and not at the other task
+        key, data = question_of(self._topology, self._task, self._key, portal, request)
         self._count(len(data))
         assert portal.reply_type is not None, "an application was built with the portal"
-        ask = self._new_ask(f"portal {portal.name}", portal.reply_type.decode)
+        ask = self._new_ask(f"portal {portal.name}", data, portal.reply_type.decode)
+        handler_id, workflow = self._waiting().id, self._plan.workflow.flow_name
         question = PortalQuestion(
-            ask.id, self._plan.workflow.flow_name, asker.name, portal.name, key, data
+            ask.id, handler_id, workflow, self._task.name, portal.name, key, data
         )
         self.questions.setdefault(portal.name, []).append(question)
         return ask
 
-    def _new_ask(self, target: str, decode: Callable[[bytes], Any]) -> Ask[Any]:
+    def _new_ask(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
         ask: Ask[Any] = Ask(f"{self._txn.request_id}?{self._asked}", target, decode)
         self._asked += 1
-        self._waits.send(ask)
+        self._waiting().send(ask, data)
         return ask
 
     def call(self, call: Call[Any]) -> Ask[Any]:
-        """Send a request to an entity on behalf of the running handler; see `model.streams.ask.ask`."""
-        if self._running is None:
+        """Send a request to an entity on behalf of the running handler; see `model.entity_ask.ask`."""
+        if self._task is None:
             raise UserError(f"{call.method}: only the handler of a task can ask")
-        body, _ = encoded(self._app, call)
+        app = self._services.app
+        body, _ = encoded(app, call)
         self._count(len(body))
-        returns = returns_of(self._app, call)
-        ask = self._new_ask(
-            ".".join(filter(None, (call.entity, call.method))),
-            lambda data: decode_result(data, returns),
-        )
-        self._waits.send_request(ask.id, self._plan.workflow.flow_name, self._running[0].name)
+        returns = returns_of(app, call)
+        target = ".".join(filter(None, (call.entity, call.method)))
+        ask = self._new_ask(target, body, lambda data: decode_result(data, returns))
+        workflow = self._plan.workflow.flow_name
+        self._waits.send_request(ask.id, Asker(workflow, self._task.name, self._waiting().id))
         self.requests.append((RequestId(ask.id), body))
         return ask
 
-    def follow(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
-        if self._running is None:
+        if self._task is None or (self._item is None and self._task.is_keyed):
             coroutine.close()
-            raise UserError("only the handler of a task can name a method for a reply")
-        task, key = running = self._running
-        self._advance(Waiting(task, key, (task.name, task.key_text(key)), coroutine, None))
-        self._running = running
+            what = "" if self._task is None else ", and on_atom_complete has no current key"
+            raise UserError(f"only the handler of a task can name a method for a reply{what}")
+        handler = self._waiting()
+        handler.coroutines.append(coroutine)
+        self._require_record(handler)
+        self._advance(handler, len(handler.coroutines) - 1)
 
     def publish(self, task: TaskType, event: Any) -> None:
         """Add an event to the output of the running task."""
-        if self._running is None or self._running[0] is not task:
+        if self._task is not task:
             raise UserError(f"the output of {task.name} is used outside of its handlers")
         assert task.output is not None, "its `out` has a declared type"
         data = task.output.encode(event)
         self._count(len(data))
-        self._flow.outputs.setdefault(task.name, []).append((self._running[1], data))
+        self._flow.outputs.setdefault(task.name, []).append((self._key, data))
 
     def _add(self, events: list[bytes], data: bytes) -> None:
         self._count(len(data))
@@ -291,13 +343,50 @@ class WorkflowStep:
     def _count(self, size: int) -> None:
         self._size_left -= size + 1
         if self._size_left < 0:
-            raise LimitExceeded(
-                f"the events of the step take more than output_bytes = {self._size_max} bytes"
+            error = LimitExceeded(
+                "the events of the step take more than "
+                f"output_bytes = {self._services.size_max} bytes"
             )
+            self._txn.doom(error)  # also if the handler catches it
+            raise error
 
     def keys(self, prefix: str) -> list[EntityKey]:
-        """Return the stored keys that begin with a prefix, in order."""
-        return self._keys(prefix)
+        """Return the stored keys that begin with a prefix, in order.
+
+        Raises:
+            UserError: The running handler waits, or has waited, for a reply.
+        """
+        handler = self._handler
+        if handler is not None and handler.coroutines != [None]:
+            raise self._listing(handler.task)
+        self._has_listed = True
+        return self._services.keys(prefix)
+
+    @staticmethod
+    def _listing(task: TaskType) -> UserError:
+        return UserError(
+            f"{task.name}: a handler that waits for a reply cannot use states(self), because its wait would keep the "
+            "state of all keys; keep the values that it needs in a PerTask attribute, or use states(self) in a method "
+            "that neither awaits nor uses .then"
+        )
+
+    def note_row(self, key: EntityKey, row: bytes | None) -> None:
+        """Note that the running handler is the first handler of the step that reads a row."""
+        if self._turn is None:
+            self._has_missed = True
+        else:
+            self._turn.rows[key] = row
+
+    def note_joined(
+        self, entity_type: EntityType, key: EntityKey, values: Mapping[str, Any]
+    ) -> None:
+        """Note that the running handler begins to use an instance that another handler of the step has used."""
+        if self._turn is None:
+            self._has_missed = True
+        elif key not in self._turn.rows:
+            row = entity_type.encode_change(values, None)
+            blank = row == self._topology.blank_rows[entity_type.name]
+            self._turn.rows[key] = None if blank else row
 
     def blank_row(self, name: str) -> bytes:
         """Return the row of a key without state, by the name of its entity class."""

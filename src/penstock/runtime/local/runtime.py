@@ -45,7 +45,8 @@ class LocalRuntime:
 
     Attributes:
         app: The application.
-        state: The encoded attributes of every entity, and of every key of a task.
+        state: The encoded attributes of every entity, and of every key of a task; names that begin with `$` are those of
+            handlers that wait for a reply.
         streams: The published atoms of each stream, in order, by the name of the stream.
         failures: The failures of workflow steps and of generators, each with its exception as `__cause__`.
         call: Calls entities: `runtime.call.Item("i1").update_stock(5)`.
@@ -59,6 +60,7 @@ class LocalRuntime:
         clock: Callable[[], int] = lambda: 0,
         secret: bytes = b"",
         cascade_steps: int = CASCADE_STEPS,
+        durable_waits: bool = False,
     ) -> None:
         """Start with no entities.
 
@@ -68,6 +70,9 @@ class LocalRuntime:
             clock: Returns microseconds since the Unix epoch.
             secret: The secret of a journal, which `random()` and `uuid()` use, to agree with it.
             cascade_steps: The most steps of a cascade before the rest becomes the work of a later record.
+            durable_waits: Let each wait for a reply go through the state, as a wait that is longer than a record does:
+                the handler is stored, and runs again from its start when the reply arrives. The outcome is the same;
+                a test finds handlers that are not deterministic.
         """
         self.app = app
         self.state: dict[EntityKey, bytes] = {}
@@ -87,6 +92,7 @@ class LocalRuntime:
             self._apply,
             self._limits,
             steps_max=cascade_steps,
+            durable_waits=durable_waits,
         )
         self._runner.on_failure = self._note_failure
         self._later: deque[Cascade | Record] = deque()

@@ -1,0 +1,98 @@
+"""The start of a handler: its instance, its event or its question, and its `out`."""
+
+from typing import Any
+
+from penstock.base.ids import EntityKey
+from penstock.engine.streams.waiting import Held, PortalQuestion
+from penstock.errors import UserError
+from penstock.model.context import Transaction, current
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.topology import Topology
+
+
+class TaskOutput:
+    """The `out` of a task's handlers."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: TaskType) -> None:
+        self._task = task
+
+    def __call__(self, event: Any, /) -> None:
+        """Publish an event in the running step, also if an earlier step handed out this object."""
+        step = current().step
+        if step is None:
+            raise UserError(f"the output of {self._task.name} is used outside of its handlers")
+        step.publish(self._task, event)
+
+
+def instance_of(task: TaskType, key_text: str, *, is_own: bool) -> Any:
+    """Return the `self` of a handler.
+
+    Args:
+        task: The task.
+        key_text: The text of the key; empty for `on_atom_complete` of a task with keys.
+        is_own: Whether no other handler of the step has the same object, so its first use is noted.
+    """
+    rows = task.rows
+    if not key_text:
+        return task.completing_instance()
+    if not is_own:
+        return rows.of_text(key_text)
+    instance = object.__new__(rows.unloaded)
+    Transaction.unload(rows, EntityKey(rows.prefix + key_text), instance)
+    return instance
+
+
+def start_handler(task: TaskType, item: Held | None, instance: Any) -> Any:
+    """Call a handler, and return its result; that of an `async` handler is a coroutine that has not begun.
+
+    Args:
+        task: The task.
+        item: The event or the question; None for `on_atom_complete`.
+        instance: The `self` of the handler.
+    """
+    if item is None:
+        assert task.completion is not None, "the caller has looked"
+        return task.completion(instance, *[TaskOutput(task)] * task.completion_takes_out)
+    if type(item) is PortalQuestion:
+        responder = task.responders[item.portal]
+        assert responder.portal.request_type is not None, "an application was built with it"
+        handler, takes_out = responder.function, responder.takes_out
+        value = responder.portal.request_type.decode(item.data)
+    else:
+        assert task.event is not None, "an application was built with the task"
+        handler, takes_out = task.cls.on_event, task.takes_out  # type: ignore[attr-defined]
+        value = task.event.decode(item)  # type: ignore[arg-type]
+    return handler(instance, value, TaskOutput(task)) if takes_out else handler(instance, value)
+
+
+def question_of(
+    topology: Topology, asker: TaskType, key: Any, portal: Portal[Any, Any], request: Any
+) -> tuple[str, bytes]:
+    """Return the text of the key under which a portal takes a request, and the encoded request.
+
+    Args:
+        topology: The streams of the application.
+        asker: The asking task.
+        key: The key of the asking handler; None without keys.
+        portal: The portal.
+        request: The request.
+
+    Raises:
+        UserError: No task of the application replies to the portal, or the request has no key.
+        Unencodable: The request does not fit its type.
+    """
+    if topology.portals.get(portal.name) is not portal or portal.request_type is None:
+        raise UserError(f"{portal.where}: no task of this application replies to {portal.name}")
+    _, responding = topology.responders[portal.name]
+    data = portal.request_type.encode(request)
+    if portal.key is not None:
+        key = portal.key(portal.request_type.decode(data))
+    elif responding.is_keyed and not asker.is_keyed:
+        raise UserError(
+            f"portal {portal.name}: {responding.name} has keys, and {asker.name} asks without one; declare the "
+            "portal with key="
+        )
+    return responding.key_text(key), data  # refuses a value that cannot be a key

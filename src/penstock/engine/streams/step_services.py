@@ -1,0 +1,42 @@
+"""The surroundings of workflow steps, which all steps of a runner share."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.base.ids import EntityKey
+from penstock.engine.execute import Executor
+from penstock.engine.streams.waiting import Held, PortalQuestion
+from penstock.engine.streams.waits import Waits
+from penstock.model.application import App
+
+
+class StepServices(NamedTuple):
+    """The surroundings that all steps of a runner share.
+
+    Attributes:
+        app: The application.
+        waits: The waiting handlers; a step changes them.
+        keys: Returns the stored keys that begin with a prefix, in order.
+        size_max: The most bytes of all events, questions and answers of a step; and of the history of a handler.
+        executor: Runs the steps as transactions.
+        recorded: The handlers that can wait although other handlers of their step have used the same rows: the names of
+            their tasks and their kinds. A step notes what they read from their start.
+    """
+
+    app: App
+    waits: Waits
+    keys: Callable[[str], list[EntityKey]]
+    size_max: int
+    executor: Executor
+    recorded: set[tuple[str, str]]
+
+
+class Unrecorded(Exception):
+    """A handler waits, and has read rows before the step began to note what it reads."""
+
+
+def kind_of(item: Held | None) -> str:
+    """Return the kind of the handler that takes an item; None is the end of an atom."""
+    if type(item) is PortalQuestion:
+        return f"portal {item.portal}"
+    return "complete" if item is None else "event"

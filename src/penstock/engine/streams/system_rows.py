@@ -1,0 +1,28 @@
+"""System rows: rows of the state that belong to no class of the application.
+
+Work that outlives its log record is kept in them: handlers that wait, and events that wait behind these handlers.
+Their names begin with `$`, so no class has such a name. They are written, restored and copied as entities are.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from penstock.base.ids import EntityKey, entity_key
+
+WAIT: Final = "$wait"
+"""A handler that waits; the key is the id of the handler."""
+
+LINE: Final = "$line"
+"""The events and questions that wait behind a handler of an exclusive task; the key has task and key."""
+
+ASKER: Final = "$asker"
+"""The handler that waits for a request to an entity; the key is the id of the request."""
+
+_TEXT_BYTES: Final = 400
+
+
+def system_key(name: str, text: str) -> EntityKey:
+    """Return the key of a system row; a long text is replaced by a hash of it."""
+    if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:
+        text = blake2b(text.encode(), digest_size=32).hexdigest()
+    return entity_key(name, text)

@@ -1,0 +1,59 @@
+"""A kit that runs an application in both ways of waiting, and compares every byte."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock import App, testing
+from penstock.model.call import Call
+from penstock.model.reply import Reply
+from penstock.runtime.local.runtime import LocalRuntime
+
+
+class Kit(testing.Kit):
+    """A kit whose handlers wait in memory; a second runtime stores them after each step."""
+
+    def __init__(self, app: App, **named: Any) -> None:
+        super().__init__(app, **named)
+        self.runtime: LocalRuntime = TwoWays(app, clock=lambda: self.clock.time_us)
+        self.call = self.runtime.call
+
+
+class TwoWays(LocalRuntime):
+    """A local runtime with a second one, whose waits are durable."""
+
+    def __init__(self, app: App, **named: Any) -> None:
+        super().__init__(app, **named)
+        self.durable = LocalRuntime(app, **named, durable_waits=True)
+
+    def submit(self, call: Call[Any]) -> Reply:
+        self.durable._runner._steps_max = self._runner._steps_max
+        self.durable.submit(call)
+        reply = super().submit(call)
+        self.compare()
+        return reply
+
+    def append(self, stream: str, events: Iterable[Any], *, request_id: str | None = None) -> Reply:
+        events = list(events) if isinstance(events, range) else events
+        self.durable._runner._steps_max = self._runner._steps_max
+        self.durable.failures[:] = self.failures
+        self.durable.append(stream, events, request_id=request_id)
+        reply = super().append(stream, events, request_id=request_id)
+        self.compare()
+        return reply
+
+    def settle(self) -> bool:
+        self.durable.settle()
+        is_settled = super().settle()
+        self.compare()
+        return is_settled
+
+    def compare(self) -> None:
+        """Compare everything that a user can see, and the stored waits."""
+        assert self.durable.streams == self.streams
+        assert self.durable.state == self.state
+        assert self.durable._known == self._known
+        assert list(map(_text, self.durable.failures)) == list(map(_text, self.failures))
+
+
+def _text(error: BaseException) -> tuple[type, str]:
+    return type(error), str(error)
