@@ -40,7 +40,7 @@ def instance_of(task: TaskType, key_text: str, *, is_own: bool) -> Any:
         return task.completing_instance()
     if not is_own:
         return rows.of_text(key_text)
-    instance = object.__new__(rows.unloaded)
+    instance: Any = object.__new__(rows.unloaded)
     Transaction.unload(rows, EntityKey(rows.prefix + key_text), instance)
     return instance
 
