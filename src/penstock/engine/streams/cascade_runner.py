@@ -29,7 +29,7 @@ from penstock.engine.streams.cascade import (
     Step,
 )
 from penstock.engine.streams.step_services import StepServices
-from penstock.engine.streams.waiting import Answer, Held, PortalQuestion
+from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import UserError
@@ -299,13 +299,7 @@ class CascadeRunner:
         waits, events = self._waits, [answer.data or b"" for answer in step.answers]
         lost: list[PortalQuestion] = []
         for answer in step.answers:
-            given_up = waits.lose(answer)
-            if given_up is not None:
-                handler, index = given_up
-                if index == 0 and type(handler.item) is PortalQuestion:
-                    lost.append(handler.item)
-                for item in waits.all_held(handler):
-                    _divide(item, lost, events)
+            waits.lose(answer, lost, events)
         waits.commit()
         self._fail(cascade, lost, failure)
         self._set_aside(cascade, plan.workflow.failed, "replies", outcome, tuple(events))
@@ -392,10 +386,3 @@ class CascadeRunner:
         else:
             self.on_failure(decode_failure(outcome.reply))
             self._set_aside(cascade, sink.failed, sink.source.name, outcome, atom)
-
-
-def _divide(item: Held, questions: list[PortalQuestion], events: list[bytes]) -> None:
-    if isinstance(item, PortalQuestion):
-        questions.append(item)
-    else:
-        events.append(item)

@@ -146,22 +146,32 @@ class Waits:
         if handler.task.exclusive:
             self._count(handler.place, -1)
 
-    def lose(self, answer: Answer) -> tuple[Waiting, int] | None:
+    def lose(self, answer: Answer, questions: list[PortalQuestion], events: list[bytes]) -> None:
         """Give up the coroutine that waits for a reply, because the step that took the reply failed.
 
-        Returns:
-            The handler, and the number of the coroutine; None if no coroutine waits for the reply.
+        Args:
+            answer: The reply.
+            questions: Takes the questions that get no reply: that of the handler, and those behind it.
+            events: Takes the events behind the handler.
         """
         handler = self.handler(answer.handler)
         if handler is None:
-            return None
+            return
         self.touch(handler)
         handler.add_turn(Turn(answer, is_lost=True))
         self.abandoned += handler.forget()
         index = handler.awaiting.pop(answer.id, None)
         if not handler.awaiting:
             self.drop(handler)
-        return None if index is None else (handler, index)
+        if index is None:
+            return
+        if index == 0 and type(handler.item) is PortalQuestion:
+            questions.append(handler.item)
+        for item in self.all_held(handler):
+            if type(item) is PortalQuestion:
+                questions.append(item)
+            else:
+                events.append(item)  # type: ignore[arg-type]
 
     def send_request(self, request_id: str, asker: Asker) -> None:
         """Note the handler that waits for the result of a request to an entity."""
