@@ -79,8 +79,7 @@ class Transaction:
         damage: The error of a damaged entity, for which the request is not responsible.
         outlets: The application, where the runtime takes events and requests of handlers; else None.
         outbox: The events and requests that leave the transaction when it takes effect.
-        turn: The number of the running turn of a handler of a task, from 1; 0 outside of such handlers. Each turn has its own
-            randomness and UUIDs.
+        turn: The number of the running turn of a task's handler, from 1; each has its own randomness. Else 0.
         step: The step of a workflow that runs; None in the transaction of a request.
     """
 
@@ -394,9 +393,7 @@ class Transaction:
     @property
     def derived(self) -> DerivedValues:
         """The randomness and the UUIDs of this request, or of the running turn of a step."""
-        turn = self.turn
-        derived = self._derived.get(turn)
-        if derived is None:
-            name = RequestId(f"{self.request_id}!{turn}") if turn else self.request_id
-            derived = self._derived[turn] = DerivedValues(name, self._secret)
-        return derived
+        if self.turn not in self._derived:
+            name = RequestId(f"{self.request_id}!{self.turn}") if self.turn else self.request_id
+            self._derived[self.turn] = DerivedValues(name, self._secret)
+        return self._derived[self.turn]
