@@ -59,9 +59,18 @@ class EventTable:
         columns: The name and the column of each column.
     """
 
-    def __init__(self, stream: Stream[Any], *, wide: bool) -> None:
+    def __init__(self, stream: Stream[Any], *, wide: bool, refuses: bool = True) -> None:
+        """Describe the table of a stream.
+
+        Args:
+            stream: The stream.
+            wide: Whether its columns have the wide types.
+            refuses: Whether an event of another type than the stream declares now is refused; if not, it is
+                NULL, with a reason.
+        """
         self.name = stream.name
         self.wide = wide
+        self._refuses = refuses
         event = column_of(stream.annotation, wide=wide)
         self._record = (
             event if isinstance(event, Structs) and is_record(stream.annotation) else None
@@ -86,11 +95,12 @@ class EventTable:
         """The columns in the syntax of CREATE TABLE."""
         return ", ".join(f"{quoted(name)} {column.sql}" for name, column in self.columns)
 
-    def rows(self, atoms: pa.Table) -> pa.Table:
+    def rows(self, atoms: pa.Table, cell_bytes_max: int | None = None) -> pa.Table:
         """Return a row for each event of atoms, in their order.
 
         Args:
             atoms: Rows of this stream with the columns `STORED`.
+            cell_bytes_max: An event with more stored bytes is NULL, with a reason; None: no limit.
 
         Raises:
             TooNarrow: A value needs the wide types; never if the table is wide.
@@ -99,13 +109,15 @@ class EventTable:
         data = atoms["events"].to_pylist()
         counts = atoms["count"].to_numpy()
         try:
+            if cell_bytes_max is not None and any(len(atom) > cell_bytes_max for atom in data):
+                raise TooNarrow(f"an atom takes more than {cell_bytes_max} bytes")
             arrays = self._at_once(data)
         except MemoryError:
             raise
         except UNFIT as error:
             if not self.wide:
                 raise TooNarrow(f"stream {self.name}: {error}") from error
-            arrays = self._one_by_one(data)
+            arrays = self._one_by_one(data, cell_bytes_max)
         total = int(counts.sum())
         if any(len(array) != total for array in arrays):
             raise self._diverged(f"its atoms have {len(arrays[0])} events instead of {total}")
@@ -127,6 +139,8 @@ class EventTable:
         try:
             decoded = self._decode(array_header(len(atoms)) + b"".join(atoms))
         except msgspec.MsgspecError as error:
+            if not self._refuses:
+                raise TooNarrow(str(error)) from error
             raise self._diverged(error) from error
         events = list(chain.from_iterable(decoded))
         arrays = [
@@ -135,11 +149,14 @@ class EventTable:
         ]
         return [*arrays, pa.nulls(len(events), pa.string())] if self.wide else arrays
 
-    def _one_by_one(self, atoms: Sequence[bytes]) -> list[pa.Array]:
+    def _one_by_one(self, atoms: Sequence[bytes], cell_bytes_max: int | None) -> list[pa.Array]:
         """Build the columns without the values that do not fit them."""
         raws = list(chain.from_iterable(_RAWS.decode(array_header(len(atoms)) + b"".join(atoms))))
         reasons: list[Reason] = [{} for _ in raws]
-        events = [self._event(raw, reason) for raw, reason in zip(raws, reasons, strict=True)]
+        events = [
+            self._event(raw, reason, cell_bytes_max)
+            for raw, reason in zip(raws, reasons, strict=True)
+        ]
         arrays = []
         for (name, column), values in zip(self._fields, self._parts(events), strict=True):
             for index, why in list(misfits(column, values)):
@@ -148,14 +165,20 @@ class EventTable:
             arrays.append(column.build(values))
         return [*arrays, Reasons().build(reasons)]
 
-    def _event(self, raw: msgspec.Raw, reason: Reason) -> Any:
-        """Decode one event; an event that is nested too deeply is None."""
+    def _event(self, raw: msgspec.Raw, reason: Reason, cell_bytes_max: int | None) -> Any:
+        """Decode one event; an event that is too large or nested too deeply is None."""
+        if cell_bytes_max is not None and len(raw) > cell_bytes_max:
+            reason[_EVENT] = f"it takes {len(raw)} bytes, too many for view.memory_mb"
+            return None
         try:
             return msgspec.msgpack.decode(raw, type=self._wire)
         except RecursionError as error:
             reason[_EVENT] = reason_text(error)
             return None
         except msgspec.MsgspecError as error:
+            if not self._refuses:
+                reason[_EVENT] = f"it is of another type than the stream now: {reason_text(error)}"
+                return None
             raise self._diverged(error) from error
 
     def _parts(self, events: Sequence[Any]) -> list[list[Any]]:

@@ -35,7 +35,7 @@ from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read,
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
 from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
 from penstock.sql.table_loader import TableLoader
-from penstock.sql.view_store import names_of
+from penstock.sql.table_names import STREAMS, names_of, stream_names
 
 
 class AsOfQueries:
@@ -120,7 +120,7 @@ class AsOfQueries:
 
     def _execute(self, statement: AsOfStatement, limits: QueryLimits) -> QueryResult:
         """Execute a query in this process, which is a child."""
-        names = [*names_of(self._tables.values()), FEED]
+        names = [*names_of(self._app, self._tables.values()), FEED]
         with (
             translating_errors(limits),
             closing(open_isolated(self._settings.memory_mb)) as connection,
@@ -142,6 +142,7 @@ class AsOfQueries:
         if statement.moment is not None:
             return epoch_as_of(self._journal, statement.moment)
         tables = {
+            *((STREAMS, name.casefold()) for name in stream_names(self._app).values()),
             *((table.schema, table.name.casefold()) for table in self._tables.values()),
             *((schema, name) for schema in (MAIN, SYSTEM) for name in SYSTEM_TABLES),
         }
@@ -159,11 +160,32 @@ class AsOfQueries:
         epoch: Epoch,
     ) -> None:
         """Create all tables, and load the rows of those that the query names."""
-        if any(table.schema == TASKS for table in self._tables.values()):
+        self._load_state(loader, named, epoch)
+        self._load_records(loader, named, epoch)
+        for reference in statement.references:
+            self._load_reference(loader, reference)
+        for call in statement.feeds:
+            loader.schema(call.schema)
+            loader.feed(call, self._class_of(call.entity))
+
+    def _load_state(
+        self, loader: TableLoader, named: Collection[query_guard.TableName], epoch: Epoch
+    ) -> None:
+        """Create the tables of entities and of tasks."""
+        if self._app.topology.rows:
             loader.schema(TASKS)
         for table in self._tables.values():
             is_named = _is_named(named, table.schema, table.name)
             loader.entities(table.schema, table, epoch if is_named else None)
+
+    def _load_records(
+        self, loader: TableLoader, named: Collection[query_guard.TableName], epoch: Epoch
+    ) -> None:
+        """Create the tables of streams and the system tables."""
+        if self._app.topology.streams:
+            loader.schema(STREAMS)
+        for stream, name in stream_names(self._app).items():
+            loader.stream(STREAMS, stream, epoch if _is_named(named, STREAMS, name) else None)
         loader.schema(SYSTEM)
         names = {table.written.casefold() for table in self._tables.values()}
         for name in SYSTEM_TABLES:
@@ -171,11 +193,6 @@ class AsOfQueries:
             loader.system(SYSTEM, name, epoch if is_named else None)
             if quoted(name) not in names:
                 loader.alias(name)
-        for reference in statement.references:
-            self._load_reference(loader, reference)
-        for call in statement.feeds:
-            loader.schema(call.schema)
-            loader.feed(call, self._class_of(call.entity))
 
     def _load_reference(self, loader: TableLoader, reference: TableAsOf) -> None:
         """Load a table with its own clause."""
@@ -186,6 +203,10 @@ class AsOfQueries:
         for table in self._tables.values():
             if (table.schema, table.name.casefold()) == (schema, name):
                 loader.entities(reference.schema, table, epoch)
+                return
+        for stream, written in stream_names(self._app).items():
+            if (STREAMS, written.casefold()) == (schema, name):
+                loader.stream(reference.schema, stream, epoch)
                 return
         if name in SYSTEM_TABLES and schema in (MAIN, SYSTEM):
             loader.system(reference.schema, name, epoch)
@@ -202,7 +223,7 @@ class AsOfQueries:
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> QueryError:
-        near = difflib.get_close_matches(name, names_of(self._tables.values()), n=1)
+        near = difflib.get_close_matches(name, names_of(self._app, self._tables.values()), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return QueryError(f"there is no table {name}{hint}")
 

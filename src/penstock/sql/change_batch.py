@@ -18,7 +18,7 @@ from penstock.snapshots.snapshot import Manifest, Snapshots
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 
-_KINDS: Final = (PartKind.CHANGES, PartKind.TRANSACTIONS)
+_KINDS: Final = (PartKind.CHANGES, PartKind.TRANSACTIONS, PartKind.EVENTS)
 
 EntityStates = dict[str, bytes | None]
 """The key's text to the state; None is a deleted entity."""
@@ -32,14 +32,16 @@ class ChangeBatch:
         epoch: The last epoch.
         changes: By class name, the last state of each changed key.
         transactions: The journal's rows, in order.
+        events: The rows of the atoms, in the order of epochs.
         epochs: Of each epoch: number, commit time in microseconds, number of requests.
-        rows: The number of changes and transactions.
+        rows: The number of changes, transactions and atoms.
         size: Their bytes.
     """
 
     epoch: Epoch
     changes: dict[str, EntityStates] = field(default_factory=lambda: defaultdict(dict))
     transactions: list[pa.Table] = field(default_factory=list)
+    events: list[pa.Table] = field(default_factory=list)
     epochs: list[tuple[int, int, int]] = field(default_factory=list)
     rows: int = 0
     size: int = 0
@@ -60,6 +62,8 @@ class ChangeBatch:
             self.size += rows.nbytes
             if part.kind is PartKind.CHANGES:
                 self._change(rows)
+            elif part.kind is PartKind.EVENTS:
+                self.events.append(rows)
             else:
                 records += rows.num_rows
                 self.transactions.append(rows)

@@ -21,7 +21,7 @@ from penstock.sql.as_of_clause import AsOfStatement, parse_statement
 from penstock.sql.connection import ViewDamaged, is_damage
 from penstock.sql.error_place import error_place
 from penstock.sql.query_body import QueryBody
-from penstock.sql.view_store import ViewStore, names_of
+from penstock.sql.view_store import ViewStore
 
 _BATCH_ROWS: Final = 2_048
 """How many rows are fetched at once; few, because their size is known only afterwards."""
@@ -113,7 +113,7 @@ def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
         limits, lambda: error_place(store.sealed(), query.query, query.parameters)
     ):
         cursor = store.sealed()
-        query_guard.check_query(query.query, names_of(store.tables.values()), cursor)
+        query_guard.check_query(query.query, store.names, cursor)
         cursor.execute("BEGIN TRANSACTION READ ONLY")
         [(epoch,)] = cursor.execute("SELECT epoch FROM penstock.view").fetchall()
         return read(cursor, query.query, query.parameters, limits, Epoch(epoch))

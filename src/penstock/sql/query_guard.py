@@ -18,6 +18,7 @@ from penstock.errors import QueryError
 from penstock.snapshots.column import quoted
 from penstock.snapshots.table import MAIN, TASKS, written_name
 from penstock.sql.error_place import syntax_error_place
+from penstock.sql.table_names import STREAMS
 
 QUERY_CHARACTERS_MAX: Final = 100_000
 
@@ -39,7 +40,7 @@ REFUSED: Final = frozenset(
 """Functions that act, or that return facts about the process instead of data."""
 
 _INTERNALS: Final = ("duckdb_", "pragma_", "sqlite_", "pg_")
-_SCHEMAS: Final = frozenset({"", MAIN, TASKS, "penstock", "information_schema"})
+_SCHEMAS: Final = frozenset({"", MAIN, TASKS, STREAMS, "penstock", "information_schema"})
 _NODES: Final = frozenset(
     {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE", "VALUES_NODE"}
 )

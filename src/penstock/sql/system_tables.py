@@ -4,23 +4,25 @@ This module computes their rows from the journal's rows. `snapshots.table` descr
 entities, and `view_store` writes rows into tables.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
-from penstock.snapshots.column import quoted
+from penstock.snapshots.column import Column, quoted
+from penstock.snapshots.event_table import EventTable
 from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
 from penstock.snapshots.text import Unshowable, json_text
 
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 """The version of all tables; a view of another version is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
@@ -40,11 +42,32 @@ _INSTANTS: Final = pa.timestamp("us", "UTC")
 def schema_fingerprint(app: App) -> str:
     """Return a fingerprint of all tables; the view is rebuilt when it differs."""
     tables = [f"{table.written}({table.definition})" for table in tables_of(app).values()]
+    streams = [
+        f"{name}({EventTable(stream, wide=False).definition})"
+        for name, stream in app.topology.streams.items()
+    ]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
-    return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *system])):016x}"
+    return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *streams, *system])):016x}"
 
 
-def select_list(table: EntityTable, count: int | None = None) -> str:
+def create_system_tables(
+    connection: duckdb.DuckDBPyConnection, tables: Iterable[EntityTable]
+) -> None:
+    """Create the system tables; a query may omit their schema, unless a class has the name."""
+    taken = {table.written.casefold() for table in tables}
+    for name, columns in SYSTEM_TABLES.items():
+        connection.execute(f"CREATE TABLE {SYSTEM}.{name}({columns})")
+        if quoted(name) not in taken:
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
+
+
+class TypedTable(Protocol):
+    """A table with typed columns: of a class, a task or a stream."""
+
+    columns: list[tuple[str, Column]]
+
+
+def select_list(table: TypedTable, count: int | None = None) -> str:
     """Return the SELECT list from built columns to a table's columns, or to its first `count`."""
     expressions = []
     for name, column in table.columns[:count]:
@@ -54,8 +77,8 @@ def select_list(table: EntityTable, count: int | None = None) -> str:
     return ", ".join(expressions)
 
 
-def widening_select_list(table: EntityTable, wide: EntityTable) -> str:
-    """Return the SELECT list from a table to the wide table of the same class."""
+def widening_select_list(table: TypedTable, wide: TypedTable) -> str:
+    """Return the SELECT list from a table to the wide table of the same class or stream."""
     columns = dict(table.columns)
     expressions = []
     for name, column in wide.columns:

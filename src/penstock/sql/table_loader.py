@@ -7,19 +7,21 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
-from penstock.journal.api import TRANSACTIONS, Journal, PartKind
+from penstock.journal.api import EVENTS, TRANSACTIONS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of
 from penstock.model.application import App
-from penstock.snapshots.column import quoted
+from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.table import EntityTable
 from penstock.sql.as_of_cache import AsOfCache
 from penstock.sql.as_of_clause import FEED, ChangesCall
 from penstock.sql.change_feed import EpochRange, create_feed_table, read_feed
 from penstock.sql.connection import registered
 from penstock.sql.query import QueryLimits
+from penstock.sql.stream_tables import event_tables
 from penstock.sql.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
@@ -28,6 +30,7 @@ from penstock.sql.system_tables import (
     request_rows,
     select_list,
 )
+from penstock.sql.table_names import stream_names
 
 _FEED_SHIFT: Final = 17
 """Input of a change feed, in bytes per megabyte of the view's memory as a shift: one eighth. Building the
@@ -80,6 +83,20 @@ class TableLoader:
         self._connection.execute(f"CREATE TABLE {target}({table.definition})")
         if rows is not None:
             self._insert(target, select_list(table), rows)
+
+    def stream(self, schema: str, stream: str, epoch: Epoch | None) -> None:
+        """Create the table of a stream with its newest events up to an epoch; None leaves it empty."""
+        atoms = EVENTS.empty_table() if epoch is None else self._recent_atoms(stream, epoch)
+        table = event_tables(self._app)[stream]
+        try:
+            rows = table.rows(atoms)
+        except TooNarrow:
+            table = event_tables(self._app, [stream])[stream]
+            rows = table.rows(atoms)
+        most = self._limits.settings.requests_max
+        target = f"{quoted(schema)}.{quoted(stream_names(self._app)[stream])}"
+        self._connection.execute(f"CREATE TABLE {target}({table.definition})")
+        self._insert(target, select_list(table), rows.slice(max(0, rows.num_rows - most)))
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
         """Create a system table as of an epoch; None leaves it empty."""
@@ -134,6 +151,19 @@ class TableLoader:
             end, epochs = after, 2 * epochs
         table = pa.concat_tables(tables).sort_by(_ORDER)
         return table.slice(max(0, table.num_rows - most))
+
+    def _recent_atoms(self, stream: str, upto: Epoch) -> pa.Table:
+        """Return the newest atoms of a stream up to an epoch: at least as many events as the view keeps."""
+        tables: list[pa.Table] = [EVENTS.empty_table()]
+        first, end, epochs, count = self._journal.first(), upto, _EPOCHS, 0
+        while end >= first and count < self._limits.settings.requests_max:
+            after = Epoch(max(first - 1, end - epochs))
+            for _, rows in self._journal.rows(PartKind.EVENTS, after, end, EVENTS.names):
+                self._limits.check()
+                tables.append(rows.filter(pc.equal(rows["stream"], stream)))
+                count += pc.sum(tables[-1]["count"]).as_py() or 0
+            end, epochs = after, 2 * epochs
+        return pa.concat_tables(tables).sort_by("atom")
 
     def _epochs(self, upto: Epoch) -> list[tuple[int, int, int]]:
         """Return number, commit time in microseconds and request count of the held epochs."""

@@ -16,7 +16,7 @@ orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entitie
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -41,9 +41,10 @@ from penstock.sql.connection import (
     open_isolated,
     registered,
 )
+from penstock.sql.stream_tables import StreamTables
 from penstock.sql.system_tables import (
     SYSTEM,
-    SYSTEM_TABLES,
+    create_system_tables,
     epoch_rows,
     reply_rows,
     request_rows,
@@ -52,6 +53,7 @@ from penstock.sql.system_tables import (
     widening_select_list,
     without_large,
 )
+from penstock.sql.table_names import names_of
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ _ROW_GROUP: Final = 14_336
 class of 100,000: a join of three classes took 48 ms, and takes 23 ms with this (two cores)."""
 
 _STATE: Final = f"{SYSTEM}.view"
+_STATE_COLUMNS: Final = "epoch, journal, layout, wide, wide_streams"
 
 
 class StaleViewFile(Exception):
@@ -100,6 +103,7 @@ class ViewStore:
         self._layout = schema_fingerprint(app)
         self._lock = lock_folder(self._folder)
         self.tables: dict[str, EntityTable] = {}
+        self._streams = StreamTables(app, settings.requests_max)
         self.epoch = BEFORE_FIRST
         self._kept = 0
         self._is_sealed = False
@@ -201,8 +205,12 @@ class ViewStore:
                 most = self._cells.bytes_max
                 self._insert(f"{SYSTEM}.requests", without_large(request_rows(requests), most))
                 self._insert(f"{SYSTEM}.replies", without_large(reply_rows(requests), most))
+            self._streams.append(self._connection, batch.events, self._cells.bytes_max)
             kept -= self._forget(kept)
-            self._connection.execute(f"UPDATE {_STATE} SET epoch = ?", [batch.epoch])
+            self._connection.execute(
+                f"UPDATE {_STATE} SET epoch = ?, wide_streams = ?",
+                [batch.epoch, self._streams.wide],
+            )
         self._kept = kept
         self.epoch = batch.epoch
         self._publish_epoch()
@@ -217,6 +225,11 @@ class ViewStore:
     def size(self) -> int:
         """Return the bytes of the file and its log."""
         return sum(path.stat().st_size for path in self._folder.glob(f"{_FILE}*"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tables, as queries write them."""
+        return names_of(self._app, self.tables.values())
 
     @property
     def lock(self) -> int:
@@ -256,14 +269,13 @@ class ViewStore:
             raise StaleViewFile("there is no file yet")
         connection = self._connected()
         try:
-            row = connection.execute(
-                f"SELECT epoch, journal, layout, wide FROM {_STATE}"
-            ).fetchall()[0]
+            row = connection.execute(f"SELECT {_STATE_COLUMNS} FROM {_STATE}").fetchall()[0]
             if row[1] != self._identity:
                 raise StaleViewFile("it was built from another journal")
             if row[2] != self._layout:
                 raise StaleViewFile("the declaration of a class has changed")
             self._kept = _number(connection, f"SELECT count(*) FROM {SYSTEM}.requests")
+            self._streams.open(connection, row[4])
         except BaseException:
             connection.close()
             raise
@@ -274,35 +286,32 @@ class ViewStore:
     def _create(self) -> None:
         self.tables = tables_of(self._app)
         self.epoch, self._kept = BEFORE_FIRST, 0
-        taken = {table.written.casefold() for table in self.tables.values()}
         with self._transaction():
             run = self._connection.execute
             run(f"CREATE SCHEMA {SYSTEM}")
+            texts = "journal VARCHAR, layout VARCHAR, wide VARCHAR, wide_streams VARCHAR"
+            run(f"CREATE TABLE {_STATE}(epoch BIGINT, {texts})")
             run(
-                f"CREATE TABLE {_STATE}(epoch BIGINT, journal VARCHAR, layout VARCHAR, wide VARCHAR)"
-            )
-            run(
-                f"INSERT INTO {_STATE} VALUES (?, ?, ?, '[]')",
+                f"INSERT INTO {_STATE} VALUES (?, ?, ?, '[]', '[]')",
                 [BEFORE_FIRST, self._identity, self._layout],
             )
             if self._app.topology.rows:
                 run(f"CREATE SCHEMA {TASKS}")
             for table in self.tables.values():
                 run(f"CREATE TABLE {table.written}({table.definition})")
-            for name, columns in SYSTEM_TABLES.items():
-                run(f"CREATE TABLE {SYSTEM}.{name}({columns})")
-                if quoted(name) not in taken:
-                    run(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
+            self._streams.create(self._connection)
+            create_system_tables(self._connection, self.tables.values())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        before = self.tables.copy()
+        before, mark = self.tables.copy(), self._streams.mark()
         self._connection.execute("BEGIN TRANSACTION")
         try:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
             self.tables = before  # a class that was widened in this transaction is narrow again
+            self._streams.restore(mark)
             with suppress(duckdb.Error):  # the cause is being raised
                 self._connection.execute("ROLLBACK")
             raise
@@ -388,8 +397,3 @@ class ViewStore:
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     [(number,)] = connection.execute(query).fetchall()
     return int(number)
-
-
-def names_of(tables: Iterable[EntityTable]) -> list[str]:
-    """Return the names of all tables as queries write them: `Item`, `tasks."wordcount.Count"`."""
-    return [*(table.query_name for table in tables), *SYSTEM_TABLES]

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import QueryError
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.words_app import Sale, Shelf, WrittenStreams, app, row_of
+from tests.unit.sql.words_app import Sale, Shelf, Stored, WrittenStreams, app, row_of
 
 SETTINGS = ViewConfig(memory_mb=256)
 
@@ -103,3 +104,72 @@ def test_rows_of_the_engine_are_not_shown(shown: Shown) -> None:
     tables = shown.rows("SELECT table_schema, table_name FROM information_schema.tables")
     assert not [name for _, name in tables if "$" in name]
     assert ("tasks", "wordcount.Count") in tables
+
+
+def test_stream_has_a_row_for_each_event(shown: Shown) -> None:
+    """The fields of a record are columns; another event is the column `event`; empty atoms have no row."""
+    rows = shown.rows('SELECT atom, place, event, epoch FROM streams."lines" ORDER BY atom, place')
+    assert rows == [(0, 0, "a b", 0), (0, 1, "a", 0), (1, 0, "a", 2)]
+    sales = shown.rows('SELECT atom, shelf, price, time_2 FROM streams."new-sales" ORDER BY place')
+    assert sales == [(0, "a", 5, "noon"), (0, "7", 6, None)]
+    assert shown.rows("SELECT event FROM streams.counts WHERE epoch = 2") == [
+        ({"_1": "a", "_2": 3},)
+    ]
+    assert shown.rows("SELECT count(*) FROM streams.revenue") == [(0,)]
+    assert shown.rows('SELECT * FROM streams."wordcount-failed"') == []
+
+
+def test_streams_are_read_as_of_old_epochs(shown: Shown) -> None:
+    """An old epoch shows the atoms up to it, in a query and in a part of it."""
+    query = "SELECT atom, event FROM streams.lines AS OF EPOCH {}"
+    assert shown.rows(query.format(1)) == [(0, "a b"), (0, "a")]
+    assert shown.rows(query.format(2)) == [(0, "a b"), (0, "a"), (1, "a")]
+    query = "SELECT count(*) FROM streams.LINES AS now JOIN streams.lines AS OF EPOCH 0 AS o USING (atom)"
+    assert shown.rows(query) == [(4,)]
+    with pytest.raises(QueryError, match="no table line"):
+        shown.rows("SELECT * FROM streams.line AS OF EPOCH 0 AS x")
+
+
+def test_view_keeps_the_newest_events(tmp_path: Path) -> None:
+    """A stream has as many events as `view.requests_max`, also after a restart, and AS OF."""
+    settings = ViewConfig(memory_mb=256, requests_max=20)
+    with closing(Shown(tmp_path, settings)) as shown:
+        for _ in range(10):
+            shown.written.commit(("lines", ["x"] * 7))
+        expected = [(20, 7, 9)]
+        query = "SELECT count(*), min(atom), max(atom) FROM streams.lines"
+        assert shown.rows(query) == expected
+        shown.close()
+        shown.view = shown.opened()
+        shown.written.commit(("new-sales", []))
+        assert shown.rows(query) == expected
+        assert shown.rows(f"{query} AS OF EPOCH 9") == expected
+
+
+def test_value_that_needs_wide_columns_widens_its_stream(tmp_path: Path) -> None:
+    """A number beyond 64 bits with sign is shown, with all older events; a restart keeps it so."""
+    with closing(Shown(tmp_path)) as shown:
+        shown.written.commit(("new-sales", [Sale(Shelf("a"), 5)]), ("revenue", [5]))
+        assert shown.rows("SELECT event FROM streams.revenue") == [(5,)]
+        shown.written.commit(("new-sales", [Sale(Shelf("a"), 2**63)]), ("revenue", [2**63]))
+        for _ in range(2):
+            assert shown.rows("SELECT event FROM streams.revenue ORDER BY 1") == [(5,), (2**63,)]
+            price = 'SELECT sum(price) FROM streams."new-sales"'
+            assert shown.rows(price) == shown.rows(f"{price} AS OF EPOCH 1") == [(5 + 2**63,)]
+            shown.close()
+            shown.view = shown.opened()
+
+
+def test_event_of_another_type_is_null_with_a_reason(tmp_path: Path) -> None:
+    """An event from before a change of the stream's type does not stop the view."""
+    with closing(Shown(tmp_path)) as shown:
+        shown.written.commit(("revenue", [7]))
+        shown.written.commit(("revenue", [Stored(b"\xa1x"), 8]))
+        rows = shown.rows("SELECT event, _unshown FROM streams.revenue ORDER BY atom, place")
+        assert [event for event, _ in rows] == [7, None, 8]
+        assert "of another type than the stream now" in rows[1][1]
+        assert shown.rows("SELECT event FROM streams.revenue AS OF EPOCH 1") == [
+            (7,),
+            (None,),
+            (8,),
+        ]

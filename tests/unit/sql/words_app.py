@@ -56,6 +56,14 @@ class Revenue:
 revenue = flow("revenue", sales).key(lambda sale: sale.shelf.name).task(Revenue).sink("revenue")
 app = App("words", Shelf, counts, revenue)
 
+
+@dataclass
+class Stored:
+    """An event as it is stored, of any type."""
+
+    data: bytes
+
+
 TIME_US = 1_700_000_000_000_000
 
 
@@ -89,7 +97,7 @@ class WrittenStreams:
             PartKind.TRANSACTIONS: [{**done, "request_id": root}],
             PartKind.SENT: [{**done, "request_id": f"{root}~~{n + 1}"} for n in range(sent)],
             PartKind.EVENTS: [
-                {**where, **self._atom(name, events), "step": step}
+                {**where, **self._atom(name, self._encoded(name, events)), "step": step}
                 for step, (name, events) in enumerate(atoms)
             ],
             PartKind.CHANGES: [
@@ -109,12 +117,16 @@ class WrittenStreams:
         )
         return self.epoch
 
-    def _atom(self, name: str, events: Sequence[Any]) -> dict[str, Any]:
+    @staticmethod
+    def _encoded(name: str, events: Sequence[Any]) -> list[bytes]:
+        encode = app.topology.streams[name].events.encode
+        return [event.data if isinstance(event, Stored) else encode(event) for event in events]
+
+    def _atom(self, name: str, events: Sequence[bytes]) -> dict[str, Any]:
         number = self._atoms.get(name, 0)
         self._atoms[name] = number + 1
-        encode = app.topology.streams[name].events.encode
-        data = encode_atom([encode(event) for event in events])
-        return {"stream": name, "atom": number, "count": len(events), "events": data}
+        row = {"stream": name, "atom": number, "count": len(events)}
+        return row | {"events": encode_atom(events)}
 
 
 def row_of(name: str, **values: Any) -> bytes:

@@ -7,10 +7,10 @@ import { nameText } from "./sql_words.js";
 
 const COLUMNS = `
   SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns
-  WHERE table_schema IN ('main', 'penstock')
-  ORDER BY table_schema, table_name, ordinal_position`;
+  WHERE table_schema IN ('main', 'tasks', 'streams', 'penstock')
+  ORDER BY list_position(['main', 'tasks', 'streams', 'penstock'], table_schema), table_name, ordinal_position`;
 
-/** Read all tables: `{schema, name, columns: [{name, type}]}`, those of the entities first. */
+/** Read all tables: `{schema, name, columns: [{name, type}]}`, those of the entities first, then those of tasks and streams. */
 export async function readTables() {
   return tablesOf((await sql(COLUMNS)).rows);
 }
