@@ -1,8 +1,7 @@
 """The bank with an audit: each payment is an event, and a workflow watches how much each account pays.
 
 A payment that is undone publishes no event. The audit works after the payment, so it never delays or refuses one.
-An application with streams runs in `LocalRuntime` and `Kit` only so far; therefore `audited` is an application of
-its own.
+`audited` is an application of its own.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 
 Four workflows: the inventory, the carts of users, the orders that checkouts make, and an analysis of all orders. Two
 portals connect them: a cart takes pieces from the inventory while a user shops, and an order asks for prices. The
-inventory never gives away more than it has. An application with streams runs in `LocalRuntime` and `Kit` only so
-far.
+inventory never gives away more than it has.
 """
 
 from penstock import App

@@ -2,7 +2,7 @@
 
 Stories are entities. An issue publishes several stories in one transaction, so its events are one atom. A workflow
 collects the titles of the atom by topic. A second workflow asks the subscriptions, through a portal, for the readers
-of the topic. An application with streams runs in `LocalRuntime` and `Kit` only so far.
+of the topic.
 """
 
 from penstock import App

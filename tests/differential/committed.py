@@ -2,8 +2,10 @@
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
+from penstock.model.streams.stream import Atom
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.state.digest import digest_of_mapping
 from tests.differential.simulation import Answer, apply
 
@@ -18,6 +20,24 @@ def _of(journal: Journal, commit: Commit) -> list[Answer]:
     rows = [row for part in parts for row in journal.read(part).to_pylist()]
     rows.sort(key=lambda row: int(row["lsn"]))
     return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+
+
+def streams_of(journal: Journal) -> dict[str, list[Atom]]:
+    """Return the atoms of each stream; their numbers have no gaps, and commits count them."""
+    streams: dict[str, list[Atom]] = {}
+    for commit in journal.commits(BEFORE_FIRST):
+        rows = [
+            row
+            for part in commit.parts_of(PartKind.EVENTS)
+            for row in journal.read(part).to_pylist()
+        ]
+        for row in rows:
+            atoms = streams.setdefault(row["stream"], [])
+            assert row["atom"] == len(atoms), "numbers have no gaps"
+            atoms.append(decoded_events(row["events"]))
+        counted = {stream: len(atoms) for stream, atoms in streams.items()}
+        assert dict(commit.atoms) == counted, "a commit counts the atoms"
+    return streams
 
 
 def state_of(journal: Journal) -> dict[EntityKey, bytes]:

@@ -28,10 +28,14 @@ from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Limits
 from penstock.engine.order import Hosts, spread
 from penstock.engine.step import EpochRun, Round
+from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.task import Task
-from penstock.journal.api import PartKind
+from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.model.request import decode_failure, decode_request, is_continuation
+from penstock.model.streams.stream import Atom
+from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.runtime.spark.rows import (
     RoundRows,
     Tables,
@@ -40,7 +44,9 @@ from penstock.runtime.spark.rows import (
     roots_of,
     write_output,
 )
+from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
 
+LIMITS = Limits(cascade_steps=40)
 _KNOWN = 30  # entities that a history can name, generously
 
 
@@ -95,6 +101,9 @@ class Simulation:
     Attributes:
         state: The encoded attributes of every entity, after the last epoch.
         rounds: Rounds that the last epoch took.
+        streams: The atoms of each stream.
+        sent: The replies to the requests that handlers have sent.
+        later: The records that the last epoch appends to the log.
     """
 
     def __init__(self, app: App, layout: Layout, state: dict[EntityKey, bytes]) -> None:
@@ -105,6 +114,9 @@ class Simulation:
         self._epoch = Epoch(-1)
         self.state = dict(state)
         self.rounds = 0
+        self.streams: dict[str, list[Atom]] = {name: [] for name in app.topology.streams}
+        self.sent: list[Answer] = []
+        self.later: list[LaterRecord] = []
 
     def epoch(self, records: Sequence[Record], touches: Sequence[bytes]) -> list[Answer]:
         """Process an epoch and commit it; return its replies in log order."""
@@ -119,15 +131,19 @@ class Simulation:
                 for number, task in enumerate(tasks):
                     path = Path(folder, f"r{now.number}-t{number}")
                     rows = self._run(task, now.tasks[number], records)
-                    write_output(rows.tables(task.written), path)
+                    write_output(rows.tables(task.written, self._atoms()), path)
                     drafts.append((now.number, path))
                     names |= {fingerprint_of(key): key for key in task.wanted}
                 run.absorb([task.access() for task in tasks])
             several = [read_output(path, run.superseded(number)) for number, path in drafts]
-            standing, roots = merge(several), roots_of(several)
-        assert sum(roots.values()) == len(records), "each request counts once, however often it ran"
+            parts, roots = [merge(several)], roots_of(several)
+            if run.tasks > 1:
+                parts[0].pop(PartKind.EVENTS, None)
+                parts.append(self._second_pass(several))
+        called = sum(not is_append(record.body) for record in records)
+        assert sum(roots.values()) == called, "each request counts once, however often it ran"
         self.rounds = run.rounds
-        return self._commit(standing, records)
+        return self._commit(parts, records)
 
     def _rounds_most(self, count: int) -> int:
         """Each round joins two components at least, or finds an entity that was not shipped."""
@@ -136,7 +152,7 @@ class Simulation:
     def _task(self, now: Round, number: int, names: dict[Fingerprint, EntityKey]) -> Task:
         hosts = self._hosts
         if hosts is None:
-            return Task(self._app, self.state.get, Limits())
+            return self._whole_task()
         needed = [Fingerprint(one) for one in now.ships[number].tolist()]
         wanted = [names[one] for one in needed if one in names]
 
@@ -150,21 +166,80 @@ class Simulation:
         shipped = {key: self.state.get(key) for key in wanted}
         return Task(self._app, base, Limits(), is_local=is_local, shipped=shipped)
 
+    def _whole_task(self) -> Task:
+        return Task(self._app, self.state.get, LIMITS, keys=self._keys)
+
+    def _keys(self, prefix: str) -> list[EntityKey]:
+        return sorted(key for key in self.state if key.startswith(prefix))
+
+    def _atoms(self) -> dict[str, int]:
+        return {name: len(atoms) for name, atoms in self.streams.items()}
+
+    def _second_pass(self, several: list[Tables]) -> Tables:
+        task, rows = self._whole_task(), RoundRows(self._epoch)
+        for work in processed_records(several):
+            self._steps(task, rows, work)
+        return merge([rows.tables(task.written, self._atoms())])
+
+    @staticmethod
+    def _steps(task: Task, rows: RoundRows, work: ProcessedRecord) -> None:
+        task.run_steps(work.cascade, work.failure, work.reply)
+        rows.wrote(work.position, task.wrote)
+        rows.add_cascade(work.position, work.partition, work.record, work.cascade)
+
     def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> RoundRows:
         rows = RoundRows(self._epoch)
         task.executor.sampler = CallSampler(self._members)  # which must not show in any outcome
         for position in positions.tolist():
             record = records[position]
             outcome = task.run(position, record.request_id, record.body, record.time_us)
-            if outcome is not None:
-                rows.add(position, LogPartition(0), record, outcome, task.executor.root)
+            if outcome is None:
+                continue
+            rows.add(position, LogPartition(0), record, outcome, task.root)
+            rows.wrote(position, task.wrote)
+            if (cascade := task.cascade) is None:
+                continue
+            if self._layout.tasks == 1 and cascade.has_steps:
+                failure = None if outcome.error is None else decode_failure(outcome.reply)
+                place = position, LogPartition(0), record
+                self._steps(task, rows, ProcessedRecord(*place, failure, outcome.reply, cascade))
+            else:
+                rows.add_cascade(position, LogPartition(0), record, cascade)
         return rows
 
-    def _commit(self, standing: Tables, records: Sequence[Record]) -> list[Answer]:
-        apply(self.state, standing[PartKind.CHANGES])
-        rows = standing[PartKind.TRANSACTIONS].to_pylist()
-        assert [row["lsn"] for row in rows] == [record.lsn for record in records], "one reply each"
-        return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+    def _commit(self, parts: list[Tables], records: Sequence[Record]) -> list[Answer]:
+        apply(self.state, rows_of(parts, PartKind.CHANGES))
+        for row in rows_of(parts, PartKind.EVENTS).to_pylist():
+            assert row["atom"] == len(self.streams[row["stream"]]), "numbers have no gaps"
+            atom = decoded_events(row["events"])
+            assert row["count"] == len(atom)
+            self.streams[row["stream"]].append(atom)
+        self.sent += answers_of(rows_of(parts, PartKind.SENT))
+        appends = rows_of(parts, PartKind.APPENDS).to_pylist()
+        later = {row["request_id"]: row for row in sorted(appends, key=lambda row: row["lsn"])}
+        self.later = [
+            LaterRecord(name, row["request"], row["delay_us"]) for name, row in later.items()
+        ]
+        rows = rows_of(parts, PartKind.TRANSACTIONS)
+        lsns = rows["lsn"].to_pylist()
+        assert lsns == [record.lsn for record in records], "one reply each"
+        return answers_of(rows)
+
+
+def is_append(body: bytes) -> bool:
+    """Say whether a record calls no method: it is an append, or continues a cascade."""
+    return decode_request(body).stream is not None or is_continuation(body)
+
+
+def rows_of(parts: list[Tables], part_kind: PartKind) -> pa.Table:
+    """Return the rows of all parts of a kind."""
+    tables = [tables[part_kind] for tables in parts if part_kind in tables]
+    return pa.concat_tables(tables) if tables else SCHEMAS[part_kind].empty_table()
+
+
+def answers_of(rows: pa.Table) -> list[Answer]:
+    """Return the replies in rows of transactions."""
+    return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows.to_pylist()]
 
 
 def apply(state: dict[EntityKey, bytes], changes: pa.Table) -> None:

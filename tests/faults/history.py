@@ -18,8 +18,10 @@ from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.model.streams.stream import Atom
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.state.digest import digest_of_mapping
 
 ONLY = LogPartition(0)
@@ -43,6 +45,8 @@ class EpochRows:
     reached: Lsn
     rows: list[Row]
     changes: list[tuple[EntityKey, bytes | None]]
+    atoms: list[tuple[str, int, Atom]]  # stream, number, events
+    later: list[str]  # ids of the records that its cascades append
 
 
 Conserved = Callable[[State, dict[str, list[str]], list[Row]], None]
@@ -125,6 +129,8 @@ class Watch:
             log.close()
         assert [record.lsn for record in records] == list(range(len(records)))
         at = {record.request_id: record.lsn for record in records}
+        later = {name for one in self._seen[:-1] for name in one.later}
+        assert later <= at.keys(), "a later record was not appended before the next epoch"
         lost = {one: lsn for one, lsn in acknowledged.items() if at.get(one) != lsn}
         assert not lost, f"acknowledged, but not in the log: {lost}"
         processed = [row.record for row in self.rows]
@@ -138,6 +144,7 @@ class Watch:
         oracle = LocalRuntime(self._app, secret=self._secret)
         self.state = {}
         rows: list[Row] = []
+        published: dict[str, int] = {}
         for one in self._seen:
             for row in one.rows:
                 self._check_answer(oracle, row)
@@ -147,6 +154,11 @@ class Watch:
             assert self.state == oracle.state, (
                 f"epoch {one.epoch} lacks changes of {_differing(self.state, oracle.state)}"
             )
+            for stream, number, atom in one.atoms:
+                assert oracle.streams[stream][number] == atom, f"{stream} differs at atom {number}"
+                published[stream] = published.get(stream, 0) + 1
+            counted = {name: len(atoms) for name, atoms in oracle.streams.items() if atoms}
+            assert published == counted, f"epoch {one.epoch} has other atoms than the oracle"
             rows += one.rows
             self._conserved(self.state, self._names, rows)
 
@@ -172,6 +184,11 @@ def read_epochs(journal: DeltaJournal, after: Epoch) -> Iterator[EpochRows]:
                 (EntityKey(f"{one['entity']}/{one['key']}"), one["state"])
                 for one in _table(journal, commit, PartKind.CHANGES)
             ],
+            [
+                (one["stream"], one["atom"], decoded_events(one["events"]))
+                for one in _table(journal, commit, PartKind.EVENTS)
+            ],
+            [one["request_id"] for one in _table(journal, commit, PartKind.APPENDS)],
         )
 
 

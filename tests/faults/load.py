@@ -18,6 +18,7 @@ from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.checkout import TOP
+from tests.differential import cascade_app
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import ONLY, Row, State, calls_of, values_of
 from tests.waiting import wait_for
@@ -89,6 +90,41 @@ class Bank:
             elif method in ("deposit", "withdraw"):
                 brought += positional[0] if method == "deposit" else -positional[0]
         assert there == brought, f"accounts hold {there}, {brought} was brought"
+
+
+class Flows:
+    """Requests and appends whose cascades send requests, publish atoms, and append further records."""
+
+    accounts = cascade_app.NAMES
+
+    def __init__(self) -> None:
+        self.spec = str(TOP / "tests" / "differential" / "cascade_app.py")
+        self.app = load_app(self.spec)
+
+    def entries(self, seed: int, count: int) -> list[Entry]:
+        """Return the set-up and some traffic as entries of a log."""
+        draw = random.Random(seed)
+        account = self.app.entities["Account"].of_text
+        made = [self.app.request("Account", name, "create") for name in self.accounts]
+        entries = [Entry(RequestId(f"made-{n}"), *body, n) for n, body in enumerate(made)]
+        for number in range(count):
+            one, two = draw.choice(self.accounts), draw.choice(self.accounts)
+            hint = b""
+            match draw.randrange(4):
+                case 0:
+                    body = self.app.append("numbers", [draw.randrange(40) for _ in range(3)])
+                case 1:
+                    body = self.app.append("moved", [(one, draw.randrange(9))])
+                case 2:
+                    body, hint = self.app.request("Account", one, "move", [account(two), 3])
+                case _:
+                    body, hint = self.app.request("Account", one, "pass_on", [account(two), 3])
+            entries.append(Entry(RequestId(f"{seed}-{number}"), body, hint, number))
+        return entries
+
+    def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+        """Each reply and each atom is compared with the oracle's; the accounts are all there."""
+        assert len(values_of(state, names, "Account")) == len(self.accounts)
 
 
 class Shop:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from penstock.log.sqlite import SqliteLog
-from penstock.process.fault import STEPS
+from penstock.process.fault import STEPS, STREAM_STEPS
 from tests.checkout import TOP
 from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch
-from tests.faults.load import Bank
+from tests.faults.load import Bank, Flows
 
 pytestmark = pytest.mark.faults
 
@@ -21,10 +21,11 @@ SPARK_STEPS = {
     "before-spark-commit",
 }  # tests/faults/test_spark_kills.py has them
 REQUESTS = 400
+FLOWS = 160
 
 
-def process(data: Path, fault: str) -> int:
-    command = [sys.executable, "-m", "tests.faults.epoch_process", str(data), fault]
+def process(data: Path, fault: str, load: str = "bank") -> int:
+    command = [sys.executable, "-m", "tests.faults.epoch_process", str(data), fault, load]
     return subprocess.run(command, check=False, cwd=TOP).returncode
 
 
@@ -63,4 +64,22 @@ def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> Non
         if step in DAMAGE:
             DAMAGE[step](data)
     assert process(data, "") == 0
+    watch.check(acknowledged, all_answered=True)
+
+
+def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int) -> None:
+    """After a kill at each step, each atom is published once, and each later record is appended once."""
+    flows, data = Flows(), tmp_path / "data"
+    data.mkdir()
+    watch = Watch(flows.app, data, flows.conserved)
+    log = SqliteLog(data / "log.sqlite")
+    entries = flows.entries(seed, FLOWS)
+    lsns = log.append(entries)
+    log.close()
+    acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
+    for step in (*STEPS, *STREAM_STEPS):
+        if step not in SPARK_STEPS:
+            assert process(data, f"{step}@2", "flows") == KILLED, step
+            watch.check(acknowledged)
+    assert process(data, "", "flows") == 0
     watch.check(acknowledged, all_answered=True)

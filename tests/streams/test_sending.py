@@ -25,6 +25,7 @@ from penstock import (
     send_after,
     stream,
 )
+from penstock.engine.limits import Limits
 from tests.streams.two_ways import Kit
 
 orders = stream("orders", tuple[str, int])
@@ -135,7 +136,7 @@ def test_ids_of_sent_requests() -> None:
     kit = sales()
     kit.call.with_id("r")(Item.sell, Item("tea"), 1)
     known = kit.runtime._known
-    assert "r.1" in known
+    assert "r~~1" in known
 
 
 def test_send_after_waits_for_its_time() -> None:
@@ -221,7 +222,7 @@ def test_send_outside_of_a_transaction() -> None:
 def test_requests_without_end_are_cut() -> None:
     """A request that sends itself again stops no other request."""
     kit = sales()
-    kit.runtime._runner._steps_max = 10
+    kit.runtime._runner._limits = Limits(cascade_steps=10)
     kit.call.Item("tea").forever()
     kit.call.Item("tea").restock(1)
     assert kit.atoms(restocked) == [["tea"]]

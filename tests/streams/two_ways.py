@@ -26,7 +26,7 @@ class TwoWays(LocalRuntime):
         self.durable = LocalRuntime(app, **named, durable_waits=True)
 
     def submit(self, call: Call[Any]) -> Reply:
-        self.durable._runner._steps_max = self._runner._steps_max
+        self.durable._runner._limits = self._runner._limits
         self.durable.submit(call)
         reply = super().submit(call)
         self.compare()
@@ -34,7 +34,7 @@ class TwoWays(LocalRuntime):
 
     def append(self, stream: str, events: Iterable[Any], *, request_id: str | None = None) -> Reply:
         events = list(events) if isinstance(events, range) else events
-        self.durable._runner._steps_max = self._runner._steps_max
+        self.durable._runner._limits = self._runner._limits
         self.durable.failures[:] = self.failures
         self.durable.append(stream, events, request_id=request_id)
         reply = super().append(stream, events, request_id=request_id)

@@ -79,9 +79,7 @@ def foreground_of(
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions
     from penstock.gateway.flow.limit_table import limits_in_force
-    from penstock.process.loading import without_streams
 
-    without_streams(application)  # so that no driver has to refuse it
     limits_in_force(application, settings.gateway.limits)  # so that no gateway has to refuse it
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]

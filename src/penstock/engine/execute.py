@@ -24,6 +24,7 @@ from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
 from penstock.model.references import require_references
 from penstock.model.request import (
+    CONTINUE,
     Failure,
     Request,
     append_events,
@@ -227,6 +228,8 @@ class Executor:
         request = decode_request(body)
         if request.stream is not None:
             return self._append(request, request.stream, txn)
+        if request.method == CONTINUE:
+            return _NIL, _NOTHING
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(request.positional, request.named)
         if self.sampler is not None:

@@ -15,6 +15,8 @@ class Limits:
         state_bytes: Encoded size of one entity.
         output_bytes: Encoded size of the result and of all entities that it changed, together.
         entities: The most entities that a transaction may touch.
+        cascade_steps: The most requests, and the most workflow steps, of a cascade before the rest becomes the
+            work of a later record.
     """
 
     time_ms: int = 15_000
@@ -24,3 +26,4 @@ class Limits:
     state_bytes: int = 4 << 20
     output_bytes: int = 64 << 20
     entities: int = 1_000_000
+    cascade_steps: int = 10_000

@@ -6,22 +6,28 @@ transaction that touches it escapes. On one host every entity is local.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from penstock.base.ids import EntityKey, RequestId
+from penstock.base.ids import EntityKey, RequestId, split_entity_key
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.cascade_runner import CascadeRunner
+from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Read
+from penstock.model.request import Failure
 
 _NOTHING: Final[Mapping[EntityKey, bytes | None]] = {}
+_UNWRITTEN: Final[Any] = object()
 
 
 class Task:
@@ -29,11 +35,15 @@ class Task:
 
     Attributes:
         executor: Runs the handlers; a guard uses it to enforce limits.
+        cascades: Runs the cascades of records; None where handlers send nothing.
+        cascade: The cascade of the last record, after its requests; None if it has caused nothing.
+        wrote: The keys that the last record has written.
+        root: The method that the request of the last record called, as the sampler names it.
         written: Newest state of every entity that was written (None: deleted).
         wanted: The entities that escaped transactions are known to touch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
         self,
         app: App,
         base: Read,
@@ -42,6 +52,7 @@ class Task:
         tracked: bool = True,
         is_local: Callable[[EntityKey], bool] | None = None,
         shipped: Mapping[EntityKey, bytes | None] = _NOTHING,
+        keys: Callable[[str], list[EntityKey]] | None = None,
     ) -> None:
         """Begin over a committed state.
 
@@ -52,8 +63,10 @@ class Task:
             tracked: Collect the access set; not needed where one task runs the whole epoch.
             is_local: Whether `base` can read an entity; None where it can read every entity.
             shipped: Committed state of entities that are not local.
+            keys: Returns the committed keys that begin with a prefix, in order; None where handlers send nothing.
         """
         self._tracked = tracked
+        self._former: dict[EntityKey, Any] = {}
         self._broken: PenstockError | None = None
         self._position = array("I")
         self._count = array("I")  # accesses of each transaction in `_position`
@@ -63,12 +76,23 @@ class Task:
         self.written: dict[EntityKey, bytes | None] = {}
         self.wanted: set[EntityKey] = set()
         here = base if is_local is None else _shipping(base, is_local, shipped)
-        self.executor = Executor(app, self._reader(here), limits)
+        read = self._reader(here)
+        self.executor = Executor(app, read, limits)
+        self.cascades: CascadeRunner | None = None
+        self.cascade: Cascade | None = None
+        self.wrote: Collection[EntityKey] = ()
+        self.root: str | None = None
+        if keys is not None:
+            self.executor.delivers = True
+            self._keys = StoredKeys(keys, self.written)
+            self.cascades = CascadeRunner(
+                app, self.executor, read, self._keys.keys, self._apply, limits
+            )
 
     def run(
         self, position: int, request_id: RequestId, body: bytes, time_us: int
     ) -> Outcome | None:
-        """Execute the transaction at `position`.
+        """Execute the transaction at `position`, and the requests that it sends.
 
         Args:
             position: Its position in the epoch.
@@ -82,21 +106,69 @@ class Task:
         Raises:
             PenstockError: Committed state could not be read; the transaction has no outcome.
         """
+        self.cascade = None
+        self._former = {}
         try:
             outcome = self.executor.run(request_id, body, time_us)
+            self.root = self.executor.root
+            if self.cascades is not None and (outcome.outbox or MARK in request_id):
+                self.wrote = self._former = {}
+                self._apply(outcome.writes)
+                self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)
+            else:
+                self.written.update(outcome.writes)
+                self.wrote = outcome.writes
         except Escape as escape:
             if self._broken is not None:
                 raise self._broken from None
+            self._undo()
             self._escaped.append(position)
             known = {*self.executor.known, *self.executor.touched, escape.key}
             self.wanted |= known
             self._note(position, sorted(known), _NOTHING)
             return None
-        if outcome.writes:
-            self.written.update(outcome.writes)
         if self._tracked:
-            self._note(position, outcome.reads, outcome.writes)
+            reads: Collection[EntityKey] = outcome.reads
+            if self.cascade is not None:
+                sent = [request.outcome.reads for request in self.cascade.completed]
+                reads = dict.fromkeys(chain(outcome.reads, *sent))
+            self._note(position, reads, self.wrote)
         return outcome
+
+    def run_steps(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
+        """Run the workflow steps of a record, after its requests; then `wrote` has the keys that they have written.
+
+        Args:
+            cascade: The cascade of the record.
+            failure: The failure of its request; None if it took effect.
+            reply: The result of its request.
+
+        Raises:
+            PenstockError: Committed state could not be read; the steps have no outcome.
+        """
+        assert self.cascades is not None, "the caller has keys"
+        self.wrote = self._former = {}
+        try:
+            self.cascades.run_steps(cascade, failure, reply)
+        except Escape:
+            assert self._broken is not None, "every row is local"
+            raise self._broken from None
+
+    def _apply(self, writes: Mapping[EntityKey, bytes | None]) -> None:
+        """Take the writes of a transaction of the running record."""
+        written = self.written
+        for key, data in writes.items():
+            self._former.setdefault(key, written.get(key, _UNWRITTEN))
+            written[key] = data
+            self._keys.note(key)
+
+    def _undo(self) -> None:
+        """Remove the writes of a record that has escaped."""
+        for key, data in self._former.items():
+            if data is _UNWRITTEN:
+                del self.written[key]
+            else:
+                self.written[key] = data
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine."""
@@ -127,13 +199,36 @@ class Task:
         return read
 
     def _note(
-        self, position: int, keys: Collection[EntityKey], writes: Mapping[EntityKey, bytes | None]
+        self, position: int, keys: Collection[EntityKey], writes: Container[EntityKey]
     ) -> None:
         digest = xxhash.xxh3_64_intdigest  # `fingerprint_of`, without a call for each key
         self._position.append(position)
         self._count.append(len(keys))
         self._entity.extend([digest(key.encode()) for key in keys])
         self._wrote.extend([key in writes for key in keys])
+
+
+class StoredKeys:
+    """The keys with a prefix, in the committed state and the writes of a task."""
+
+    def __init__(
+        self, committed: Callable[[str], list[EntityKey]], written: Mapping[EntityKey, bytes | None]
+    ) -> None:
+        """Begin without writes; `written` grows, and `note` names its keys."""
+        self._committed = committed
+        self._written = written
+        self._noted: dict[str, set[EntityKey]] = {}
+
+    def note(self, key: EntityKey) -> None:
+        """Note that a key was written."""
+        name, _ = split_entity_key(key)
+        self._noted.setdefault(name, set()).add(key)
+
+    def keys(self, prefix: str) -> list[EntityKey]:
+        """Return the keys that begin with a prefix, the name of a class and a slash, in order."""
+        noted = self._noted.get(prefix[:-1], set())
+        stored = (key for key in self._committed(prefix) if key not in noted)
+        return sorted([*stored, *(key for key in noted if self._written.get(key) is not None)])
 
 
 def _column(values: "array[int]", dtype: type[np.generic]) -> npt.NDArray[Any]:

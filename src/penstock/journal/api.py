@@ -75,9 +75,11 @@ SENT: Final = TRANSACTIONS
 APPENDS: Final = pa.schema(
     [
         pa.field("epoch", pa.int64()),
+        pa.field("partition", pa.int32()),  # of the log
+        pa.field("lsn", pa.int64()),  # of the record that caused it
         pa.field("request_id", pa.string()),
         pa.field("request", pa.binary()),  # the body
-        pa.field("time_us", pa.int64()),  # of the record that caused it, and its delay
+        pa.field("time_us", pa.int64()),  # of the record that caused it
         pa.field("delay_us", pa.int64()),  # 0: it is appended at once
     ]
 )

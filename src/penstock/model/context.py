@@ -283,9 +283,7 @@ class Transaction:
                 "`call(…)` on its workflow; it cannot emit or send"
             )
         if self.outlets is None:
-            raise UserError(
-                "emit and send work in LocalRuntime and penstock.testing.Kit only so far, and not in @readonly reads"
-            )
+            raise UserError("a @readonly read cannot emit events or send requests")
         return self.outlets
 
     def doom(self, error: PenstockError) -> None:

@@ -39,6 +39,9 @@ _TRUE: Final = b"\xc3"
 APPEND: Final = "append"
 """The method of an append."""
 
+CONTINUE: Final = "$continue"
+"""The method of a record that continues a cascade; no function can have this name."""
+
 _EVENTS: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -75,10 +78,25 @@ def is_cancelled(body: bytes) -> bool:
     return body[:1] == _SIX_ELEMENTS
 
 
+_CONTINUATION: Final = encode_request(
+    Request("", None, CONTINUE, msgspec.Raw(b"\x90"), msgspec.Raw(b"\x80"))
+)
+
+
 def encode_append(stream: str, events: Sequence[bytes]) -> bytes:
     """Return the body of an append of encoded events to a stream."""
     positional = msgspec.Raw(_ENCODER.encode([msgspec.Raw(data) for data in events]))
     return encode_request(Request("", stream, APPEND, positional, msgspec.Raw(b"\x80")))
+
+
+def encode_continuation() -> bytes:
+    """Return the body of a record that continues a cascade which was cut."""
+    return _CONTINUATION
+
+
+def is_continuation(body: bytes) -> bool:
+    """Say whether a record continues a cascade which was cut."""
+    return body == _CONTINUATION
 
 
 def append_events(request: Request) -> list[bytes]:

@@ -21,6 +21,12 @@ STEPS: Final = (
 )
 """Every step, in the order of an epoch."""
 
+STREAM_STEPS: Final = (
+    "in-steps",  # worker: the workflow steps of a record are about to run
+    "later-appended",  # driver: the log has the records that the cascades of the epoch append
+)
+"""Every step that only an application with streams has, in the order of an epoch."""
+
 MAINTENANCE_STEPS: Final = (
     "snapshot-slice",  # a slice's files are written
     "snapshot-written",  # all are

@@ -56,20 +56,6 @@ def load_app(spec: str) -> "App":
     return load(locate(spec))
 
 
-def without_streams(app: "App") -> "App":
-    """Return an application that has no streams.
-
-    Raises:
-        ConfigError: It has streams, which only `LocalRuntime` and `Kit` run so far.
-    """
-    if app.topology.streams:
-        raise ConfigError(
-            f"application {app.name} has streams, which only LocalRuntime and penstock.testing.Kit run so far; "
-            "run an App without streams here"
-        )
-    return app
-
-
 def locate(spec: str) -> Location:
     """Find where an application is, without importing it.
 

@@ -73,6 +73,24 @@ class LmdbReader:
         if records != entries:
             raise _corrupt(self._path, f"{entries} records are counted, {records} were read")
 
+    def keys(self, prefix: str) -> list[EntityKey]:
+        """Return the entities whose keys begin with a prefix, in order.
+
+        Raises:
+            Corrupt: A checksum does not fit, or records are out of order.
+        """
+        raw_prefix = prefix.encode()
+        keys = [
+            key
+            for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
+            if (key := record.split_long_state(state)[0]).startswith(prefix)
+        ]
+        for raw, _ in self._records(raw_prefix, None):
+            if not raw.startswith(raw_prefix):
+                break
+            keys.append(EntityKey(raw.decode()))
+        return sorted(keys)
+
     def _plain_items(self) -> Iterator[tuple[EntityKey, bytes]]:
         for raw, state in self._records(record.FIRST_PLAIN_KEY, None):
             yield EntityKey(raw.decode()), state

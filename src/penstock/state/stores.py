@@ -52,6 +52,10 @@ class PartitionedReader:
         """Yield every entity in key order, checksums verified."""
         return merge(*(reader.items() for reader in self._readers))
 
+    def keys(self, prefix: str) -> list[EntityKey]:
+        """Return the entities whose keys begin with a prefix, in order."""
+        return sorted(key for reader in self._readers for key in reader.keys(prefix))
+
 
 @final
 class Stores:

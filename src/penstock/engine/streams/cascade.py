@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
+from penstock.engine.streams.derived_ids import is_question_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
@@ -67,22 +68,24 @@ class LaterRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Cascade:
-    """The steps that a log record has caused and that have not run yet.
+    """The work that a log record has caused, and its results.
 
     Attributes:
         root: The id of the record's request.
         time_us: The time of the record, in microseconds since the Unix epoch.
+        continues: Whether the record continues a cascade that was cut.
         taken: The number of workflow steps that have run.
         sent: The number of requests that its requests have sent.
         requests: The next requests, which run before all workflow steps: their ids and bodies.
         queue: The next workflow steps.
-        published: The atoms that it has published.
+        published: The atoms that it has published; those of its requests are of step 0, and come first.
         completed: The requests that it has processed.
         later: The records that it appends to the log.
     """
 
     root: RequestId
     time_us: int
+    continues: bool = False
     taken: int = 0
     sent: int = 0
     requests: deque[tuple[RequestId, bytes]] = field(default_factory=deque)
@@ -90,3 +93,8 @@ class Cascade:
     published: list[PublishedAtom] = field(default_factory=list)
     completed: list[CompletedRequest] = field(default_factory=list)
     later: list[LaterRecord] = field(default_factory=list)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it may have workflow steps, after its requests have run."""
+        return bool(self.published) or self.continues or is_question_id(self.root)

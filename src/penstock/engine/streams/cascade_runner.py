@@ -5,10 +5,12 @@ first out, and run until they are empty before the next record is taken. One con
 step: a workflow runs the atom through its tasks, a splitter divides it, a sequencer forwards it. The questions that
 a step sends to a portal are one atom for the replying task; its answers are one atom for each asking task. A step is
 a transaction: it commits whole, and then its atoms are queued for their consumers, in the order of their deployment;
-or it leaves nothing. A cascade that takes more steps than its limit is cut: its queue is the work of a later record.
+or it leaves nothing. A cascade that takes more requests or more steps than its limit is cut: the rest is stored, and
+a later record continues it.
 
 No workflow step reads or writes an entity, and no request reads or writes a task. So it makes no difference whether
-the workflow steps of a record run after its requests, or after all requests of its epoch.
+the workflow steps of a record run after its requests, or after all requests of its epoch: `run_requests` and
+`run_steps` are two passes.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,25 +30,43 @@ from penstock.engine.streams.cascade import (
     PublishedAtom,
     Step,
 )
+from penstock.engine.streams.derived_ids import (
+    continuation_id,
+    is_question_id,
+    part_id,
+    sent_id,
+    step_id,
+)
+from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
+from penstock.engine.streams.routed_events import request_bodies, split_events
 from penstock.engine.streams.step_services import StepServices
+from penstock.engine.streams.stored_cascade import (
+    decode_requests,
+    decode_steps,
+    encode_requests,
+    encode_steps,
+    requests_key,
+    steps_key,
+)
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
-from penstock.errors import UserError
 from penstock.model.application import App
-from penstock.model.call import call_of, encoded
 from penstock.model.context import Read, Transaction
-from penstock.model.request import Failure, decode_failure
+from penstock.model.request import (
+    Failure,
+    decode_failure,
+    encode_continuation,
+    encode_failure,
+    is_continuation,
+)
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.flow import Workflow, first_match
+from penstock.model.streams.flow import Workflow
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.topology import Subscriber
 from penstock.model.streams.workflow_plan import WorkflowPlan
-
-CASCADE_STEPS: Final = 10_000
-"""The most steps of a cascade before it is cut."""
 
 _NO_RESULT: Final = b""
 Writes = dict[EntityKey, bytes | None]
@@ -57,6 +77,7 @@ class CascadeRunner:
 
     Attributes:
         on_failure: Takes the failure of each step that fails.
+        refusal: The failure of all steps, none of which runs; None where they run.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -68,7 +89,6 @@ class CascadeRunner:
         apply: Callable[[Writes], None],
         limits: Limits,
         *,
-        steps_max: int = CASCADE_STEPS,
         durable_waits: bool = False,
     ) -> None:
         """Begin without waiting handlers.
@@ -79,8 +99,7 @@ class CascadeRunner:
             read: Reads the rows of tasks, and system rows.
             keys: Returns the stored keys that begin with a prefix, in order.
             apply: Takes the writes of a step, which later steps read.
-            limits: The limits of one step.
-            steps_max: The most steps of a cascade before it is cut.
+            limits: The limits of one step, and of one cascade.
             durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
         """
         self._app = app
@@ -90,38 +109,81 @@ class CascadeRunner:
         self._keys = keys
         self._apply = apply
         self._limits = limits
-        self._steps_max = steps_max
         self._durable_waits = durable_waits
         self._waits = Waits(read, app.topology.tasks)
-        self._services = StepServices(
-            app,
-            self._waits,
-            keys,
-            limits.output_bytes,
-            executor,
-            set(),
-        )
+        self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor, set())
         self.on_failure: Callable[[Failure], None] = lambda _: None
+        self.refusal: Failure | None = None
 
-    def begin(self, root: RequestId, time_us: int, outcome: Outcome) -> Cascade | None:
-        """Return the cascade of a record whose request has run; None if it causes nothing.
+    def run_requests(
+        self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
+    ) -> Cascade | None:
+        """Run the requests that a record has sent, and those that they send.
 
         Args:
-            root: The id of the request.
+            root: The id of the record's request.
+            body: Its body.
             time_us: The time of the record.
             outcome: How the request ended.
+
+        Returns:
+            The cascade, for `run_steps`; None if the record causes nothing.
         """
-        asker = self._waits.take_asker(root)
-        if asker is None and not outcome.outbox:
+        continues = is_continuation(body)
+        if not (continues or outcome.outbox or is_question_id(root)):
             return None
-        cascade = Cascade(root, time_us)
-        if asker is not None:
-            failure = None if outcome.error is None else decode_failure(outcome.reply)
-            reply = None if failure else outcome.reply
-            answer = Answer(root, asker.handler, reply, failure)
-            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
+        cascade = Cascade(root, time_us, continues)
+        if continues and (row := self._read(requests_key(root))) is not None:
+            cascade.requests.extend(decode_requests(row))
+            self._apply({requests_key(root): None})
         self._send(cascade, outcome)
+        for _ in range(self._limits.cascade_steps):
+            if not cascade.requests:
+                break
+            request_id, sent = cascade.requests.popleft()
+            result = self._executor.run(request_id, sent, time_us)
+            self._apply(result.writes)
+            cascade.completed.append(CompletedRequest(request_id, sent, result))
+            self._send(cascade, result)
+        if cascade.requests:
+            self._cut(cascade, requests_key, encode_requests(cascade.requests))
         return cascade
+
+    def run_steps(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
+        """Run the workflow steps of a cascade, after its requests.
+
+        Args:
+            cascade: The cascade; `published` has the atoms of its requests.
+            failure: The failure of the record's request; None if it took effect.
+            reply: The result of the record's request.
+        """
+        root = cascade.root
+        asker = self._waits.take_asker(root)
+        if asker is not None:
+            answer = Answer(root, asker.handler, None if failure else reply, failure)
+            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
+        if cascade.continues and (row := self._read(steps_key(root))) is not None:
+            cascade.queue.extend(decode_steps(row, self._topology))
+            self._apply({steps_key(root): None})
+        for atom in cascade.published:
+            self._queue(cascade, atom.stream, atom.events)
+        for _ in range(self._limits.cascade_steps):
+            if not cascade.queue:
+                break
+            cascade.taken += 1
+            self._take(cascade, cascade.queue.popleft())
+            if self._durable_waits:
+                self._store_waits(cascade)
+        self._store_waits(cascade)
+        if cascade.queue:
+            self._cut(cascade, steps_key, encode_steps(cascade.queue, self._topology))
+
+    def _cut(self, cascade: Cascade, key_of: Callable[[RequestId], EntityKey], rest: bytes) -> None:
+        """Store the rest of a queue for a later record."""
+        request_id = continuation_id(cascade.root)
+        self._apply({key_of(request_id): rest})
+        if all(record.request_id != request_id for record in cascade.later):
+            cascade.later.append(LaterRecord(request_id, encode_continuation(), 0))
 
     def _send(self, cascade: Cascade, outcome: Outcome) -> None:
         """Queue the events and requests of a request; its events on one stream are one atom."""
@@ -132,36 +194,13 @@ class CascadeRunner:
                     atoms.setdefault(stream, []).append(data)
                 case Dispatch(body, delay_us):
                     cascade.sent += 1
-                    request_id = RequestId(f"{cascade.root}.{cascade.sent}")
+                    request_id = sent_id(cascade.root, cascade.sent)
                     if delay_us:
                         cascade.later.append(LaterRecord(request_id, body, delay_us))
                     else:
                         cascade.requests.append((request_id, body))
         for stream, events in atoms.items():
-            self._publish(cascade, stream, tuple(events))
-
-    def run(self, cascade: Cascade) -> bool:
-        """Run the steps of a cascade; return False if it was cut, and has steps left.
-
-        Its requests run first, then its workflow steps.
-        """
-        for _ in range(self._steps_max):
-            if not cascade.requests:
-                break
-            request_id, body = cascade.requests.popleft()
-            outcome = self._executor.run(request_id, body, cascade.time_us)
-            self._apply(outcome.writes)
-            cascade.completed.append(CompletedRequest(request_id, body, outcome))
-            self._send(cascade, outcome)
-        for _ in range(0 if cascade.requests else self._steps_max):
-            if not cascade.queue:
-                break
-            cascade.taken += 1
-            self._take(cascade, cascade.queue.popleft())
-            if self._durable_waits:
-                self._store_waits(cascade)
-        self._store_waits(cascade)
-        return not (cascade.requests or cascade.queue)
+            cascade.published.append(PublishedAtom(stream, 0, tuple(events)))
 
     def _store_waits(self, cascade: Cascade) -> None:
         """Write the waiting handlers into rows, and forget them; the `finally` blocks of coroutines have no effect."""
@@ -201,6 +240,9 @@ class CascadeRunner:
     def _publish(self, cascade: Cascade, stream: str, events: Atom) -> None:
         """Record an atom, and queue a step for each consumer."""
         cascade.published.append(PublishedAtom(stream, cascade.taken, events))
+        self._queue(cascade, stream, events)
+
+    def _queue(self, cascade: Cascade, stream: str, events: Atom) -> None:
         for subscriber in self._topology.subscribers.get(stream, ()):
             cascade.queue.append(Delivery(subscriber, stream, events))
 
@@ -214,9 +256,9 @@ class CascadeRunner:
                 txn.step.note_row(key, row)
             return blank[key.partition("/")[0]] if row is None else row
 
-        step_id = RequestId(f"{cascade.root}#{cascade.taken}")
         rows, secret = self._topology.rows, self._executor.secret
-        txn = Transaction(step_id, cascade.time_us, read_row, rows, secret)
+        step = step_id(cascade.root, cascade.taken)
+        txn = Transaction(step, cascade.time_us, read_row, rows, secret)
         return txn
 
     def _run_step(
@@ -235,7 +277,7 @@ class CascadeRunner:
                     close_all(handler.forget())
                 raise
 
-        outcome = self._executor.perform(txn, work)
+        outcome = self._perform(txn, work)
         if step.is_unrecorded:
             for handler in step.begun:
                 self._waits.abandoned += handler.forget()
@@ -249,6 +291,12 @@ class CascadeRunner:
             self._waits.undo()
             self.on_failure(decode_failure(outcome.reply))
         return outcome
+
+    def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
+        """Run user code as a transaction, unless all steps are refused."""
+        if self.refusal is None:
+            return self._executor.perform(txn, work)
+        return Outcome(self.refusal.code, encode_failure(self.refusal), (), {})
 
     def _stored(self, writes: Writes) -> Writes:
         """Return the writes of a step; a row of a key without state is removed."""
@@ -285,37 +333,15 @@ class CascadeRunner:
         task = self._topology.tasks[step.task]
         outcome = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
         if outcome.error is not None:
-            self._lose(cascade, plan, step, outcome)
-
-    def _lose(
-        self, cascade: Cascade, plan: WorkflowPlan, step: Delivered, outcome: Outcome
-    ) -> None:
-        """Give up the handlers of a step that took answers and failed, and what waits behind them.
-
-        A question that they would have replied to fails; so does each question behind them. The answers, and the
-        events behind them, are set aside.
-        """
-        failure = decode_failure(outcome.reply)
-        waits, events = self._waits, [answer.data or b"" for answer in step.answers]
-        lost: list[PortalQuestion] = []
-        for answer in step.answers:
-            waits.lose(answer, lost, events)
-        waits.commit()
-        self._fail(cascade, lost, failure)
-        self._set_aside(cascade, plan.workflow.failed, "replies", outcome, tuple(events))
+            questions, events = give_up(self._waits, step.answers)
+            self._fail(cascade, questions, decode_failure(outcome.reply))
+            self._set_aside(cascade, plan.workflow.failed, "replies", outcome, events)
 
     def _fail(
         self, cascade: Cascade, questions: Iterable[PortalQuestion], failure: Failure
     ) -> None:
         """Answer questions with a failure."""
-        answers: dict[tuple[str, str], list[Answer]] = {}
-        for question in questions:
-            asker = (question.workflow, question.task)
-            answers.setdefault(asker, []).append(
-                Answer(question.id, question.handler, None, failure)
-            )
-        for (workflow, task), given in answers.items():
-            cascade.queue.append(Delivered(workflow, task, tuple(given)))
+        cascade.queue.extend(failed_answers(questions, failure))
 
     def _set_aside(
         self,
@@ -326,63 +352,48 @@ class CascadeRunner:
         events: Atom,
     ) -> None:
         """Publish a failed atom on the consumer's stream of failed atoms."""
-        failure = decode_failure(outcome.reply)
-        failed = FailedAtom(
-            source,
-            f"{cascade.root}#{cascade.taken}",
-            failure.code,
-            f"{failure.kind}: {failure.message}",
-            events,
-        )
-        self._publish(cascade, stream.name, (stream.events.encode(failed),))
+        step = step_id(cascade.root, cascade.taken)
+        event = failed_atom(stream, step, source, decode_failure(outcome.reply), events)
+        self._publish(cascade, stream.name, (event,))
 
     def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
         """Divide an atom; an event whose predicate fails sets the whole atom aside."""
-        split_events: list[list[bytes]] = [[] for _ in splitter.streams]
-        txn = self._transaction(cascade)
+        divided: list[Atom] = []
 
         def work() -> Effect:
-            decode = splitter.source.events.decode
-            for data in atom:
-                index = first_match(splitter.predicates, decode(data))
-                if index is not None:
-                    split_events[index].append(data)
+            divided.extend(split_events(splitter, atom))
             return _NO_RESULT, {}
 
-        outcome = self._executor.perform(txn, work)
-        if outcome.error is None:
-            for stream, events in zip(splitter.streams, split_events, strict=True):
+        if self._routed(cascade, splitter, atom, work):
+            for stream, events in zip(splitter.streams, divided, strict=True):
                 if events:
-                    self._publish(cascade, stream.name, tuple(events))
-        else:
-            self.on_failure(decode_failure(outcome.reply))
-            self._set_aside(cascade, splitter.failed, splitter.source.name, outcome, atom)
+                    self._publish(cascade, stream.name, events)
 
     def _send_requests(self, cascade: Cascade, sink: RequestSink[Any], atom: Atom) -> None:
         """Send a request for each event of an atom; one that cannot be made sets the whole atom aside."""
         bodies: list[bytes] = []
 
         def work() -> Effect:
-            decode = sink.source.events.decode
-            for data in atom:
-                arguments = sink.arguments(decode(data))
-                if type(arguments) is not tuple:
-                    raise UserError(
-                        f"{sink.where}: the arguments of {sink.name} are a tuple, such as (Item(event.item), 1), not "
-                        f"{type(arguments).__qualname__}"
-                    )
-                call = call_of(sink.method, arguments, {})
-                body, _ = encoded(self._app, call)
-                bodies.append(body)
+            bodies.extend(request_bodies(self._app, sink, atom))
             return _NO_RESULT, {}
 
-        outcome = self._executor.perform(self._transaction(cascade), work)
-        if outcome.error is None:
-            step_id = f"{cascade.root}#{cascade.taken}"
+        if self._routed(cascade, sink, atom, work):
+            step = step_id(cascade.root, cascade.taken)
             cascade.later += [
-                LaterRecord(RequestId(f"{step_id}/{index}"), body, 0)
-                for index, body in enumerate(bodies)
+                LaterRecord(part_id(step, index), body, 0) for index, body in enumerate(bodies)
             ]
-        else:
-            self.on_failure(decode_failure(outcome.reply))
-            self._set_aside(cascade, sink.failed, sink.source.name, outcome, atom)
+
+    def _routed(
+        self,
+        cascade: Cascade,
+        consumer: Splitter[Any] | RequestSink[Any],
+        atom: Atom,
+        work: Callable[[], Effect],
+    ) -> bool:
+        """Run the functions of a consumer over an atom; set the atom aside if one fails, and return whether none did."""
+        outcome = self._perform(self._transaction(cascade), work)
+        if outcome.error is None:
+            return True
+        self.on_failure(decode_failure(outcome.reply))
+        self._set_aside(cascade, consumer.failed, consumer.source.name, outcome, atom)
+        return False

@@ -18,6 +18,12 @@ LINE: Final = "$line"
 ASKER: Final = "$asker"
 """The handler that waits for a request to an entity; the key is the id of the request."""
 
+REQUESTS: Final = "$requests"
+"""The requests that are left of a cascade that was cut; the key is the id of the record that continues it."""
+
+STEPS: Final = "$steps"
+"""The workflow steps that are left of such a cascade; the key is the same."""
+
 _TEXT_BYTES: Final = 400
 
 

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.base.ids import EntityKey
+from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.derived_ids import is_question_id
 from penstock.engine.streams.system_rows import ASKER, LINE, WAIT, system_key
 from penstock.engine.streams.waiting import (
     Answer,
@@ -178,10 +179,10 @@ class Waits:
         self._askers[request_id] = asker
         self._undo.append(lambda: self._askers.pop(request_id))
 
-    def take_asker(self, request_id: str) -> Asker | None:
+    def take_asker(self, request_id: RequestId) -> Asker | None:
         """Remove and return the handler that has sent a request; None if no handler has sent it."""
         asker = self._askers.pop(request_id, None)
-        if asker is None and "?" in request_id:  # the ids of requests of handlers have it
+        if asker is None and is_question_id(request_id):
             row = self._stored(system_key(ASKER, request_id))
             asker = None if row is None else _decode_asker(row)
         return asker

@@ -10,6 +10,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.derived_ids import part_id
 from penstock.engine.streams.flow_events import FlowEvents
 from penstock.engine.streams.handler_start import instance_of, question_of, start_handler
 from penstock.engine.streams.rerun import Rerun
@@ -296,7 +297,7 @@ class WorkflowStep:
         return ask
 
     def _new_ask(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
-        ask: Ask[Any] = Ask(f"{self._txn.request_id}?{self._asked}", target, decode)
+        ask: Ask[Any] = Ask(part_id(self._txn.request_id, self._asked), target, decode)
         self._asked += 1
         self._waiting().send(ask, data)
         return ask

@@ -20,14 +20,14 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams.cascade import Cascade
-from penstock.engine.streams.cascade_runner import CASCADE_STEPS, CascadeRunner
+from penstock.engine.streams.cascade_runner import CascadeRunner
 from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.call import Call, encoded
 from penstock.model.context import active
 from penstock.model.reply import Reply, caller_of, raised_by
-from penstock.model.request import Failure
+from penstock.model.request import Failure, decode_failure, is_continuation
 from penstock.model.streams.stream import Atom
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
@@ -37,7 +37,7 @@ LATER_RECORDS: Final = 1_000
 """The most records that follow a request before `submit` returns and leaves the others for `settle`."""
 
 LATER_CASCADES: Final = 20
-"""The most cascades that were cut among these records."""
+"""The most continuations of cascades among these records."""
 
 
 class LocalRuntime:
@@ -59,17 +59,15 @@ class LocalRuntime:
         limits: Limits | None = None,
         clock: Callable[[], int] = lambda: 0,
         secret: bytes = b"",
-        cascade_steps: int = CASCADE_STEPS,
         durable_waits: bool = False,
     ) -> None:
         """Start with no entities.
 
         Args:
             app: The application.
-            limits: The limits of one transaction.
+            limits: The limits of one transaction, and of one cascade.
             clock: Returns microseconds since the Unix epoch.
             secret: The secret of a journal, which `random()` and `uuid()` use, to agree with it.
-            cascade_steps: The most steps of a cascade before the rest becomes the work of a later record.
             durable_waits: Let each wait for a reply go through the state, as a wait that is longer than a record does:
                 the handler is stored, and runs again from its start when the reply arrives. The outcome is the same;
                 a test finds handlers that are not deterministic.
@@ -91,11 +89,10 @@ class LocalRuntime:
             self._keys,
             self._apply,
             self._limits,
-            steps_max=cascade_steps,
             durable_waits=durable_waits,
         )
         self._runner.on_failure = self._note_failure
-        self._later: deque[Cascade | Record] = deque()
+        self._later: deque[Record] = deque()
         self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
@@ -183,17 +180,14 @@ class LocalRuntime:
             return self._settle()
 
     def _settle(self) -> bool:
-        cut = 0
+        continuations = 0
         for _ in range(LATER_RECORDS):
-            if not self._later or cut == LATER_CASCADES:
+            if not self._later or continuations == LATER_CASCADES:
                 break
-            match self._later.popleft():
-                case Cascade() as cascade:
-                    cut += 1
-                    self._run(cascade)
-                case record:  # its position is known now, and not when it was sent
-                    lsn = Lsn(len(self._known))
-                    self._process(msgspec.structs.replace(record, lsn=lsn))
+            record = self._later.popleft()
+            continuations += is_continuation(record.body)
+            # Its position is known now, and was not when it was sent.
+            self._process(msgspec.structs.replace(record, lsn=Lsn(len(self._known))))
         return not self._later
 
     def _record(self, request_id: RequestId, body: bytes, time_us: int) -> Record:
@@ -209,9 +203,11 @@ class LocalRuntime:
         self._raised = self._executor.raised
         self._apply(outcome.writes)
         reply = self._answer(record, outcome)
-        cascade = self._runner.begin(record.request_id, record.time_us, outcome)
+        cascade = self._runner.run_requests(record.request_id, record.body, record.time_us, outcome)
         if cascade is not None:
-            self._run(cascade)
+            failure = None if outcome.error is None else decode_failure(outcome.reply)
+            self._runner.run_steps(cascade, failure, outcome.reply)
+            self._take_over(cascade)
         return reply
 
     def _answer(self, record: Record, outcome: Outcome) -> Reply:
@@ -221,10 +217,8 @@ class LocalRuntime:
         self._known[record.request_id] = (record.body, reply)
         return reply
 
-    def _run(self, cascade: Cascade) -> None:
-        """Run a cascade, and take over what it has published, answered and appended to the log."""
-        if not self._runner.run(cascade):
-            self._later.append(cascade)
+    def _take_over(self, cascade: Cascade) -> None:
+        """Keep what a cascade has published and answered, and the records that it appends to the log."""
         for atom in cascade.published:
             self.streams[atom.stream].append(atom.events)
         for request_id, body, outcome in cascade.completed:
@@ -235,9 +229,6 @@ class LocalRuntime:
                 self._scheduled.append(record)
             else:
                 self._later.append(record)
-        cascade.published.clear()
-        cascade.completed.clear()
-        cascade.later.clear()
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
         apply_changes(self.state, writes)

@@ -35,6 +35,7 @@ from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.later_records import LaterRecords
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LogRange,
@@ -98,8 +99,11 @@ class EpochDriver:
         self._positions: dict[LogPartition, Lsn] = {
             partition: Lsn(0) for partition in log.partitions
         }
+        self._atoms: dict[str, int] = {}
         if last is not None:
             self._positions.update(last.positions)
+            self._atoms.update(last.atoms)
+        self._later = LaterRecords(log, journal, last, config.retention_s)
         self._division.recall(self._epoch, scratch.parent)
 
     def recover(self) -> Future[None]:
@@ -143,6 +147,7 @@ class EpochDriver:
         """
         self.failure = None
         try:
+            self.append_later()
             while not stopping() and (ranges := self._ranges(upto)):
                 self._fault.reached("offsets-planned")
                 if self._division.deaths >= DEATHS_MAX:
@@ -206,8 +211,16 @@ class EpochDriver:
         """Return the command that records the failure of one request without running it."""
         return RunTransactions(
             Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
-            outputs=[], output_bytes_max=len(failure), decided={0: failure},
+            outputs=[], output_bytes_max=len(failure), decided={0: failure}, atoms=self._atoms,
         )  # fmt: skip
+
+    def append_later(self) -> None:
+        """Append the records that the newest epoch appends to the log, unless they are there.
+
+        Raises:
+            OperationalError: The log or the journal fails; the next call tries again.
+        """
+        self._later.append()
 
     def before_spark_commit(self) -> None:
         """Mark the step between the journal's commit and Spark's, for fault injection."""
@@ -252,7 +265,7 @@ class EpochDriver:
         if failure:
             results = self._jobs.run([self._decided(ranges, failure)])
         else:
-            for results in self._rounds.run(epoch, ranges, run, clock):
+            for results in self._rounds.run(epoch, ranges, run, clock, self._atoms):
                 samples += [result.samples for result in results]
         if (stopped_at := first_not_run(results)) is not None:
             ranges, count = first_requests(ranges, stopped_at), stopped_at
@@ -260,6 +273,8 @@ class EpochDriver:
         clock.lap("commit")
         self._division.committed(count)
         self._condemned = 0
+        self.append_later()
+        self._fault.reached("later-appended")
         self._parallelism.learn(count, tasks, run.reran)
         self._apply_in_background(epoch, count)
         self._tell(
@@ -304,10 +319,17 @@ class EpochDriver:
         self._fault.reached("before-commit")
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, time.time_ns() // 1_000)
-        self._journal.commit(Commit(epoch, reached, parts, self._time_us))
+        atoms = self._atoms.copy()
+        for result in results:
+            for stream, count in result.atoms.items():
+                atoms[stream] = atoms.get(stream, 0) + count
+        commit = Commit(epoch, reached, parts, self._time_us, atoms)
+        self._journal.commit(commit)
         self._fault.reached("after-commit")
         self._epoch = epoch
         self._positions = reached
+        self._atoms = atoms
+        self._later.owe(commit)
 
     def _apply_in_background(self, epoch: Epoch, count: int) -> None:
         """Bring the stores to a committed epoch, and delete its temporary files.

@@ -62,6 +62,17 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     outputs: list[RoundOutput]
     output_bytes_max: int  # bytes of replies and changes after which the run stops early
     decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
+    atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
+    with_steps: bool = False  # run the workflow steps of each record after its requests
+
+
+class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Run the workflow steps of an epoch, whose requests have run."""
+
+    epoch: Epoch
+    outputs: list[RoundOutput]  # of all tasks
+    atoms: dict[str, int]  # the number of atoms of each stream before the epoch
+    output_bytes_max: int
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -78,7 +89,7 @@ class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
     nice: int
 
 
-TaskCommand = RunTransactions | ApplyEpoch | RunMaintenance
+TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
@@ -90,6 +101,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         output: Path of the round output; empty without one.
         parts: The part files that were written.
         aborts: Transactions in the parts that were undone.
+        atoms: The number of atoms in the parts, by stream.
+        flows: Whether workflow steps of the epoch are still to run.
         roots: What the transactions in the parts called, and how often.
         samples: Calls between members that this run observed.
         phases_ms: Milliseconds of each phase.
@@ -105,6 +118,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     output: str = ""
     parts: list[Part] = []
     aborts: int = 0
+    atoms: dict[str, int] = {}
+    flows: bool = False
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}

@@ -1,10 +1,11 @@
 """The rounds of one epoch as Spark jobs: commands out, results in, until all components are finished.
 
-An epoch of one task publishes its rows at once. Tasks of a larger epoch keep the rows of each round as
-round outputs, and the last round writes the valid rows of all rounds into part files.
+An epoch of one task runs its workflow steps and publishes its rows at once. Tasks of a larger epoch keep the rows of
+each round as round outputs, and the last round writes the valid rows of all rounds into part files. If requests have
+published atoms, one more task runs the workflow steps of the whole epoch (`workflow_pass`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from penstock.base.ids import Epoch
 from penstock.engine.step import EpochRun
@@ -13,7 +14,9 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (
     LogRange,
     RoundOutput,
+    RunSteps,
     RunTransactions,
+    TaskCommand,
     TaskResult,
     first_not_run,
     pack_positions,
@@ -34,7 +37,12 @@ class Rounds:
         self._output_bytes_max = output_bytes_max
 
     def run(
-        self, epoch: Epoch, ranges: list[LogRange], run: EpochRun, clock: Stopwatch
+        self,
+        epoch: Epoch,
+        ranges: list[LogRange],
+        run: EpochRun,
+        clock: Stopwatch,
+        atoms: Mapping[str, int],
     ) -> Iterator[list[TaskResult]]:
         """Run rounds until all components are finished.
 
@@ -43,6 +51,7 @@ class Rounds:
             ranges: Its records.
             run: Its state machine.
             clock: Measures the phases.
+            atoms: The number of atoms of each stream before the epoch.
 
         Yields:
             The results of each round; the last results name the valid parts.
@@ -52,8 +61,10 @@ class Rounds:
         """
         tasks = run.tasks
         outputs: list[tuple[int, int, str]] = []  # round, task, path
+        flows = publish = False
+        results: list[TaskResult] = []
         while (now := run.next_round()) is not None:
-            publish = tasks == 1 or now.number > 1
+            publish = tasks == 1 or (now.number > 1 and not flows)
             results = self._jobs.run(
                 [
                     RunTransactions(
@@ -67,6 +78,8 @@ class Rounds:
                         publish=publish,
                         outputs=_valid(outputs, task, run) if publish else [],
                         output_bytes_max=self._output_bytes_max // tasks,
+                        atoms=dict(atoms),
+                        with_steps=tasks == 1,
                     )
                     for task, positions in enumerate(now.tasks)
                 ]
@@ -83,18 +96,32 @@ class Rounds:
                 for task, result in enumerate(results)
                 if result.output
             ]
+            flows = flows or any(result.flows for result in results)
             yield results
-        if run.rounds == 1 and tasks > 1:  # no conflict, so no round has published its rows
-            yield self._jobs.run(
-                [
-                    RunTransactions(
-                        epoch, 2, task, ranges, b"", tracked=False, keep=False, publish=True,
-                        outputs=_valid(outputs, task, run), output_bytes_max=0,
-                    )
-                    for task in range(tasks)
-                ]
-            )  # fmt: skip
+        if tasks > 1 and (flows or not publish):
+            written = [] if publish else self._writing(epoch, ranges, run, outputs)
+            steps: list[TaskCommand] = []
+            if flows:
+                every = [valid for task in range(tasks) for valid in _valid(outputs, task, run)]
+                steps = [RunSteps(epoch, every, dict(atoms), self._output_bytes_max)]
+            last = self._jobs.run([*written, *steps])
+            if first_not_run(last) is not None:
+                raise Overflow
             clock.lap("write")
+            yield [*(results if publish else []), *last]
+
+    @staticmethod
+    def _writing(
+        epoch: Epoch, ranges: list[LogRange], run: EpochRun, outputs: list[tuple[int, int, str]]
+    ) -> list[TaskCommand]:
+        """Return the commands that write the valid rows of all rounds into parts."""
+        return [
+            RunTransactions(
+                epoch, run.rounds + 1, task, ranges, b"", tracked=False, keep=False, publish=True,
+                outputs=_valid(outputs, task, run), output_bytes_max=0,
+            )
+            for task in range(run.tasks)
+        ]  # fmt: skip
 
 
 def _valid(outputs: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:

@@ -1,11 +1,11 @@
 """The rows that a run of transactions produces, and their way into part files.
 
-A round output is a pair of Arrow IPC files on local disk: cheap to write, never synced, deleted after
-the epoch. Each row carries a position, so that rows of superseded runs can be dropped: the row of a
-transaction has its own position, and a change has the position of the transaction that wrote last.
+A round output is a set of Arrow IPC files on local disk, one for each kind of rows: cheap to write, never synced,
+deleted after the epoch. Each row carries a position, so that rows of superseded runs can be dropped: a change has
+the position of the record that wrote last, and each other row has the position of its record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +16,31 @@ import pyarrow.compute as pc
 from penstock.base.ids import EntityKey, Epoch, LogPartition
 from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
+from penstock.engine.streams.cascade import Cascade
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
+from penstock.runtime.spark.cascade_rows import NO_ATOMS, POSITION, cascade_tables
 
-_POSITION: Final = pa.field("position", pa.uint32())
-_KINDS: Final = PartKind.TRANSACTIONS, PartKind.CHANGES  # the kinds of an epoch without streams
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 
 Tables = dict[PartKind, pa.Table]
-"""Rows by kind: `SCHEMAS` and a column `position` (uint32); transactions also have `root` (string)."""
+"""Rows by kind, for kinds that have rows: `SCHEMAS` and a column `position` (uint32); transactions also have `root`
+(string)."""
 
 
 class RoundRows:
-    """Collects the rows of one run."""
+    """Collects the rows of one run.
+
+    Attributes:
+        have_steps: Whether one of the cascades may have workflow steps.
+    """
 
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
         self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
+        self._cascades: list[tuple[int, LogPartition, Record, Cascade]] = []
         self._writers: dict[EntityKey, int] = {}  # the position of the last writer
+        self.have_steps = False
 
     def add(
         self,
@@ -43,7 +50,7 @@ class RoundRows:
         outcome: Outcome,
         root: str | None,
     ) -> None:
-        """Add a transaction.
+        """Add a transaction, without its writes.
 
         Args:
             position: Its position in the epoch.
@@ -53,14 +60,41 @@ class RoundRows:
             root: The method that the request called; None if there is no such method.
         """
         self._rows.append((position, partition, record, outcome, root))
-        self._writers.update(dict.fromkeys(outcome.writes, position))
 
-    def tables(self, written: dict[EntityKey, bytes | None]) -> Tables:
-        """Return the rows; `written` has the newest state of every entity that was written."""
-        return {
+    def wrote(self, position: int, keys: Iterable[EntityKey]) -> None:
+        """Note that a record has written some keys, later than all records before it."""
+        self._writers.update(dict.fromkeys(keys, position))
+
+    def add_cascade(
+        self, position: int, partition: LogPartition, record: Record, cascade: Cascade
+    ) -> None:
+        """Add the results of a cascade, without its writes.
+
+        Args:
+            position: The position of its record.
+            partition: The partition of the log that holds the record.
+            record: The record.
+            cascade: The cascade.
+        """
+        self._cascades.append((position, partition, record, cascade))
+        self.have_steps = self.have_steps or cascade.has_steps
+
+    def tables(
+        self, written: dict[EntityKey, bytes | None], atoms: Mapping[str, int] = NO_ATOMS
+    ) -> Tables:
+        """Return the rows.
+
+        Args:
+            written: The newest state of every entity that was written.
+            atoms: The number of atoms of each stream before the epoch; the atoms of this run are numbered from there.
+        """
+        tables = {
             PartKind.TRANSACTIONS: self._transactions(),
             PartKind.CHANGES: self._changes(written),
         }
+        if self._cascades:
+            tables |= cascade_tables(self._epoch, self._cascades, atoms)
+        return {part_kind: table for part_kind, table in tables.items() if table.num_rows}
 
     def _transactions(self) -> pa.Table:
         count = len(self._rows)
@@ -79,7 +113,7 @@ class RoundRows:
                 pa.array(np.array(positions, np.uint32)),
                 pa.array(roots, pa.string()),
             ],
-            schema=SCHEMAS[PartKind.TRANSACTIONS].append(_POSITION).append(_ROOT),
+            schema=SCHEMAS[PartKind.TRANSACTIONS].append(POSITION).append(_ROOT),
         )
 
     def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
@@ -96,7 +130,7 @@ class RoundRows:
                 pa.array(list(map(written.__getitem__, writers)), pa.binary()),
                 pa.array(np.fromiter(writers.values(), np.uint32, changed)),
             ],
-            schema=SCHEMAS[PartKind.CHANGES].append(_POSITION),
+            schema=SCHEMAS[PartKind.CHANGES].append(POSITION),
         )
 
 
@@ -111,8 +145,11 @@ def write_output(tables: Tables, path: Path) -> None:
 def read_output(path: Path, superseded: Positions) -> Tables:
     """Read the rows of a round output, without those at superseded positions."""
     tables = {}
-    for part_kind in _KINDS:
-        with pa.memory_map(str(path.with_suffix(f".{part_kind}"))) as file:
+    for part_kind in PartKind:
+        source = path.with_suffix(f".{part_kind}")
+        if not source.exists():
+            continue
+        with pa.memory_map(str(source)) as file:
             table = pa.ipc.open_file(file).read_all()
         if superseded.size:
             void = pc.is_in(table["position"], value_set=pa.array(superseded))
@@ -123,24 +160,29 @@ def read_output(path: Path, superseded: Positions) -> Tables:
 
 def merge(outputs: Sequence[Tables]) -> Tables:
     """Return the rows of several outputs in log order, with the columns of parts only."""
-    return {
-        part_kind: _part([tables[part_kind] for tables in outputs], part_kind)
-        for part_kind in _KINDS
-    }
+    merged = {}
+    for part_kind in PartKind:
+        tables = [output[part_kind] for output in outputs if part_kind in output]
+        if tables:
+            merged[part_kind] = _part(tables, part_kind)
+    return merged
 
 
 def _part(tables: list[pa.Table], part_kind: PartKind) -> pa.Table:
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-    if part_kind is PartKind.TRANSACTIONS and len(tables) > 1:
-        table = table.sort_by("position")
+    if part_kind is not PartKind.CHANGES and len(tables) > 1:
+        # A stable sort: the rows of one record keep their order.
+        table = table.take(np.argsort(table["position"].to_numpy(), kind="stable"))
     return table.select(SCHEMAS[part_kind].names)
 
 
 def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:
     """Return how often the transactions of all outputs called each method."""
-    roots = pa.chunked_array(
-        [chunk for tables in outputs for chunk in tables[PartKind.TRANSACTIONS]["root"].chunks],
-        pa.string(),
-    )
-    counts = pc.value_counts(roots.drop_null())
+    chunks = [
+        chunk
+        for tables in outputs
+        if PartKind.TRANSACTIONS in tables
+        for chunk in tables[PartKind.TRANSACTIONS]["root"].chunks
+    ]
+    counts = pc.value_counts(pa.chunked_array(chunks, pa.string()).drop_null())
     return {str(entry["values"]): int(entry["counts"].as_py()) for entry in counts}

@@ -34,7 +34,6 @@ from penstock.errors import (
     PenstockError,
     StateUnavailable,
 )
-from penstock.journal.api import Part, PartKind
 from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
 from penstock.process import logs
@@ -45,28 +44,29 @@ from penstock.process.loading import load_app
 from penstock.process.memory_killer import offer_this_process
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
+from penstock.runtime.spark.cascade_rows import size_of
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LogRange,
     RunMaintenance,
+    RunSteps,
     RunTransactions,
     TaskCommand,
     TaskResult,
     WorkerSettings,
 )
+from penstock.runtime.spark.publishing import publish, read_outputs
 from penstock.runtime.spark.quarantine import Quarantine
-from penstock.runtime.spark.rows import (
-    RoundRows,
-    Tables,
-    merge,
-    read_output,
-    roots_of,
-    write_output,
-)
+from penstock.runtime.spark.rows import RoundRows, Tables, write_output
+from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
+from penstock.state.stores import PartitionedReader
 
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
+STEPS_OF: Final = 1 << 40
+"""Added to a position in the notes of the quarantine while the workflow steps of its record run."""
+
 _ATTEMPTS: Final = 3  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
@@ -165,9 +165,11 @@ class Worker:
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
-            case RunTransactions():
+            case RunTransactions() | RunSteps():
                 for attempt in range(_ATTEMPTS):
                     try:
+                        if isinstance(command, RunSteps):
+                            return self._execute_steps(command)
                         return self._execute(command)
                     except Corrupt:
                         if attempt + 1 == _ATTEMPTS:
@@ -189,26 +191,24 @@ class Worker:
         stopped_at: int | None = None
         sampler = CallSampler(self._members, self._heavy)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
+        rows = RoundRows(command.epoch)
         if positions:
-            rows = RoundRows(command.epoch)
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
-                task = Task(self._app, stores.get, self._settings.limits, tracked=command.tracked)
+                task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
-                task.executor.secret = self._journal.secret
                 with Quarantine(self._scratch / f"{name}.running") as quarantine:
                     stopped_at = self._run(task, command, records, positions, quarantine, rows)
-            own = rows.tables(task.written)
+            own = rows.tables(task.written, command.atoms)
             access = task.access()
         else:
             clock.append(clock[-1])
         clock.append(time.perf_counter())
-        attempt = TaskContext.get()
-        unique = f"{name}-a{attempt.taskAttemptId() if attempt else os.getpid()}"
+        unique = f"{name}-a{_attempt()}"
         output = str(self._scratch / unique) if command.keep and own else ""
         if own and output:
             write_output(own, Path(output))
-        published = self._publish(command, own, unique) if command.publish else TaskResult()
+        published = self._published(command, own, unique)
         clock.append(time.perf_counter())
         return msgspec.structs.replace(
             published,
@@ -218,6 +218,7 @@ class Worker:
             escaped=access.escaped.tobytes(),
             output=output,
             stopped_at=stopped_at,
+            flows=bool(positions) and rows.have_steps and not command.with_steps,
             samples=_samples_of(sampler),
             phases_ms={
                 phase: (end - begin) * 1e3
@@ -273,35 +274,102 @@ class Worker:
                     return position
                 now[0] = position
                 if (failure := decided.get(position)) is not None:
-                    outcome: Outcome | None = Outcome(decode_failure(failure).code, failure, (), {})
-                else:
-                    outcome = task.run(position, record.request_id, record.body, record.time_us)
-                if quarantine.careful:
-                    quarantine.measure(position)
-                if outcome is not None:
-                    rows.add(position, partition, record, outcome, task.executor.root)
-                    left -= _size_of(outcome)
+                    outcome = Outcome(decode_failure(failure).code, failure, (), {})
+                    rows.add(position, partition, record, outcome, None)
+                    left -= len(failure)
+                    continue
+                left -= self._run_record(
+                    task, rows, quarantine, (position, partition, record), command.with_steps
+                )
         return None
 
-    def _publish(self, command: RunTransactions, own: Tables | None, name: str) -> TaskResult:
-        """Write the parts: the valid rows of earlier round outputs, and the rows of this run."""
-        outputs = [
-            read_output(Path(output.path), np.frombuffer(output.superseded, np.uint32))
-            for output in command.outputs
-        ]
-        if own is not None:
-            outputs.append(own)
-        if not outputs:
+    def _run_record(
+        self,
+        task: Task,
+        rows: RoundRows,
+        quarantine: Quarantine,
+        place: tuple[int, LogPartition, Record],
+        with_steps: bool,  # noqa: FBT001 -- it is of the command
+    ) -> int:
+        """Run a record's requests, and its workflow steps if they run with them; return the bytes of the output."""
+        position, partition, record = place
+        outcome = task.run(position, record.request_id, record.body, record.time_us)
+        if quarantine.careful:
+            quarantine.measure(position)
+        if outcome is None:
+            return 0
+        rows.add(position, partition, record, outcome, task.root)
+        rows.wrote(position, task.wrote)
+        cascade = task.cascade
+        if cascade is None:
+            return _size_of(outcome)
+        if with_steps and cascade.has_steps:
+            failure = None if outcome.error is None else decode_failure(outcome.reply)
+            work = ProcessedRecord(*place, failure, outcome.reply, cascade)
+            self._run_steps(task, rows, quarantine, work)
+        else:
+            rows.add_cascade(position, partition, record, cascade)
+        return _size_of(outcome) + size_of(cascade)
+
+    def _task(self, stores: PartitionedReader, *, tracked: bool) -> Task:
+        task = Task(self._app, stores.get, self._settings.limits, tracked=tracked, keys=stores.keys)
+        task.executor.secret = self._journal.secret
+        return task
+
+    def _published(self, command: RunTransactions, own: Tables | None, name: str) -> TaskResult:
+        """Write the parts that a command asks for."""
+        if not command.publish:
             return TaskResult()
-        parts: list[Part] = []
-        merged = merge(outputs)
-        for part_kind, table in merged.items():
-            if table.num_rows:
-                parts.append(self._journal.write(part_kind, table, name))
-                self._fault.reached("between-parts")
-        errors = merged[PartKind.TRANSACTIONS]["error"]
-        aborts = len(errors) - errors.null_count
-        return TaskResult(parts=parts, aborts=aborts, roots=roots_of(outputs))
+        outputs = [*read_outputs(command.outputs), *([] if own is None else [own])]
+        return publish(self._journal, self._fault, outputs, name, with_steps=command.with_steps)
+
+    def _execute_steps(self, command: RunSteps) -> TaskResult:
+        """Run the second pass of an epoch, and write its parts."""
+        outputs = read_outputs(command.outputs)
+        rows = RoundRows(command.epoch)
+        left = command.output_bytes_max
+        with self._stores.at(Epoch(command.epoch - 1)) as stores:
+            task = self._task(stores, tracked=False)
+            with (
+                Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
+                Guard(task.executor, self._settings.limits, batched=True) as guard,
+            ):
+                for work in guard.each(processed_records(outputs)):
+                    self._fault.reached("in-steps")
+                    self._run_steps(task, rows, quarantine, work)
+                    left -= size_of(work.cascade)
+                    if left < 0:
+                        return TaskResult(stopped_at=work.position)
+        own = rows.tables(task.written, command.atoms)
+        return publish(
+            self._journal,
+            self._fault,
+            [own],
+            f"e{command.epoch}-steps-a{_attempt()}",
+            with_steps=True,
+        )
+
+    @staticmethod
+    def _run_steps(
+        task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord
+    ) -> None:
+        """Run the workflow steps of one record; note its position before they run."""
+        assert task.cascades is not None, "the application has streams"
+        position = work.position
+        noted = position + STEPS_OF
+        quarantine.now[0] = noted
+        task.cascades.refusal = decode_failure(_POISONED) if noted in quarantine.poisoned else None
+        task.run_steps(work.cascade, work.failure, work.reply)
+        if quarantine.careful:
+            quarantine.measure(noted)
+        rows.wrote(position, task.wrote)
+        rows.add_cascade(position, work.partition, work.record, work.cascade)
+
+
+def _attempt() -> int:
+    """Return a number that no other attempt at a task has."""
+    attempt = TaskContext.get()
+    return attempt.taskAttemptId() if attempt else os.getpid()
 
 
 def _size_of(outcome: Outcome) -> int:

@@ -1,0 +1,55 @@
+"""Publishing: the valid rows of an epoch become parts of the journal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from penstock.journal.api import Journal, Part, PartKind
+from penstock.process.fault import Fault
+from penstock.runtime.spark.cascade_rows import atom_counts
+from penstock.runtime.spark.messages import RoundOutput, TaskResult
+from penstock.runtime.spark.rows import Tables, merge, read_output, roots_of
+
+
+def read_outputs(outputs: Sequence[RoundOutput]) -> list[Tables]:
+    """Return the valid rows of round outputs."""
+    return [
+        read_output(Path(output.path), np.frombuffer(output.superseded, np.uint32))
+        for output in outputs
+    ]
+
+
+def publish(
+    journal: Journal, fault: Fault, outputs: Sequence[Tables], name: str, *, with_steps: bool
+) -> TaskResult:
+    """Write the parts of a task.
+
+    Args:
+        journal: The journal.
+        fault: Injects faults.
+        outputs: The rows.
+        name: The name of the parts.
+        with_steps: Whether the workflow steps have run. Otherwise the second pass writes the atoms.
+
+    Returns:
+        The result of the task, with the parts and what they contain.
+    """
+    if not outputs:
+        return TaskResult()
+    parts: list[Part] = []
+    merged = merge(outputs)
+    if not with_steps:
+        merged.pop(PartKind.EVENTS, None)
+    for part_kind, table in merged.items():
+        if table.num_rows:
+            parts.append(journal.write(part_kind, table, name))
+            fault.reached("between-parts")
+    transactions, events = merged.get(PartKind.TRANSACTIONS), merged.get(PartKind.EVENTS)
+    errors = None if transactions is None else transactions["error"]
+    return TaskResult(
+        parts=parts,
+        aborts=0 if errors is None else len(errors) - errors.null_count,
+        atoms={} if events is None else atom_counts(events),
+        roots=roots_of(outputs),
+    )

@@ -1,0 +1,81 @@
+"""Random requests and appends over workflows: epochs of any layout publish the atoms of one thread.
+
+The engine runs the requests of an epoch in rounds on several tasks, and then its workflow steps; the serial runtime
+takes record after record. Replies, state, atoms, sent requests and later records are equal, byte for byte.
+"""
+
+from dataclasses import dataclass
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.log.api import Record
+from penstock.model.call import Call
+from penstock.runtime.local.runtime import LocalRuntime
+from tests.differential.cascade_app import NAMES, app, bodies
+from tests.differential.programs import PHASES
+from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
+
+
+@dataclass(frozen=True)
+class Program:
+    """Bodies of records, and the places where epochs end."""
+
+    bodies: tuple[bytes, ...]
+    layout: Layout
+    epoch: int
+
+
+layouts = st.builds(
+    Layout,
+    st.integers(1, 3),
+    st.just(1),
+    st.sampled_from(["touches", "apart"]) | st.integers(0, 99),
+)
+programs = st.builds(
+    Program,
+    st.lists(bodies, min_size=1, max_size=12).map(tuple),
+    layouts,
+    st.integers(1, 8),
+)
+
+
+def begun() -> LocalRuntime:
+    """Return a serial runtime with the accounts."""
+    serial = LocalRuntime(app, limits=LIMITS)
+    for name in NAMES:
+        serial.submit(Call("Account", name, "create", request_id=f"made-{name}"))
+    return serial
+
+
+@settings(max_examples=150, phases=PHASES)
+@given(programs)
+def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
+    """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""
+    serial = begun()
+    simulation = Simulation(app, program.layout, serial.state)
+    first = len(serial._known)
+    log = [
+        Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
+        for index, body in enumerate(program.bodies)
+    ]
+    done = 0
+    while done < len(log) < 400:
+        records = log[done : done + program.epoch]
+        answers = simulation.epoch(records, [b""] * len(records))
+        done += len(records)
+        expected = serial.replay(records)
+        assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
+        assert simulation.state == serial.state
+        assert simulation.streams == serial.streams
+        log += [
+            Record(Lsn(first + len(log) + index), later.request_id, later.body, 1_000_000)
+            for index, later in enumerate(simulation.later)
+        ]
+        event("rounds", simulation.rounds)
+    for answer in simulation.sent:
+        _, reply = serial._known[RequestId(answer.request_id)]
+        assert answer == Answer(reply.request_id, reply.error, reply.data)
+    event("later", len(log) - len(program.bodies) > 0)
+    event("streams", sum(map(len, serial.streams.values())) // 20 * 20)
