@@ -6,6 +6,7 @@ difference that only shows here lies in Spark's own part.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import PartKind
-from penstock.log.api import Entry, Record
+from penstock.log.api import Entry, Log, Record
 from penstock.model.call import Call
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
@@ -166,7 +167,12 @@ def settle(streaming: SparkRuntime) -> None:
         assert last is not None, "an epoch was committed"
         if not last.parts_of(PartKind.APPENDS):
             return
-        wait_for(lambda end=end: streaming.log.end() > end, "later records are appended")
+        wait_for(partial(has_grown, streaming.log, end), "later records are appended")
+
+
+def has_grown(log: Log, end: Lsn) -> bool:
+    """Say whether a log has records behind a position."""
+    return log.end() > end
 
 
 def drawn_bodies(number: int) -> list[list[bytes]]:
