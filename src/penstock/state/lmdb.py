@@ -18,10 +18,8 @@ of that page. Only reading all records finds such damage: `examine` does it in a
 `stores` rebuilds a store that fails.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import final
 
@@ -29,84 +27,14 @@ import lmdb
 import msgspec
 import xxhash
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
-from penstock.errors import Corrupt, Diverged, StateUnavailable
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Diverged, StateUnavailable
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change
 from penstock.state.environment import Transaction
+from penstock.state.lmdb_reader import LmdbReader, corrupt, damage_reported
 from penstock.state.partition_spec import WHOLE, PartitionSpec
-
-NEIGHBOURS = 2  # records checked on each side of a missing key
-
-
-@final
-class LmdbReader:
-    """The store as of one epoch, valid inside the `with` that opened it."""
-
-    __slots__ = ("_path", "_txn", "epoch", "fetch", "get")
-
-    def __init__(self, txn: Transaction, epoch: Epoch, path: Path) -> None:
-        self.epoch = epoch
-        self.get: Callable[[EntityKey], bytes | None] = _getter(txn, path)
-        self.fetch: Callable[[bytes], bytes | None] = txn.get
-        self._txn = txn
-        self._path = path
-
-    def items(self) -> Iterator[tuple[EntityKey, bytes]]:
-        """Yield every entity in key order, checksums verified; overlong keys are held in memory.
-
-        Raises:
-            Corrupt: A checksum does not fit, or records are out of order or missing.
-        """
-        longs = sorted(
-            record.split_long_state(state)
-            for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
-        )
-        records = 1 + len(longs)  # 1: the metadata
-        merged = heapq.merge(longs, self._plain_items()) if longs else self._plain_items()
-        for item in merged:
-            records += 1
-            yield item
-        records -= len(longs)  # counted once more by the merge
-        entries = self._txn.stat()["entries"]
-        if records != entries:
-            raise _corrupt(self._path, f"{entries} records are counted, {records} were read")
-
-    def keys(self, prefix: str) -> list[EntityKey]:
-        """Return the entities whose keys begin with a prefix, in order.
-
-        Raises:
-            Corrupt: A checksum does not fit, or records are out of order.
-        """
-        raw_prefix = prefix.encode()
-        keys = [
-            key
-            for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
-            if (key := record.split_long_state(state)[0]).startswith(prefix)
-        ]
-        for raw, _ in self._records(raw_prefix, None):
-            if not raw.startswith(raw_prefix):
-                break
-            keys.append(EntityKey(raw.decode()))
-        return sorted(keys)
-
-    def _plain_items(self) -> Iterator[tuple[EntityKey, bytes]]:
-        for raw, state in self._records(record.FIRST_PLAIN_KEY, None):
-            yield EntityKey(raw.decode()), state
-
-    def _records(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        previous = b""
-        with _damage_reported(self._path), self._txn.cursor() as cursor:
-            if not cursor.set_range(start):
-                return
-            for raw, stored in cursor:
-                if end is not None and raw >= end:
-                    return
-                if raw <= previous or raw < start:
-                    raise _corrupt(self._path, f"{raw!r} lies out of order")
-                previous = raw
-                yield raw, record.unseal(raw, stored)
 
 
 @final
@@ -173,10 +101,10 @@ class LmdbState:
             StateUnavailable: The store is closed, or has too many readers.
         """
         self._check_open()
-        with _damage_reported(self._path):
+        with damage_reported(self._path):
             txn = self._environment.begin_read()
         try:
-            with _damage_reported(self._path):
+            with damage_reported(self._path):
                 epoch = self._metadata(txn).epoch
             yield LmdbReader(txn, epoch, self._path)
         finally:
@@ -245,7 +173,7 @@ class LmdbState:
                 txn.put(record.METADATA_KEY, self._empty.seal())
 
         self._write(write)
-        with _damage_reported(self._path):
+        with damage_reported(self._path):
             txn = self._environment.begin_read()
             try:
                 metadata = self._metadata(txn)
@@ -258,14 +186,14 @@ class LmdbState:
     def _metadata(self, txn: Transaction) -> record.Metadata:
         stored = txn.get(record.METADATA_KEY)
         if stored is None:
-            raise _corrupt(self._path, "its metadata is missing")
+            raise corrupt(self._path, "its metadata is missing")
         return record.unseal_metadata(stored)
 
     def _write(self, write: Callable[[Transaction], None]) -> None:
         self._check_open()
         while True:
             try:
-                with _damage_reported(self._path), self._environment.begin_write() as txn:
+                with damage_reported(self._path), self._environment.begin_write() as txn:
                     write(txn)
             except lmdb.MapFullError:
                 self._environment.grow()
@@ -288,12 +216,12 @@ def verify_file(path: Path, boot_id: str) -> None:
     """
     environment = environments.attach(path, boot_id)
     try:
-        with _damage_reported(path):
+        with damage_reported(path):
             txn = environment.begin_read()
         try:
             stored = txn.get(record.METADATA_KEY)
             if stored is None and txn.stat()["entries"]:
-                raise _corrupt(path, "its metadata is missing")
+                raise corrupt(path, "its metadata is missing")
             if stored is not None:
                 record.unseal_metadata(stored)
                 for _ in LmdbReader(txn, BEFORE_FIRST, path).items():
@@ -331,83 +259,3 @@ def _encode(changes: Iterable[Change]) -> tuple[list[tuple[bytes, bytes]], list[
         message = f"not an entity key: {records[0][0]!r}"
         raise ValueError(message)
     return sorted(longs) + records, deleted
-
-
-def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]:
-    """Return `get`, the hottest function of the system: a closure without the rare cases."""
-    fetch = txn.get
-    checksum = xxhash.xxh3_64_digest
-    encode = str.encode
-    skip = record.CHECKSUM_SIZE
-
-    def get(key: EntityKey) -> bytes | None:
-        raw = encode(key)
-        try:
-            stored = fetch(raw)
-        except lmdb.Error as error:
-            raise _translated(path, error) from error
-        if stored is None:
-            return _get_rare(txn, raw, path)
-        state = stored[skip:]
-        if checksum(raw + state) + state == stored:
-            return state
-        raise _corrupt(path, f"the state of {key} fails its checksum")
-
-    return get
-
-
-def _get_rare(txn: Transaction, raw: bytes, path: Path) -> bytes | None:
-    """Look up a key that was not found as it is: it is overlong, or the entity does not exist."""
-    stored_key = raw if record.is_plain(raw) else record.long_key(raw)
-    with _damage_reported(path):
-        stored = None if record.is_plain(raw) else txn.get(stored_key)
-        if stored is None:
-            _check_missing(txn, stored_key, path)
-            return None
-    return record.split_long_state(record.unseal(stored_key, stored))[1]
-
-
-def _check_missing(txn: Transaction, raw: bytes, path: Path) -> None:
-    """Check that a key is missing, and not hidden by damage.
-
-    A damaged key or separator leads the search to a wrong place. There either a neighbour's checksum
-    fails, or the order of the neighbours contradicts the search.
-    """
-    wanted = 2 * NEIGHBOURS
-    try:
-        cursor = txn.cursor()
-        back = cursor.set_range(raw) or cursor.last()
-        for _ in range(NEIGHBOURS):
-            back = back and cursor.prev()
-        around = list(islice(cursor, wanted))  # from the start, when going back left the file
-    except lmdb.Error as error:
-        raise _translated(path, error) from error
-    previous = b""
-    for neighbour, stored in around:
-        record.unseal(neighbour, stored)
-        if neighbour <= previous or neighbour == raw:
-            raise _corrupt(path, f"the records around {raw!r} contradict each other")
-        previous = neighbour
-    if not around or around[0][0] > raw or (previous < raw and len(around) == wanted):
-        raise _corrupt(path, f"the search for {raw!r} ended in a wrong place")
-
-
-def _corrupt(path: Path, fact: str) -> Corrupt:
-    return Corrupt(f"{path}: {fact}; the store can be rebuilt")
-
-
-@contextmanager
-def _damage_reported(path: Path) -> Iterator[None]:
-    """Translate LMDB's errors, except that the map is full, which the writer handles."""
-    try:
-        yield
-    except lmdb.MapFullError:
-        raise
-    except lmdb.Error as error:
-        raise _translated(path, error) from error
-
-
-def _translated(path: Path, error: lmdb.Error) -> Corrupt | StateUnavailable:
-    if isinstance(error, environments.DAMAGE):
-        return _corrupt(path, str(error))
-    return StateUnavailable(f"{path} cannot be used: {error}")

@@ -11,7 +11,7 @@ import xxhash
 
 from penstock.base.ids import BUCKETS, EntityKey
 from penstock.state import record
-from penstock.state.lmdb import LmdbReader
+from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import bucket_owners
 
 

@@ -26,7 +26,8 @@ from penstock.snapshots.snapshot import Snapshots
 from penstock.state import environment as environments
 from penstock.state.catchup import Progress, catch_up
 from penstock.state.examine import is_sound
-from penstock.state.lmdb import LmdbReader, LmdbState
+from penstock.state.lmdb import LmdbState
+from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners
 from penstock.state.partitioned_get import partitioned_get
 

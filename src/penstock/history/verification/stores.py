@@ -14,7 +14,7 @@ from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.examine import is_sound
-from penstock.state.lmdb import LmdbReader
+from penstock.state.lmdb_reader import LmdbReader
 
 _CLEAN: Final = "clean"
 

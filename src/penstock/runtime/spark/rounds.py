@@ -6,9 +6,10 @@ published atoms, one more task runs the workflow steps of the whole epoch (`work
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from penstock.base.ids import Epoch
-from penstock.engine.step import EpochRun
+from penstock.engine.step import EpochRun, Round
 from penstock.process.fault import Fault
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (
@@ -59,75 +60,97 @@ class Rounds:
         Raises:
             Overflow: The outputs of several tasks are too large.
         """
-        tasks = run.tasks
-        outputs: list[tuple[int, int, str]] = []  # round, task, path
+        plan = _EpochCommands(epoch, ranges, run, dict(atoms), self._output_bytes_max)
         flows = publish = False
         results: list[TaskResult] = []
         while (now := run.next_round()) is not None:
-            publish = tasks == 1 or (now.number > 1 and not flows)
-            results = self._jobs.run(
-                [
-                    RunTransactions(
-                        epoch,
-                        now.number,
-                        task,
-                        ranges,
-                        None if tasks == 1 else pack_positions(positions),
-                        tracked=tasks > 1,
-                        keep=tasks > 1,
-                        publish=publish,
-                        outputs=_valid(outputs, task, run) if publish else [],
-                        output_bytes_max=self._output_bytes_max // tasks,
-                        atoms=dict(atoms),
-                        with_steps=tasks == 1,
-                    )
-                    for task, positions in enumerate(now.tasks)
-                ]
-            )
-            if tasks > 1 and first_not_run(results) is not None:
+            publish = run.tasks == 1 or (now.number > 1 and not flows)
+            results = self._jobs.run(plan.of_round(now, publish=publish))
+            if run.tasks > 1 and first_not_run(results) is not None:
                 raise Overflow
             write_ms = max(result.phases_ms.get("files", 0.0) for result in results)
             clock.lap(f"round{now.number}", write_ms=write_ms if publish else 0.0)
             self._fault.reached("after-round")
             run.absorb([result.access() for result in results])
             clock.lap("validate")
-            outputs += [
-                (now.number, task, result.output)
-                for task, result in enumerate(results)
-                if result.output
-            ]
+            plan.add_outputs(now.number, results)
             flows = flows or any(result.flows for result in results)
             yield results
-        if tasks > 1 and (flows or not publish):
-            written = [] if publish else self._writing(epoch, ranges, run, outputs)
-            steps: list[TaskCommand] = []
-            if flows:
-                every = [valid for task in range(tasks) for valid in _valid(outputs, task, run)]
-                steps = [RunSteps(epoch, every, dict(atoms), self._output_bytes_max)]
-            last = self._jobs.run([*written, *steps])
+        rest = [*([] if publish else plan.writing()), *([plan.steps()] if flows else [])]
+        if run.tasks > 1 and rest:
+            last = self._jobs.run(rest)
             if first_not_run(last) is not None:
                 raise Overflow
             clock.lap("write")
             yield [*(results if publish else []), *last]
 
-    @staticmethod
-    def _writing(
-        epoch: Epoch, ranges: list[LogRange], run: EpochRun, outputs: list[tuple[int, int, str]]
-    ) -> list[TaskCommand]:
+
+@dataclass(slots=True)
+class _EpochCommands:
+    """The commands of one epoch.
+
+    Attributes:
+        epoch: The epoch.
+        ranges: Its records.
+        run: Its state machine.
+        atoms: The number of atoms of each stream before the epoch.
+        output_bytes_max: The most bytes of the outputs of all tasks.
+        outputs: The round, the task and the path of each round output.
+    """
+
+    epoch: Epoch
+    ranges: list[LogRange]
+    run: EpochRun
+    atoms: dict[str, int]
+    output_bytes_max: int
+    outputs: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def add_outputs(self, number: int, results: list[TaskResult]) -> None:
+        """Add the outputs of a round."""
+        self.outputs += [
+            (number, task, result.output) for task, result in enumerate(results) if result.output
+        ]
+
+    def of_round(self, now: Round, *, publish: bool) -> list[TaskCommand]:
+        """Return the commands of a round; with `publish` they also write the valid rows of all rounds into parts."""
+        tasks = self.run.tasks
+        return [
+            RunTransactions(
+                self.epoch,
+                now.number,
+                task,
+                self.ranges,
+                None if tasks == 1 else pack_positions(positions),
+                tracked=tasks > 1,
+                keep=tasks > 1,
+                publish=publish,
+                outputs=self._valid(task) if publish else [],
+                output_bytes_max=self.output_bytes_max // tasks,
+                atoms=self.atoms if tasks == 1 else {},
+                with_steps=tasks == 1,
+            )
+            for task, positions in enumerate(now.tasks)
+        ]
+
+    def writing(self) -> list[TaskCommand]:
         """Return the commands that write the valid rows of all rounds into parts."""
         return [
             RunTransactions(
-                epoch, run.rounds + 1, task, ranges, b"", tracked=False, keep=False, publish=True,
-                outputs=_valid(outputs, task, run), output_bytes_max=0,
+                self.epoch, self.run.rounds + 1, task, self.ranges, b"", tracked=False, keep=False,
+                publish=True, outputs=self._valid(task), output_bytes_max=0,
             )
-            for task in range(run.tasks)
+            for task in range(self.run.tasks)
         ]  # fmt: skip
 
+    def steps(self) -> TaskCommand:
+        """Return the command that runs the workflow steps."""
+        outputs = [valid for task in range(self.run.tasks) for valid in self._valid(task)]
+        return RunSteps(self.epoch, outputs, self.atoms, self.output_bytes_max)
 
-def _valid(outputs: list[tuple[int, int, str]], task: int, run: EpochRun) -> list[RoundOutput]:
-    """Return a task's outputs, each with the positions that later rounds have run again."""
-    return [
-        RoundOutput(path, pack_positions(run.superseded(number)))
-        for number, owner, path in outputs
-        if owner == task
-    ]
+    def _valid(self, task: int) -> list[RoundOutput]:
+        """Return a task's outputs, each with the positions that later rounds have run again."""
+        return [
+            RoundOutput(path, pack_positions(self.run.superseded(number)))
+            for number, owner, path in self.outputs
+            if owner == task
+        ]
