@@ -10,7 +10,6 @@ async with AsyncClient("http://127.0.0.1:8000", app) as client:
 them through `httpx.AsyncClient`.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
@@ -19,21 +18,14 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
+from penstock.client.asynchronous_atoms import AsyncAtoms
 from penstock.client.asynchronous_pending import AsyncPending
 from penstock.client.asynchronous_pool import AsyncConnectionPool
+from penstock.client.atoms import Start, followed
 from penstock.client.concurrency import map_in_tasks
-from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import Outcome, SentRequest
 from penstock.client.results import Change, Rows, SqlQuery
-from penstock.client.transport import (
-    Settings,
-    Verify,
-    failure_of,
-    repr_of,
-    response_of,
-    results_of,
-    timeout_of,
-)
+from penstock.client.transport import Settings, Verify, repr_of, results_of
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.call import AsyncCalling, Call, Preparing, append_of
@@ -101,7 +93,9 @@ class AsyncClient:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
-        self._pool = AsyncConnectionPool(lambda: httpx.AsyncClient(**options), connections)
+        self._pool = AsyncConnectionPool(
+            self._address.url, lambda: httpx.AsyncClient(**options), connections
+        )
         self.call = AsyncCalling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
 
@@ -159,7 +153,7 @@ class AsyncClient:
             RequestConflict: The request id was used with another body.
             OperationalError: The gateway could not take the request.
         """
-        return self._pending(await self._run(self._protocol.send(call, delay_s)))
+        return self._pending(await self._pool.run(self._protocol.send(call, delay_s)))
 
     async def cancel(self, request_id: str) -> None:
         """Cancel a request that was sent with a delay and is not due yet.
@@ -172,7 +166,7 @@ class AsyncClient:
             RequestError: The gateway knows no request with this id.
             OperationalError: The gateway could not answer.
         """
-        await self._run(self._protocol.cancel(request_id))
+        await self._pool.run(self._protocol.cancel(request_id))
 
     @overload
     def pending(self, request_id: str, returns: type[T]) -> AsyncPending[T]: ...
@@ -234,7 +228,7 @@ class AsyncClient:
         Raises:
             PenstockError: The gateway refused the calls, or the error of the first call that failed.
         """
-        outcomes = await self._run(self._protocol.read_many(list(calls)))
+        outcomes = await self._pool.run(self._protocol.read_many(list(calls)))
         return results_of(outcomes, raise_errors=raise_errors)
 
     async def get(self, entity: str, key: object) -> dict[str, Any]:
@@ -245,7 +239,7 @@ class AsyncClient:
             RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return await self._run(self._protocol.get(entity, key))
+        return await self._pool.run(self._protocol.get(entity, key))
 
     async def changes(
         self, entity: str, from_epoch: int, to_epoch: int | None = None
@@ -264,7 +258,31 @@ class AsyncClient:
             RequestError: The application has no such class.
             PenstockError: The journal does not hold these epochs, or could not be read.
         """
-        return await self._run(self._protocol.changes(entity, from_epoch, to_epoch))
+        return await self._pool.run(self._protocol.changes(entity, from_epoch, to_epoch))
+
+    @overload
+    def stream(
+        self, stream: Stream[T], start: Start = "earliest", *, follow: bool = True
+    ) -> AsyncAtoms[T]: ...
+    @overload
+    def stream(
+        self, stream: str, start: Start = "earliest", *, follow: bool = True
+    ) -> AsyncAtoms[Any]: ...
+    def stream(
+        self, stream: Stream[Any] | str, start: Start = "earliest", *, follow: bool = True
+    ) -> AsyncAtoms[Any]:
+        """Return the atoms of a stream, each once and in order, for a loop.
+
+        Args:
+            stream: The stream, or its name.
+            start: The number of the first atom, or `earliest` or `latest`.
+            follow: Whether the loop waits for new atoms, without end.
+
+        Raises:
+            RequestError: The application has no such stream.
+        """
+        chosen = followed(self._protocol.app, stream)
+        return AsyncAtoms(chosen, start, self._protocol, self._pool.run, follow=follow)
 
     async def trace(self, request_id: str) -> dict[str, Any]:
         """Return how a request ran: its calls, its reads and changes, its place in the order.
@@ -275,7 +293,7 @@ class AsyncClient:
         Raises:
             PenstockError: No request has this id, or too many traces are being made.
         """
-        return await self._run(self._protocol.trace(request_id))
+        return await self._pool.run(self._protocol.trace(request_id))
 
     async def history(
         self,
@@ -303,7 +321,7 @@ class AsyncClient:
             RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return await self._run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
+        return await self._pool.run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
 
     async def rows(
         self,
@@ -327,7 +345,9 @@ class AsyncClient:
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
+        return await self._pool.run(
+            self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of))
+        )
 
     async def sql(
         self,
@@ -352,47 +372,18 @@ class AsyncClient:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return await self._run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
+        return await self._pool.run(
+            self._protocol.table(SqlQuery(query, parameters, rows_max, as_of))
+        )
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
-        return AsyncPending(sent, self._protocol, self._run)
+        return AsyncPending(sent, self._protocol, self._pool.run)
 
     async def _perform(self, call: Call[Any]) -> Any:
-        return await self._run(self._protocol.call(call))
+        return await self._pool.run(self._protocol.call(call))
 
     async def _outcome(self, call: Call[Any]) -> Outcome:
         try:
             return await self._perform(call), None
         except PenstockError as error:
             return None, error
-
-    async def _run(self, operation: Operation[T]) -> T:
-        """Carry out an operation's steps to its end."""
-        received: HttpResponse | TransportFailure | None = None
-        while True:
-            try:
-                step = operation.send(received)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            match step:
-                case Send():
-                    received = await self._exchange(step)
-                case Pause(seconds=seconds):
-                    await asyncio.sleep(seconds)
-                    received = None
-
-    async def _exchange(self, step: Send) -> HttpResponse | TransportFailure:
-        request = step.request
-        try:
-            async with self._pool.connection(step.timeout_s) as connection:
-                response = await connection.request(
-                    request.verb,
-                    f"{self._address.url}{step.path}",
-                    content=request.content,
-                    headers=request.headers,
-                    timeout=timeout_of(step),
-                )
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            return failure_of(error)
-        return response_of(response)

@@ -18,6 +18,7 @@ from penstock.base.http import (
     IDEMPOTENCY_KEY,
     JSON,
     MSGPACK,
+    OLDEST_ATOM,
     REQUEST_ID,
     decode_error,
     media_type_of,
@@ -26,7 +27,14 @@ from penstock.base.key_text import encode_key
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
-from penstock.errors import BY_CODE, OperationalError, PenstockError, RequestError, Unencodable
+from penstock.errors import (
+    BY_CODE,
+    Gone,
+    OperationalError,
+    PenstockError,
+    RequestError,
+    Unencodable,
+)
 from penstock.model.application import App
 from penstock.model.call import Call, encoded, returns_of
 from penstock.model.declaration import CREATIONS
@@ -237,6 +245,9 @@ def error_of(response: HttpResponse) -> PenstockError:
         error = raised_by(body.code, body.kind, body.message)
         if isinstance(error, OperationalError):
             error.retry_after_s = retry_after_s(response)
+        if isinstance(error, Gone):
+            oldest = response.headers.get(OLDEST_ATOM.lower(), "")
+            error.oldest = int(oldest) if oldest.isdecimal() else -1
         return error
     return _foreign(response, f"{body.message} [{body.code}]")
 

@@ -16,6 +16,7 @@ from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
+from penstock.client.atoms import FollowedStream, ReceivedAtoms, Start
 from penstock.client.encoding import (
     error_of,
     is_msgpack,
@@ -215,6 +216,18 @@ class GatewayProtocol:
         if response.status != 200:
             raise error_of(response)
         return changes_of(response)
+
+    def atoms(
+        self, stream: FollowedStream, start: Start, *, wait: bool
+    ) -> Operation[ReceivedAtoms]:
+        """Read atoms of a stream from a number on; with `wait`, wait some seconds for the first one.
+
+        Raises:
+            Gone: Retention has removed the first atom.
+            PenstockError: The stream is unknown, or see `send_with_retries`.
+        """
+        wait_s = self.policy.timeout_s / 2 if wait else 0.0
+        return stream.atoms_of((yield from self._ask(stream.request(start, wait_s))))
 
     def trace(self, request_id: str) -> Operation[dict[str, Any]]:
         """Read how a request ran.

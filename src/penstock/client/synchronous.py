@@ -11,7 +11,6 @@ with Client("http://127.0.0.1:8000", app) as client:
 them through `httpx.Client`.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
@@ -20,21 +19,14 @@ import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
+from penstock.client.atoms import Start, followed
 from penstock.client.concurrency import map_in_threads
-from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.protocol import Outcome, SentRequest
 from penstock.client.results import Change, Rows, SqlQuery
+from penstock.client.synchronous_atoms import Atoms
 from penstock.client.synchronous_pending import Pending
 from penstock.client.synchronous_pool import ConnectionPool
-from penstock.client.transport import (
-    Settings,
-    Verify,
-    failure_of,
-    repr_of,
-    response_of,
-    results_of,
-    timeout_of,
-)
+from penstock.client.transport import Settings, Verify, repr_of, results_of
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, Preparing, append_of
@@ -102,7 +94,7 @@ class Client:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
-        self._pool = ConnectionPool(lambda: httpx.Client(**options), connections)
+        self._pool = ConnectionPool(self._address.url, lambda: httpx.Client(**options), connections)
         self.call = Calling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
 
@@ -160,7 +152,7 @@ class Client:
             RequestConflict: The request id was used with another body.
             OperationalError: The gateway could not take the request.
         """
-        return self._pending(self._run(self._protocol.send(call, delay_s)))
+        return self._pending(self._pool.run(self._protocol.send(call, delay_s)))
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request that was sent with a delay and is not due yet.
@@ -173,7 +165,7 @@ class Client:
             RequestError: The gateway knows no request with this id.
             OperationalError: The gateway could not answer.
         """
-        self._run(self._protocol.cancel(request_id))
+        self._pool.run(self._protocol.cancel(request_id))
 
     @overload
     def pending(self, request_id: str, returns: type[T]) -> Pending[T]: ...
@@ -229,7 +221,7 @@ class Client:
         Raises:
             PenstockError: The gateway refused the calls, or the error of the first call that failed.
         """
-        outcomes = self._run(self._protocol.read_many(list(calls)))
+        outcomes = self._pool.run(self._protocol.read_many(list(calls)))
         return results_of(outcomes, raise_errors=raise_errors)
 
     def get(self, entity: str, key: object) -> dict[str, Any]:
@@ -240,7 +232,7 @@ class Client:
             RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return self._run(self._protocol.get(entity, key))
+        return self._pool.run(self._protocol.get(entity, key))
 
     def changes(self, entity: str, from_epoch: int, to_epoch: int | None = None) -> list[Change]:
         """Return the changes of all entities of a class, in the order of their epochs.
@@ -257,7 +249,31 @@ class Client:
             RequestError: The application has no such class.
             PenstockError: The journal does not hold these epochs, or could not be read.
         """
-        return self._run(self._protocol.changes(entity, from_epoch, to_epoch))
+        return self._pool.run(self._protocol.changes(entity, from_epoch, to_epoch))
+
+    @overload
+    def stream(
+        self, stream: Stream[T], start: Start = "earliest", *, follow: bool = True
+    ) -> Atoms[T]: ...
+    @overload
+    def stream(
+        self, stream: str, start: Start = "earliest", *, follow: bool = True
+    ) -> Atoms[Any]: ...
+    def stream(
+        self, stream: Stream[Any] | str, start: Start = "earliest", *, follow: bool = True
+    ) -> Atoms[Any]:
+        """Return the atoms of a stream, each once and in order, for a loop.
+
+        Args:
+            stream: The stream, or its name.
+            start: The number of the first atom, or `earliest` or `latest`.
+            follow: Whether the loop waits for new atoms, without end.
+
+        Raises:
+            RequestError: The application has no such stream.
+        """
+        chosen = followed(self._protocol.app, stream)
+        return Atoms(chosen, start, self._protocol, self._pool.run, follow=follow)
 
     def trace(self, request_id: str) -> dict[str, Any]:
         """Return how a request ran: its calls, its reads and changes, its place in the order.
@@ -268,7 +284,7 @@ class Client:
         Raises:
             PenstockError: No request has this id, or too many traces are being made.
         """
-        return self._run(self._protocol.trace(request_id))
+        return self._pool.run(self._protocol.trace(request_id))
 
     def history(
         self,
@@ -296,7 +312,7 @@ class Client:
             RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return self._run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
+        return self._pool.run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
 
     def rows(
         self,
@@ -320,7 +336,7 @@ class Client:
         Raises:
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
+        return self._pool.run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
 
     def sql(
         self,
@@ -345,47 +361,16 @@ class Client:
             ConfigError: pyarrow is not installed.
             PenstockError: The query is refused, or could not be answered.
         """
-        return self._run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
+        return self._pool.run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> Pending[Any]:
-        return Pending(sent, self._protocol, self._run)
+        return Pending(sent, self._protocol, self._pool.run)
 
     def _perform(self, call: Call[Any]) -> Any:
-        return self._run(self._protocol.call(call))
+        return self._pool.run(self._protocol.call(call))
 
     def _outcome(self, call: Call[Any]) -> Outcome:
         try:
             return self._perform(call), None
         except PenstockError as error:
             return None, error
-
-    def _run(self, operation: Operation[T]) -> T:
-        """Carry out an operation's steps to its end."""
-        received: HttpResponse | TransportFailure | None = None
-        while True:
-            try:
-                step = operation.send(received)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            match step:
-                case Send():
-                    received = self._exchange(step)
-                case Pause(seconds=seconds):
-                    time.sleep(seconds)
-                    received = None
-
-    def _exchange(self, step: Send) -> HttpResponse | TransportFailure:
-        request = step.request
-        try:
-            with self._pool.connection(step.timeout_s) as connection:
-                response = connection.request(
-                    request.verb,
-                    f"{self._address.url}{step.path}",
-                    content=request.content,
-                    headers=request.headers,
-                    timeout=timeout_of(step),
-                )
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            return failure_of(error)
-        return response_of(response)
