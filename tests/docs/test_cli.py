@@ -31,6 +31,7 @@ COMMANDS = (
         "view",
         "sql",
         "changes",
+        "tail",
         "call",
         "append",
         "explain",

@@ -60,6 +60,9 @@ COMMANDS: Final = {
     "changes": Listing(
         "penstock.cli.changes", "Show the changes that epochs made to the entities of a class."
     ),
+    "tail": Listing(
+        "penstock.cli.tail", "Show the newest atoms of a stream, and then each new one."
+    ),
     "call": Listing(
         "penstock.cli.call",
         "Send one request to an application, wait for its reply and print it as JSON.",

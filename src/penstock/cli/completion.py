@@ -103,6 +103,21 @@ def stored_classes(ctx: typer.Context) -> Iterator[str]:
 
 
 @_silent
+def stored_streams(ctx: typer.Context) -> Iterator[str]:
+    """Complete STREAM: the streams that have atoms in data directories."""
+    from penstock.process.data_directory import DataDirectory  # only this completion needs it
+
+    for data in _data_directories(ctx):
+        directory = DataDirectory(data)
+        journal = directory.open_journal_of(directory.app_name or "")
+        try:
+            last = journal.last()
+            yield from sorted(last.atoms) if last is not None else []
+        finally:
+            journal.close()
+
+
+@_silent
 def request_ids(ctx: typer.Context) -> Iterator[str]:
     """Complete REQUEST_ID: the newest requests in the logs of data directories, the newest first."""
     from penstock.base.ids import Lsn  # only this completion needs them

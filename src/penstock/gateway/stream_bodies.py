@@ -92,7 +92,7 @@ Rendering = Callable[[AtomBatch], bytes]
 
 def json_body(batch: AtomBatch) -> bytes:
     """Return a batch as a JSON object."""
-    return json_of(_body(batch, [_json_atom(batch.stream, atom) for atom in batch.atoms]))
+    return json_of(_body(batch, [json_atom(batch.stream, atom) for atom in batch.atoms]))
 
 
 def msgpack_body(batch: AtomBatch) -> bytes:
@@ -107,7 +107,7 @@ def msgpack_body(batch: AtomBatch) -> bytes:
 def server_sent_events(batch: AtomBatch) -> bytes:
     """Return a batch as server-sent events; the id of each is the number of the atom."""
     return b"".join(
-        b"id: %d\ndata: %b\n\n" % (atom.number, json_of(_json_atom(batch.stream, atom)))
+        b"id: %d\ndata: %b\n\n" % (atom.number, json_of(json_atom(batch.stream, atom)))
         for atom in batch.atoms
     )
 
@@ -116,7 +116,8 @@ def _body(batch: AtomBatch, atoms: list[AtomBody]) -> AtomsBody:
     return AtomsBody(batch.stream.name, batch.start, batch.next, batch.published, atoms)
 
 
-def _json_atom(stream: Stream[Any], atom: StreamAtom) -> AtomBody:
+def json_atom(stream: Stream[Any], atom: StreamAtom) -> AtomBody:
+    """Return an atom whose events are plain values, for JSON."""
     events = _decode(atom.events)
     if stream.annotation is FailedAtom:  # the events inside are encoded, too
         events = [

@@ -32,6 +32,7 @@ MISTAKES = [
     ["status", "missing.py"],
     ["sql", "FROM Item", "missing.py"],
     ["changes", "Item", "missing.py"],
+    ["tail", "lines", "missing.py"],
     ["trace", "r1", "missing.py"],
     ["cancel", "r1", "missing.py"],
     ["replay", "missing.py"],

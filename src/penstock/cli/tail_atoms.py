@@ -1,0 +1,79 @@
+"""The atoms that `penstock tail --url` prints; no package of the extra `server` is needed."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from penstock.cli.remote import RemoteOptions
+from penstock.client.atoms import Atom, Start
+from penstock.client.synchronous import Client
+from penstock.errors import Gone, Unreachable
+
+_PAUSE_S: Final = 2.0
+"""Between two tries of a gateway that has answered before."""
+
+Chosen = int | str
+"""The number of newest atoms to begin with; or as text the first atom: its number, `earliest` or `latest`."""
+
+
+def atoms_at(
+    remote: RemoteOptions, name: str, chosen: Chosen, *, follow: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the atoms that a gateway sends, as JSON objects.
+
+    Args:
+        remote: The gateway.
+        name: The name of the stream.
+        chosen: The first atom.
+        follow: Whether to wait for new atoms.
+
+    Raises:
+        Gone: Retention has removed the first atom.
+        PenstockError: The gateway does not answer, or refuses.
+    """
+    with remote.client() as client:
+        atoms = client.stream(name, _first_at(client, name, chosen), follow=follow)
+        while True:
+            try:
+                for atom in atoms:
+                    yield _plain(atom)
+                return
+            except Unreachable as error:
+                if not follow:
+                    raise
+                sys.stderr.write(f"{error}; waiting for the gateway at atom {atoms.next}\n")
+                time.sleep(_PAUSE_S)
+
+
+def print_atom(atom: dict[str, Any], *, as_json: bool) -> None:
+    """Print an atom in one line: as JSON, or its number, time, epoch and events for people."""
+    line = msgspec.json.encode(atom).decode()
+    if not as_json:
+        events = "  ".join(msgspec.json.encode(event).decode() for event in atom["events"])
+        line = f"{atom['atom']}  {atom['time']}  epoch {atom['epoch']}  {events or '(no events)'}"
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _first_at(client: Client, name: str, chosen: Chosen) -> Start:
+    """Return the number of the first atom, or `earliest` or `latest`."""
+    if isinstance(chosen, str):
+        position: Literal["earliest", "latest"] = "earliest" if chosen == "earliest" else "latest"
+        return int(chosen) if chosen.isdecimal() else position
+    newest = client.stream(name, "latest", follow=False)
+    list(newest)
+    assert isinstance(newest.next, int), "the gateway has answered"
+    start = max(0, newest.next - chosen)
+    try:
+        next(client.stream(name, start, follow=False), None)
+    except Gone as gone:
+        return max(start, gone.oldest)
+    return start
+
+
+def _plain(atom: Atom[Any]) -> dict[str, Any]:
+    plain = {"atom": atom.number, "events": atom.events, "time": atom.time, "epoch": atom.epoch}
+    return msgspec.to_builtins(plain)  # type: ignore[no-any-return]
