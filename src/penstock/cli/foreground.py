@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.cli.processes import ChildOptions, children_of
-from penstock.cli.source_check import warnings_of
 from penstock.cli.status_line import shown
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
@@ -22,12 +21,10 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
 from penstock.process.metrics import clear
 from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
 from penstock.process.startup import step_of
-from penstock.process.status import status_of
 from penstock.process.stop import Stop
 
 ROLE: Final = "supervisor"
@@ -116,7 +113,13 @@ class Foreground:
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
-        look(supervisor)  # the processes start while this one reads the source
+        look(
+            supervisor
+        )  # the processes start while this one imports the rest, and reads the source
+        from penstock.cli.source_check import warnings_of
+        from penstock.process.data_directory import DataDirectory
+        from penstock.process.status import status_of
+
         for warning in warnings_of(self.app):
             self.tell("source", warning)
         with (

@@ -19,6 +19,7 @@ import typer
 
 from penstock.cli import completion
 from penstock.errors import ConfigError
+from penstock.files.layout import JOURNAL
 from penstock.process.config import Config, Setting, load_config, parse_assignment
 from penstock.process.loading import load_app, locate
 
@@ -137,10 +138,10 @@ class DataOptions:
             IntegrityError: The journal is damaged.
         """
         application, settings = self.load_unchecked(**flags)
-        # Commands that only import and explain an application run without the extra `server`.
-        from penstock.process.data_directory import DataDirectory
+        if (settings.data / JOURNAL).exists():  # else nothing is stored, and no reader is needed
+            from penstock.process.data_directory import DataDirectory
 
-        DataDirectory(settings.data).check_app(application)
+            DataDirectory(settings.data).check_app(application)
         return application, settings
 
     def find(self) -> None:

