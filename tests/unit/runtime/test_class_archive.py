@@ -8,7 +8,7 @@ import pytest
 from penstock.files.lock import claim
 from penstock.runtime.spark import class_recording
 from penstock.runtime.spark.class_archive import RETRY_S, ClassArchive, cache_directory
-from penstock.runtime.spark.java import Java
+from penstock.runtime.spark.java import Java, find_java
 from penstock.runtime.spark.jvm import jars as archives_of
 
 
@@ -32,6 +32,7 @@ def archive(tmp_path: Path, jars: list[Path]) -> ClassArchive:
 def written(path: Path) -> None:
     """Stand for Java, which writes an archive."""
     path.write_bytes(b"archive")
+    path.chmod(0o600)
 
 
 def failing(path: Path) -> None:
@@ -78,28 +79,33 @@ def test_java_reads_only_an_archive_that_no_other_user_can_write(archive: ClassA
     """A missing archive gives no options, and neither does one that others may write."""
     assert archive.options() == []
     written(archive.path)
-    archive.path.chmod(0o600)
+    assert archive.options() == []  # the classes of Penstock are missing
+    written(archive.classes)
     assert archive.options()[0] == f"-XX:SharedArchiveFile={archive.path}"
-    archive.path.chmod(0o622)
-    assert archive.options() == []
-    archive.path.chmod(0o600)
+    for path in (archive.path, archive.classes):
+        path.chmod(0o622)
+        assert archive.options() == []
+        path.chmod(0o600)
     archive.path.parent.chmod(0o777)
     assert archive.options() == []
 
 
 def test_archive_is_made_once(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call does nothing, and the two newest archives remain."""
+    monkeypatch.setattr(class_recording, "_compile", written)
     monkeypatch.setattr(class_recording, "_record", written)
     for age in (3, 2, 1):
         old = archive.path.with_name(f"classes-java17-{age}.jsa")
         written(old)
+        written(ClassArchive(old).classes)
         os.utime(old, (1_000_000 - age, 1_000_000 - age))
     assert archive.is_wanted()
     class_recording.make(archive)
     assert archive.exists
     assert not archive.is_wanted()
     left = sorted(archive.path.parent.glob("classes-*"))
-    assert left == sorted([archive.path, archive.path.with_name("classes-java17-1.jsa")])
+    newest = archive, ClassArchive(archive.path.with_name("classes-java17-1.jsa"))
+    assert left == sorted(path for kept in newest for path in (kept.path, kept.classes))
     monkeypatch.setattr(class_recording, "_record", failing)
     class_recording.make(archive)
 
@@ -108,6 +114,7 @@ def test_failure_is_not_repeated_for_a_day(
     archive: ClassArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attempt that fails leaves no archive, and the next start does not try again."""
+    monkeypatch.setattr(class_recording, "_compile", written)
     monkeypatch.setattr(class_recording, "_record", failing)
     with pytest.raises(OSError, match="no space"):
         class_recording.make(archive)
@@ -127,3 +134,28 @@ def test_two_processes_make_one_archive(
     class_recording.make(archive)
     os.close(lock)
     assert not archive.exists
+
+
+def test_java_that_has_written_an_archive_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file `release` of a known Java gives its home and version; an unknown Java is started."""
+    home = tmp_path / "java-17"
+    (home / "bin").mkdir(parents=True)
+    (home / "release").write_text('IMPLEMENTOR="a"\nJAVA_VERSION="17.0.9"\n')
+    (home / "bin" / "java").write_text(f"#!/bin/sh\n: > {tmp_path}/started\nexit 1\n")
+    (home / "bin" / "java").chmod(0o700)
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "link"))
+    monkeypatch.setenv("PATH", "")
+    asked: list[Java] = []
+
+    def is_known(java: Java) -> bool:
+        asked.append(java)
+        return True
+
+    assert find_java(is_known) == Java(home, 17)
+    assert asked == [Java(home, 17)]
+    assert not (tmp_path / "started").exists()
+    find_java(lambda java: java.home != home)
+    assert (tmp_path / "started").exists()

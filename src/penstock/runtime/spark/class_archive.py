@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.runtime.spark.java import Java
+from penstock.runtime.spark.java_classes import TEXT
 
 RECORDING: Final = "penstock.runtime.spark.class_recording"
 """The module that makes an archive."""
@@ -49,7 +50,7 @@ class ClassArchive:
     @classmethod
     def of(cls, java: Java, jars: Sequence[Path]) -> "ClassArchive":
         """Return the archive of a Java with a class path; its name changes when a file of them does."""
-        digest = hashlib.sha256(f"{java.home}\n".encode())
+        digest = hashlib.sha256(f"{java.home}\n{TEXT}".encode())
         for path in (java.home / "lib" / "modules", java.home / "lib" / "server", *jars):
             with suppress(OSError):
                 facts = path.stat()
@@ -58,10 +59,15 @@ class ClassArchive:
         return cls(cache_directory() / name)
 
     @property
+    def classes(self) -> Path:
+        """The archive of Penstock's own classes, compiled."""
+        return self.path.with_suffix(".jar")
+
+    @property
     def exists(self) -> bool:
         """Whether the archive can be used: no other user can have written it."""
         try:
-            facts = [self.path.stat(), self.path.parent.stat()]
+            facts = [path.stat() for path in (self.path, self.classes, self.path.parent)]
         except OSError:
             return False
         return all(file.st_uid == os.geteuid() and not file.st_mode & _OTHERS for file in facts)

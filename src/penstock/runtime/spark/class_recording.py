@@ -16,6 +16,7 @@ from penstock.process.config import Config
 from penstock.runtime.spark import recorded_app
 from penstock.runtime.spark.class_archive import ClassArchive
 from penstock.runtime.spark.java import find_java
+from penstock.runtime.spark.java_classes import write_classes
 from penstock.runtime.spark.jvm import Jvm, jars, spark_home
 from penstock.runtime.spark.runtime import SparkRuntime
 
@@ -51,6 +52,8 @@ def make(archive: ClassArchive) -> None:
 
 def _make_alone(archive: ClassArchive) -> None:
     archive.failure.touch()  # it remains if this process is killed
+    archive.classes.unlink(missing_ok=True)
+    _compile(archive.classes)
     draft = archive.path.with_suffix(".draft")
     draft.unlink(missing_ok=True)
     _record(draft)
@@ -60,6 +63,18 @@ def _make_alone(archive: ClassArchive) -> None:
     archives = sorted(archive.path.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for path in archives[:-KEPT]:
         path.unlink(missing_ok=True)  # a Java that reads it keeps its pages
+        ClassArchive(path).classes.unlink(missing_ok=True)
+
+
+def _compile(path: Path) -> None:
+    """Write Penstock's own classes, compiled; Java's class path needs the file before it can record."""
+    with tempfile.TemporaryDirectory(prefix="penstock-classes-") as folder:
+        config = Config(Path(folder) / "data", class_archive=0)
+        with Jvm(config, config.data / "scratch" / "compiled") as jvm:
+            gateway = jvm.gateway()
+            write_classes(gateway, path)
+            gateway.shutdown()
+    path.chmod(0o600)
 
 
 def _record(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Java classes of Penstock, which are compiled when Spark starts.
+"""The Java classes of Penstock. They are compiled when Spark starts, or come compiled with the class archive.
 
 - `QuietFileSystem` serves Spark's checkpoint. Hadoop's local file system forks `chmod` for each file that
   it creates, about ten for each epoch. The checkpoint is only a hint, and its files need no
@@ -8,15 +8,18 @@
   other: to look the source up, to create it, to plan it, and to ask it.
 """
 
+import zipfile
 from functools import cache
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from py4j.java_gateway import JavaGateway
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
 
 FILE_SYSTEM: Final = "penstock.QuietFileSystem"
 SOURCE: Final = "penstock.LogSource"
 
-_TEXT: Final = """
+TEXT: Final = """
 package penstock;
 
 import java.util.Collections;
@@ -97,12 +100,30 @@ public class LogSource
 
 
 @cache
-def class_loader(gateway: JavaGateway) -> Any:
-    """Compile the classes in a Java process, and return their class loader.
+def class_loader(gateway: "JavaGateway") -> Any:
+    """Return the class loader of the classes in a Java process; compile them if its class path lacks them.
 
     They are compiled once for each process: py4j keeps the methods of a class by the name of the class,
     so it could not call a second class of that name.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 -- the start of Java needs only the text
+
+    loader = gateway.jvm.java.lang.ClassLoader.getSystemClassLoader()
+    try:
+        loader.loadClass(SOURCE)
+    except Py4JJavaError:  # there is no class archive, or its files are gone
+        return _compiled(gateway).getClassLoader()
+    return loader
+
+
+def write_classes(gateway: "JavaGateway", path: Path) -> None:
+    """Compile the classes in a Java process, and write them as an archive for a class path."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, code in sorted(_compiled(gateway).getBytecodes().items()):
+            archive.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+
+
+def _compiled(gateway: "JavaGateway") -> Any:
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(_TEXT)
-    return compiler.getClassLoader()
+    compiler.cook(TEXT)
+    return compiler

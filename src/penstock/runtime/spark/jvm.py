@@ -12,7 +12,7 @@ import subprocess
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from penstock.errors import ConfigError, OperationalError
 from penstock.files import private
@@ -112,6 +112,17 @@ class Jvm:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def gateway(self) -> Any:
+        """Wait until Java takes connections, and connect to it without Spark's Python.
+
+        Raises:
+            OperationalError: Java has ended.
+        """
+        from py4j.clientserver import ClientServer, JavaParameters  # noqa: PLC0415 -- while Java starts
+
+        port, secret = self._await_connection()
+        return ClientServer(JavaParameters(port=port, auth_token=secret))
+
     def connect(self) -> None:
         """Wait until Java takes connections, and let PySpark use this process.
 
@@ -155,6 +166,8 @@ class Jvm:
             sharing = [f"-XX:ArchiveClassesAtExit={record}", "-Xlog:disable"]
         else:
             sharing = self.archive.options() if config.class_archive else []
+        # Java reads a class archive only with the class path with which it was written.
+        own = [self.archive.classes] if sharing else []
         return [
             str(java.home / "bin" / "java"),
             *sharing,
@@ -164,7 +177,7 @@ class Jvm:
             f"-Dderby.system.home={self.scratch}",
             java_log_option(self.scratch, config.log_format),
             "-cp",
-            os.pathsep.join(map(str, class_path)),
+            os.pathsep.join(map(str, [*own, *class_path])),
             _SERVER,
         ]
 
