@@ -1,4 +1,4 @@
-"""The applications of `benchmarks.streams`: a running count of keys, and a portal that is asked many times."""
+"""The applications of `benchmarks.streams`: a running count, portals that are asked many times, and an echo."""
 
 from penstock import App, Emit, flow, portal, stream
 
@@ -69,3 +69,8 @@ portals = App("portals", doubles, replies)
 
 countdowns = flow("countdown", depths).task(Countdown).sink("depths_reached")
 countdown = App("countdown", countdowns)
+
+
+stamps = stream("stamps", int)
+echoes = flow("echo", stamps).filter(lambda _: True).sink("echoes")
+echoing = App("echoing", echoes)

@@ -8,12 +8,15 @@
 | local-countdown, countdown | 131,072 questions, each asked by the handler of the question before it |
 | local-count, count | a running count of 10,000 words in atoms of 1,000 |
 | local-count-large, count-large | the same in atoms of 100,000 |
+| checkout, checkout-emit | checkouts of the shop; without, and with an event to a workflow with one global task |
+| follow | 500 appends a second over HTTP: the time until a follower of a workflow's stream has the event |
 | rdd | a hand-written PySpark job for the large atoms, without durability: `benchmarks.rdd_count` |
 | transform-with-state | the large atoms by Spark's own operator: `benchmarks.transform_with_state` |
 
-The cases `local-…` run in `LocalRuntime`: one thread, in memory. `portal`, `countdown`, `count` and `count-large` run on
-Spark and are durable: from the append to the log until the journal has the results. Each case checks its results
-before it prints a figure. The columns `of rdd` and `of transform-with-state` divide the figure by that of the peer.
+The cases `local-…` run in `LocalRuntime`: one thread, in memory. The other cases of Penstock run on Spark
+and are durable: from the append to the log until the journal has the results. Each case checks its results
+before it prints a figure. The columns `of …` divide the figure by that of
+another case.
 
 Prints a table; with `--json` also one JSON object as its last line. The exit code is 1 when a check fails.
 """
@@ -29,9 +32,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from benchmarks import stream_apps, stream_shop
 from benchmarks.machine import figures_of, machine, module
 from benchmarks.rdd_count import batch_of
 from benchmarks.stream_apps import (
@@ -46,6 +53,7 @@ from benchmarks.stream_apps import (
     words,
 )
 from benchmarks.stream_engine import Engine, engine
+from benchmarks.stream_latency import follow
 from penstock import LocalRuntime
 from penstock.model.streams.stream import Stream
 
@@ -54,13 +62,16 @@ EVENTS: Final = 1_000
 LARGE: Final = 100_000
 KEYS: Final = 10_000
 SEED: Final = 7
+APPS: Final = stream_apps.__file__
+CHECKOUTS_PER_S: Final = 4_000
+APPENDS_PER_S: Final = 500
 EVENT: Final = "events"
 REPLY: Final = "replies"
 WARM_UP: Final = 3
 """Atoms that come first and do not count."""
 EXPECTED_PER_S: Final = 20_000
 """So many events for each second of a case on Spark are appended at once."""
-PEERS: Final = ("rdd", "transform-with-state")
+PEERS: Final = ("checkout", "rdd", "transform-with-state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Row:
         unit: The noun of `per_s`.
         seconds: The measured time.
         checked: Whether the results were right.
+        latency_ms: The median and the 99th percentile of an event; empty for the other cases.
         ratios: The figure over the figure of each peer that ran.
         figures: All figures of a peer's own program.
     """
@@ -82,6 +94,7 @@ class Row:
     unit: str
     seconds: float
     checked: bool
+    latency_ms: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
 
@@ -119,7 +132,7 @@ def local_portal(plan: Plan) -> Row:
 
 def portal(plan: Plan) -> Row:
     """Ask a portal from each event, on Spark."""
-    with running("portals", plan) as engine:
+    with running(f"{APPS}:portals", plan) as engine:
         engine.take(numbers, [list(range(EVENTS))] * WARM_UP)
         atoms = [list(range(EVENTS))] * max(1, int(plan.seconds * EXPECTED_PER_S / EVENTS))
         took_s = engine.take(numbers, atoms)
@@ -144,8 +157,8 @@ def local_countdown(plan: Plan) -> Row:
 
 def durable_countdown(plan: Plan) -> Row:
     """Ask questions that wait for each other, on Spark."""
-    with running("countdown", plan) as engine:
-        took_s = engine.take(depths, [[plan.questions]]) + engine.wait_for_event(countdowns)
+    with running(f"{APPS}:countdown", plan) as engine:
+        took_s = engine.take(depths, [[plan.questions]]) + engine.wait_for_result(countdowns)
         is_right = engine.events(countdowns) == [plan.questions]
     return Row("countdown", plan.questions / took_s, REPLY, took_s, is_right)
 
@@ -187,12 +200,44 @@ def _durable_count(case: str, plan: Plan, events: int) -> Row:
     drawn = random.Random(SEED)
     measured = max(2, int(plan.seconds * EXPECTED_PER_S / events))
     atoms = [batch_of(drawn, events, plan.keys) for _ in range(WARM_UP + measured)]
-    with running("counting", plan) as engine:
+    with running(f"{APPS}:counting", plan) as engine:
         engine.take(words, atoms[:WARM_UP])
         took_s = engine.take(words, atoms[WARM_UP:])
         counted = engine.events(counts)
     is_right = counted == numbered([word for atom in atoms for word in atom])
     return Row(case, measured * events / took_s, EVENT, took_s, is_right)
+
+
+def checkout(plan: Plan) -> Row:
+    """Check orders out."""
+    return _checked_out("checkout", plan, "check_out")
+
+
+def checkout_emit(plan: Plan) -> Row:
+    """Check orders out, and publish an event each time."""
+    return _checked_out("checkout-emit", plan, "check_out_and_tell")
+
+
+def _checked_out(case: str, plan: Plan, function: str) -> Row:
+    measured = int(plan.seconds * CHECKOUTS_PER_S)
+    with running(f"{stream_shop.__file__}:shop", plan) as engine:
+        engine.run(stream_shop.loading())
+        engine.run(stream_shop.checkouts(function, measured // 4))
+        took_s = engine.run(stream_shop.checkouts(function, measured))
+        costs = engine.replies(measured + measured // 4)
+        sums = engine.events(stream_shop.revenues)
+    is_right = all(isinstance(cost, int) for cost in costs)
+    if function == "check_out_and_tell":
+        is_right = is_right and sums == list(accumulate(costs))
+    return Row(case, measured / took_s, "checkouts", took_s, is_right)
+
+
+def follow_events(plan: Plan) -> Row:
+    """Append over HTTP, and follow the results."""
+    took_ms, is_right = follow(plan.directory, APPENDS_PER_S, plan.seconds)
+    low, high = np.percentile(took_ms, [50, 99])
+    latency_ms = {"p50": round(float(low), 1), "p99": round(float(high), 1)}
+    return Row("follow", len(took_ms) / plan.seconds, "appends", plan.seconds, is_right, latency_ms)
 
 
 def rdd(plan: Plan) -> Row:
@@ -226,17 +271,20 @@ CASES: Final[dict[str, Callable[[Plan], Row]]] = {
     "count": count,
     "local-count-large": local_count_large,
     "count-large": count_large,
+    "checkout": checkout,
+    "checkout-emit": checkout_emit,
+    "follow": follow_events,
     "rdd": rdd,
     "transform-with-state": transform_with_state,
 }
 
 
 @contextmanager
-def running(name: str, plan: Plan) -> Iterator[Engine]:
+def running(spec: str, plan: Plan) -> Iterator[Engine]:
     """Run an application on Spark, in a directory of its own."""
     with (
         tempfile.TemporaryDirectory(dir=plan.directory, prefix="penstock-streams-") as folder,
-        engine(name, Path(folder), plan.cores) as started,
+        engine(spec, Path(folder), plan.cores) as started,
     ):
         yield started
 
@@ -265,25 +313,38 @@ def local_events(runtime: LocalRuntime, stream: Stream[Any]) -> list[Any]:
 
 def with_ratios(rows: list[Row]) -> list[Row]:
     """Return the rows with the ratios to the peers that ran."""
-    peers = {row.case: row.per_s for row in rows if row.case in PEERS}
+    peers = [row for row in rows if row.case in PEERS]
     return [
-        replace(row, ratios={peer: row.per_s / peers[peer] for peer in peers if peer != row.case})
-        if row.unit == EVENT
-        else row
+        replace(
+            row,
+            ratios={
+                peer.case: row.per_s / peer.per_s
+                for peer in peers
+                if peer.case != row.case and peer.unit == row.unit
+            },
+        )
         for row in rows
     ]
 
 
 def table_of(rows: list[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    heads = ["case", "per second", "seconds", *(f"of {peer}" for peer in PEERS), "checked"]
+    heads = [
+        "case",
+        "per second",
+        "seconds",
+        "p50 ms",
+        "p99 ms",
+        *(f"of {peer}" for peer in PEERS),
+        "checked",
+    ]
     lines = [heads, ["---"] * len(heads)]
     for row in rows:
         ratios = [f"{row.ratios[peer]:.2f}" if peer in row.ratios else "" for peer in PEERS]
         checked = "yes" if row.checked else "NO"
-        lines.append(
-            [row.case, f"{row.per_s:,.0f} {row.unit}", f"{row.seconds:.1f}", *ratios, checked]
-        )
+        times = [f"{row.latency_ms[name]:.0f}" if row.latency_ms else "" for name in ("p50", "p99")]
+        rate = f"{row.per_s:,.0f} {row.unit}"
+        lines.append([row.case, rate, f"{row.seconds:.1f}", *times, *ratios, checked])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
