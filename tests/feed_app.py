@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import time, timedelta
 
-from penstock import App, Entity, key, stream
+from penstock import App, Emit, Entity, flow, key, stream
 
 
 @dataclass
@@ -21,4 +21,15 @@ class Item(Entity):
 
 sales = stream("sales", Sale)
 words = stream("words", str)
-app = App("feeds", sales, words, Item)
+
+
+class Count:
+    total: int = 0
+
+    def on_event(self, word: str, out: Emit[int]) -> None:
+        self.total += 1
+        out(self.total)
+
+
+counts = flow("count", words).key(str).task(Count).sink("counts")
+app = App("feeds", sales, words, counts, Item)

@@ -35,17 +35,21 @@ def journal_in(folder: Path) -> DeltaJournal:
 
 def change(journal: Journal, stocks: Mapping[str, int | None]) -> Epoch:
     """Commit an epoch in which items get a stock; None deletes."""
+    encode = app.entities["Item"].encode
+    states = {
+        name: None if stock is None else encode({"name": name, "stock": stock})
+        for name, stock in stocks.items()
+    }
+    return change_states(journal, "Item", states)
+
+
+def change_states(journal: Journal, entity: str, states: Mapping[str, bytes | None]) -> Epoch:
+    """Commit an epoch in which entities get states; None deletes."""
     last = journal.last()
     epoch = Epoch(0 if last is None else last.epoch + 1)
-    encode = app.entities["Item"].encode
     rows = [
-        {
-            "epoch": epoch,
-            "entity": "Item",
-            "key": name,
-            "state": None if stock is None else encode({"name": name, "stock": stock}),
-        }
-        for name, stock in stocks.items()
+        {"epoch": epoch, "entity": entity, "key": name, "state": state}
+        for name, state in states.items()
     ]
     part = journal.write(PartKind.CHANGES, pa.Table.from_pylist(rows, CHANGES), "changes")
     atoms = {} if last is None else last.atoms
@@ -168,6 +172,17 @@ def test_changes_of_a_class_are_upserts_and_deletes(tmp_path: Path) -> None:
         (2, "tea", "delete", None),
     ]
     assert [row["time"].timestamp() for row in rows] == [0, 0, 2, 2]
+
+
+def test_rows_of_a_task_are_changes(tmp_path: Path) -> None:
+    """The rows of a task are read by the names of workflow and task."""
+    journal = journal_in(tmp_path)
+    rows_of_task = app.stored["count.Count"]
+    state = rows_of_task.encode({rows_of_task.key_name: "tea", "total": 3})
+    change_states(journal, "count.Count", {"tea": state})
+    feed = ClassFeed(app, "count.Count", wide=False)
+    [row] = read(journal, feed, planned(journal, feed))
+    assert (row["key"], row["after"]) == ("tea", {"key": "tea", "total": 3})
 
 
 def test_large_value_asks_for_wide_columns(tmp_path: Path) -> None:
