@@ -20,6 +20,8 @@ from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_view_tables import FILLED
 
 PACKAGES = TOP / ".venv" / "readers"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Options of a Java that ends before its optimising compiler repays its cost."""
 
 
 Rows = list[dict[str, Any]]
@@ -64,7 +66,8 @@ def found(
     program = [str(Path(__file__).with_name("read.py")), request.param, PACKAGES, *tables]
     if request.param == "spark":  # the engine that Penstock runs on
         java = java_home(tmp_path_factory.mktemp("java"))
-        python, environment = [sys.executable], {**os.environ, "JAVA_HOME": str(java)}
+        chosen = {"JAVA_HOME": str(java), "JDK_JAVA_OPTIONS": SHORT_LIVED}
+        python, environment = [sys.executable], {**os.environ, **chosen}
     else:
         python, environment = [sys.executable, "-S"], {"PYTHONPATH": str(PACKAGES)}
     done = subprocess.run(
