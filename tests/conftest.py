@@ -5,6 +5,7 @@ Seeds: a plain run is the same every time; `--seed` explores, and says how to ru
 
 import random
 import signal
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,6 +21,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("explore", deadline=None, database=None, print_blob=True)
 
 SEED = pytest.StashKey[int]()
+BROWSER = "tests/browser/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +31,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NUMBER|fresh",
         help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file to one process, and all tests in a browser to the same one.
+
+    Each process that runs tests in a browser starts a browser and an application of its own.
+    """
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 -- not every run has it
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc,unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return BROWSER if file.startswith(BROWSER) else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its own option in the same hook

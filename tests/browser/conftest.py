@@ -43,14 +43,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 def page(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Page]:
     """Return the browser on the shop's console, with nothing left of other tests."""
     page = Page(browser, shop.url)
-    page.open("/overview")
-    browser.execute_script("sessionStorage.clear(); localStorage.clear()")
-    page.complaints()
-    page.addresses()
+    page.forget()
     yield page
-    browser.get(
-        "about:blank"
-    )  # an open page goes on asking its gateway, also while other files run
+    browser.get("about:blank")  # an open page goes on asking its gateway
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,13 @@ class Page:
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/console/#{place}")
 
+    def forget(self) -> None:
+        """Empty the storage of the console's site, and what the browser has recorded so far."""
+        self.browser.get(f"{self.url}/console/icon.svg")  # a small file of the same site
+        self.browser.execute_script("sessionStorage.clear(); localStorage.clear()")
+        self.complaints()
+        self.addresses()
+
     def all(self, selector: str) -> list[WebElement]:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
 

@@ -1,34 +1,31 @@
-"""The audit of axe-core, on every page of the console and on the page of the HTTP API.
+"""Every page of the console: the audit of axe-core, the keyboard, a narrow window, and no other machine.
 
-The audit covers WCAG 2.1 at levels A and AA, and the best practices of axe-core, in light colours in a
+A page is opened once for all its tests. The audit also visits the page of the HTTP API. It covers WCAG 2.1 at levels A and AA, and the best practices of axe-core, in light colours in a
 wide window, and in dark colours in a window of 360 pixels.
 """
 
 from collections.abc import Iterator
 from importlib import resources
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
+from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 from tests.waiting import wait_for
 
+WITH_KEYBOARD: Final = ("overview", "performance", "entities", "sql", "requests", "flow", "try")
 PAGES: Final = (
-    "overview",
-    "performance",
-    "entities",
+    *WITH_KEYBOARD,
     "entities/Item/audited",
     "entities/Item/audited/history",
     "entities/Item/missing",
-    "sql",
-    "requests",
     "requests/audit",
     "requests/audit/trace",
     "requests/refused",
-    "flow",
-    "try",
     "try?path=/call/Item/audited/add",
 )
 SIGHTS: Final = (("light", 1280), ("dark", 360))
@@ -48,7 +45,20 @@ axe.run(document, { resultTypes: ["violations"] })
   .catch((error) => done([String(error)]));
 """
 
-WITH_KEYBOARD: Final = ("overview", "performance", "entities", "sql", "requests", "flow", "try")
+LEVELS: Final = """
+return [...document.querySelectorAll('h1, h2, h3, h4')]
+  .filter((one) => one.checkVisibility()).map((one) => Number(one.tagName[1]))
+"""
+UNFOLD: Final = "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+CUT: Final = """
+return [...document.querySelectorAll('.table-scroll')]
+  .filter((one) => one.scrollWidth > one.clientWidth && !one.closest('.graph'))
+  .map((one) => one.getAttribute('aria-label'))
+"""
+OVERFLOW: Final = (
+    "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+)
+
 FOCUSABLE: Final = """
 const describe = (one) => `${one.localName} ${one.getAttribute("aria-label") ?? one.textContent}`
   + ` ${one.labels?.[0]?.textContent ?? ""}`;
@@ -76,18 +86,43 @@ return [describe(one), isSeen];
 STOPS_MAX: Final = 150
 
 
-@pytest.fixture
-def audited(page: Page, shop: RunningConsole) -> Iterator[Page]:
+def settled(page: Page) -> None:
+    """Wait until a page of the console has asked for everything."""
+    page.one("#now-driver")
+    page.one("main h1")
+    wait_for(lambda: not page.all(".waiting, [aria-busy]"), "the page is complete")
+
+
+@pytest.fixture(scope="module")
+def audited(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Page]:
     """Return the console of a shop with requests of both outcomes."""
     for name, path, body in (
         ("audit", "/call/Item/audited/create", {"price": 1}),
         ("refused", "/call/Item/nowhere/add", [1]),
     ):
         shop.http.post(path, json=body, headers={"Idempotency-Key": name})
+    page = Page(browser, shop.url)
+    page.forget()
     yield page
-    page.browser.set_script_timeout(30)
-    page.theme("")
-    page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get("about:blank")
+
+
+@pytest.fixture(scope="module")
+def opened(audited: Page, request: pytest.FixtureRequest) -> Page:
+    """Return the browser on one page, which its tests share."""
+    audited.forget()
+    audited.open(f"/{request.param}")
+    settled(audited)
+    return audited
+
+
+@pytest.fixture(autouse=True)
+def _wide_and_light(browser: webdriver.Chrome) -> Iterator[None]:
+    """Undo the choice of a sight."""
+    yield
+    browser.set_script_timeout(30)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def narrow(page: Page, width: int) -> None:
@@ -108,16 +143,52 @@ def violations(page: Page) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("place", PAGES)
-def test_page_passes_the_audit(audited: Page, place: str) -> None:
+@pytest.mark.parametrize("opened", WITH_KEYBOARD, indirect=True, scope="module")
+def test_keyboard_reaches_every_control_and_shows_the_focus(opened: Page) -> None:
+    """The tabulator stops at each control, the skip link first, and each stop is marked."""
+    wanted = set(opened.browser.execute_script(CONTROLS))
+    stops: list[str] = []
+    while wanted - set(stops) and len(stops) < STOPS_MAX:
+        opened.keys(Keys.TAB)
+        name, is_seen = opened.browser.execute_script(FOCUSED)
+        assert is_seen, name
+        stops.append(name)
+    assert wanted - set(stops) == set()
+    assert stops[0].startswith("a Skip to content")
+
+
+@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
+def test_page_passes_the_audit(opened: Page) -> None:
     """Names, roles, contrast, landmarks, headings, lists, tables and ids are as WCAG wants them."""
-    audited.open(f"/{place}")
-    audited.one("#now-driver")
-    audited.one("main h1")
-    wait_for(lambda: not audited.all(".waiting, [aria-busy]"), f"{place} is complete")
-    for unfolded in audited.all("details:not([open]) > summary"):
-        audited.browser.execute_script("arguments[0].parentElement.open = true", unfolded)
-    assert violations(audited) == []
+    opened.browser.execute_script(UNFOLD)
+    assert violations(opened) == []
+    levels = opened.browser.execute_script(LEVELS)
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+
+
+@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
+def test_narrow_window_never_scrolls_sideways(opened: Page) -> None:
+    """At 360 pixels, no table has a column that is cut; the graph alone scrolls in its frame."""
+    narrow(opened, 360)
+    opened.browser.execute_script(UNFOLD)
+    assert opened.browser.execute_script(OVERFLOW) == 0
+    assert opened.browser.execute_script(CUT) == []
+
+
+@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
+def test_nothing_is_asked_of_other_machines(opened: Page, shop: RunningConsole) -> None:
+    """Every page works offline: all that the browser asked for since it was opened is the gateway's."""
+    asked = {urlsplit(address) for address in opened.addresses()}
+    hosts = {one.netloc for one in asked if one.scheme in ("http", "https", "ws", "wss")}
+    assert hosts == {urlsplit(shop.url).netloc}
+    assert {one.scheme for one in asked} <= {"http", "about", "data"}
+
+
+@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
+def test_browser_complains_of_nothing(opened: Page) -> None:
+    """A page leaves no message in the browser's console, but for what is asked for and missing."""
+    assert [text for text in opened.complaints() if " 404 " not in text] == []
 
 
 def test_sign_in_passes_the_audit(audited: Page) -> None:
@@ -133,21 +204,3 @@ def test_page_of_the_api_passes_the_audit(audited: Page, shop: RunningConsole) -
     audited.browser.get(f"{shop.url}/docs")
     audited.one("h1")
     assert violations(audited) == []
-
-
-@pytest.mark.parametrize("place", WITH_KEYBOARD)
-def test_keyboard_reaches_every_control_and_shows_the_focus(audited: Page, place: str) -> None:
-    """The tabulator stops at each control, the skip link first, and each stop is marked."""
-    audited.open(f"/{place}")
-    audited.one("#now-driver")
-    audited.one("main h1")
-    wait_for(lambda: not audited.all(".waiting, [aria-busy]"), f"{place} is complete")
-    wanted = set(audited.browser.execute_script(CONTROLS))
-    stops: list[str] = []
-    while wanted - set(stops) and len(stops) < STOPS_MAX:
-        audited.keys(Keys.TAB)
-        name, is_seen = audited.browser.execute_script(FOCUSED)
-        assert is_seen, name
-        stops.append(name)
-    assert wanted - set(stops) == set()
-    assert stops[0].startswith("a Skip to content")
