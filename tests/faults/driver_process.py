@@ -8,6 +8,7 @@ start and with 4 when it gives up.
 import contextlib
 import json
 import logging
+import os
 import select
 import signal
 import subprocess
@@ -33,9 +34,9 @@ _DEATH = "Executor: Exception in task"
 
 
 class DriverProcess:
-    """A driver on a data directory; `settings` are those of `Config`."""
+    """A driver on a data directory; `settings` are those of `Config`, `java` more options of each Java."""
 
-    def __init__(self, spec: str, data: Path, **settings: Any) -> None:
+    def __init__(self, spec: str, data: Path, *, java: str = "", **settings: Any) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.events: list[dict[str, Any]] = []
         self._output = data.with_name(f"{data.name}.stderr")
@@ -50,6 +51,7 @@ class DriverProcess:
                 stderr=errors,
                 text=True,
                 cwd=TOP,
+                env={**os.environ, "JDK_JAVA_OPTIONS": java} if java else None,
             )
         self._below: dict[int, psutil.Process] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)

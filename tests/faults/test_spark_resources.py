@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 BACKLOG = 100_000
 PYTHON_BYTES_MAX = 600 << 20
 JAVA_BYTES_MAX = 2 << 30
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of executors; a driver has these always
 RESTARTED = "the query failed and is restarted"
 FAILURES = 6  # one more than a failure may repeat if a request could be its cause
 
@@ -112,7 +113,7 @@ def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     watch = Watch(shop.app, data, shop.conserved)
     cluster = {"master": "local-cluster[2,1,1024]", "small_epoch": 0, "epoch_records_max": 150}
     with Load(shop, data, seed) as load:
-        with DriverProcess(shop.spec, data, **cluster) as driver:
+        with DriverProcess(shop.spec, data, java=SHORT_LIVED, **cluster) as driver:
             for _ in range(2):
                 load.wait_for_more(driver, 200)
                 executors = wait_for(

@@ -1,7 +1,5 @@
 """Java is found wherever it comes from, and the bundled one really runs Spark."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path

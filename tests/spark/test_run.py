@@ -29,14 +29,18 @@ RUN = """
     from penstock.cli.processes import ChildOptions, children_of
     from penstock.process.config import Config, GatewayConfig
     from penstock.process.loading import load_app
+    from penstock.runtime.spark.class_archive import ClassArchive
+    from penstock.runtime.spark.java import find_java
+    from penstock.runtime.spark.jvm import jars, spark_home
 
     def without_view(options, settings):
         return [child for child in children_of(options, settings) if child.role != "view"]
 
     app, data = sys.argv[1:]
     settings = Config(Path(data), cores=2, gateway=GatewayConfig(port=0))
-    # The process that makes a class archive outlives its driver.
-    options = ChildOptions(app, None, ["cores=2", "class_archive=0"])
+    # The process that makes a missing class archive outlives its driver.
+    archive = ClassArchive.of(find_java(), jars(spark_home()))
+    options = ChildOptions(app, None, ["cores=2", f"class_archive={int(archive.exists)}"])
     Foreground(load_app(app), options, settings, Console(), without_view).run()
 """
 
