@@ -34,11 +34,12 @@ _DEATH = "Executor: Exception in task"
 
 
 class DriverProcess:
-    """A driver on a data directory; `settings` are those of `Config`, `java` more options of each Java."""
+    """A driver on a data directory; `settings` are those of `Config`, and `java`: options of each Java."""
 
-    def __init__(self, spec: str, data: Path, *, java: str = "", **settings: Any) -> None:
+    def __init__(self, spec: str, data: Path, **settings: Any) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.events: list[dict[str, Any]] = []
+        java = settings.pop("java", "")
         self._output = data.with_name(f"{data.name}.stderr")
         arguments = {"cores": 2, "partitions": 2, **settings, "data": str(data)}
         with self._output.open("a+") as errors:

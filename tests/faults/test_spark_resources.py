@@ -111,9 +111,14 @@ def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     """On a cluster of two executors one is killed under load; everything is answered as ever."""
     shop, data, draw = Shop(), tmp_path / "data", random.Random(seed)
     watch = Watch(shop.app, data, shop.conserved)
-    cluster = {"master": "local-cluster[2,1,1024]", "small_epoch": 0, "epoch_records_max": 150}
+    cluster = {
+        "master": "local-cluster[2,1,1024]",
+        "small_epoch": 0,
+        "epoch_records_max": 150,
+        "java": SHORT_LIVED,
+    }
     with Load(shop, data, seed) as load:
-        with DriverProcess(shop.spec, data, java=SHORT_LIVED, **cluster) as driver:
+        with DriverProcess(shop.spec, data, **cluster) as driver:
             for _ in range(2):
                 load.wait_for_more(driver, 200)
                 executors = wait_for(
