@@ -5,6 +5,7 @@ Seeds: a plain run is the same every time; `--seed` explores, and says how to ru
 
 import random
 import signal
+from importlib import import_module
 from typing import Any
 
 import hypothesis
@@ -39,9 +40,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     Each process that runs tests in a browser starts a browser and an application of its own.
     """
-    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 -- not every run has it
+    scheduling: Any = import_module("xdist.scheduler").LoadFileScheduling  # not every run has it
 
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc,unused-ignore]
+    class Scheduling(scheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return BROWSER if file.startswith(BROWSER) else file
