@@ -34,6 +34,7 @@ COMMANDS = (
         "tail",
         "call",
         "append",
+        "generate",
         "explain",
     ),
     *(

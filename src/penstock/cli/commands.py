@@ -70,6 +70,9 @@ COMMANDS: Final = {
     "append": Listing(
         "penstock.cli.append", "Append events to a stream of an application, as one atom."
     ),
+    "generate": Listing(
+        "penstock.cli.generate", "Run the generators of an application against a gateway."
+    ),
     "explain": Listing(
         "penstock.cli.explain", "Show the dataflow graph of an application, from its source."
     ),

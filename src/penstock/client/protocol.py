@@ -46,13 +46,14 @@ from penstock.client.results import (
     rows_of,
     table_of,
 )
-from penstock.errors import PenstockError, RequestError, TimedOut, Unencodable
+from penstock.errors import NoSuchEntity, PenstockError, RequestError, TimedOut, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call, returns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NOT_FOUND: Final = 404
 _EPOCH_DIGITS_MAX: Final = 18
 _LOOK_MIN_S: Final = 0.05
 _LOOK_MAX_S: Final = 1.0
@@ -187,6 +188,10 @@ class GatewayProtocol:
             OperationalError: See `send_with_retries`.
         """
         status = yield from self._status(sent, 0.0, self.policy.timeout_s)
+        if isinstance(status, HttpResponse) and status.status == _NOT_FOUND:
+            error = error_of(status)
+            if not isinstance(error, NoSuchEntity):  # which is the outcome of the request
+                raise error
         return isinstance(status, HttpResponse)
 
     def get(self, entity: str, key: object) -> Operation[dict[str, Any]]:

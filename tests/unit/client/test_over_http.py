@@ -256,6 +256,16 @@ def test_sent_call_has_its_result_later(client: Client) -> None:
         torn.result()
 
 
+def test_unknown_request_is_an_error(client: Client) -> None:
+    """A request that the gateway does not know is not done, and a request that failed is done."""
+    with pytest.raises(RequestError, match="no request has the id nope"):
+        client.pending("nope").done()
+    missing = client.send(client.prepare.Coat(10_000_000).wear(1))
+    with pytest.raises(NoSuchEntity):
+        missing.result()
+    assert missing.done()
+
+
 def test_bulk_keeps_the_order(client: Client) -> None:
     """Many calls at once give their results in order, and errors in their places."""
     numbers = client.bulk([client.prepare.Coat.create(next(NUMBERS)) for _ in range(50)])

@@ -36,13 +36,15 @@ class GeneratorRunner:
         on_failure: Takes each generator that fails, once.
     """
 
-    def __init__(self, app: App, port: AppendPort) -> None:
+    def __init__(self, app: App, port: AppendPort, names: Sequence[str] | None = None) -> None:
         """Begin with no generator; each begins at its first atom.
 
         Args:
             app: The application.
             port: Appends the atoms.
+            names: The generators; None for all generators of the application.
         """
+        self._names = list(app.topology.generators) if names is None else list(names)
         self._app = app
         self._port = port
         self._runs: dict[str, GeneratorRun] = {}
@@ -103,7 +105,7 @@ class GeneratorRunner:
         generators = self._app.topology.generators
         if name is not None and name not in generators:
             raise RequestError(unknown("generator", name, generators))
-        names = generators if name is None else [name]
+        names = self._names if name is None else [name]
         for wanted in names:
             if wanted not in self._runs:
                 atoms = self._appended(wanted)

@@ -1,0 +1,102 @@
+"""`penstock generate`: generators append through a gateway, each atom once, and say why they have failed."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn
+from penstock.cli.main import execute
+from penstock.model.request import append_events, decode_request
+from tests.gateway_thread import RunningGateway
+from tests.unit.cli.sources_app import numbers
+
+SPEC = "tests.unit.cli.sources_app:app"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def penstock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run a command in a directory and return its exit code and its output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = execute(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    with RunningGateway(SPEC, tmp_path / "data") as running:
+        yield running
+
+
+def appended(gateway: RunningGateway) -> list[tuple[str, list[bytes]]]:
+    """Return the ids and the events of all appends."""
+    assert gateway.driver is not None, "it drives"
+    log = gateway.driver.log
+    records = log.read(Lsn(0), log.wait(Lsn(0), 0))
+    return [(one.request_id, append_events(decode_request(one.body))) for one in records]
+
+
+def test_each_atom_is_appended_once(penstock: Run, gateway: RunningGateway, tmp_path: Path) -> None:
+    """A second start goes on behind the atoms that are there, and a file that was wrong is read again."""
+    (tmp_path / "measures.csv").write_text("celsius\n20.5\nwarm\n")
+    words = ("generate", SPEC, "--url", gateway.url)
+    code, out, err = penstock(*words, "--json")
+    assert code == 1, err
+    counting, measures = json.loads(out)
+    assert counting == {
+        "generator": "counting",
+        "stream": "numbers",
+        "status": "finished",
+        "atoms": 5,
+        "events": 9,
+        "place": "",
+        "share": None,
+        "reason": "",
+    }
+    assert measures["status"] == "failed"
+    assert measures["reason"].startswith(
+        "generator measures, atom 0: measures.csv, line 3: Expected `float`"
+    )
+    (tmp_path / "measures.csv").write_text("celsius\n20.5\n21\n")
+    code, out, err = penstock(*words)
+    assert code == 0, err
+    assert "measures.csv, line 3 (100%)" in out
+    atoms = dict(appended(gateway))
+    expected = [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    names = [f"sources/counting/{number}" for number in range(5)]
+    assert list(atoms) == [*names, "sources/measures/0"]
+    decode = numbers.events.decode
+    assert [[decode(data) for data in atoms[name]] for name in names] == expected
+
+
+def test_one_generator_can_be_chosen(penstock: Run, gateway: RunningGateway) -> None:
+    """With `--only`, the others do not run."""
+    code, out, err = penstock(
+        "generate", SPEC, "--url", gateway.url, "--only", "counting", "--json"
+    )
+    assert code == 0, err
+    assert [state["generator"] for state in json.loads(out)] == ["counting"]
+    assert len(appended(gateway)) == 5
+
+
+def test_mistakes_of_the_command_line(penstock: Run, tmp_path: Path) -> None:
+    """A wrong name and a missing gateway are refused before anything is appended."""
+    data = ("--data", str(tmp_path / "data"))
+    code, _, err = penstock("generate", SPEC, "--only", "count", *data)
+    assert code == 2
+    assert "has no generator count; its generators: counting, measures" in " ".join(err.split())
+    code, _, err = penstock("generate", SPEC, *data)
+    assert code == 2
+    assert "start it with penstock run" in " ".join(err.split())
