@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 from penstock.base.ids import Epoch, LogPartition, Lsn, epochs_text, is_system
 from penstock.errors import Corrupt, Truncated
 from penstock.files.layout import JOURNAL, LOG
+from penstock.history.verification.cascade_rows import CascadeRows
 from penstock.history.verification.finding import Finding, harmless, unrecoverable
+from penstock.history.verification.row_epochs import misplaced
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import EpochUnit
@@ -71,6 +73,7 @@ class JournalRows:
                 yield from self._commits(commits, where)
                 yield from self._requests(commits, where)
                 yield from self._changes(commits, where)
+                yield from CascadeRows(self._journal, commits, self._former, where).look()
             except Corrupt as error:
                 yield unrecoverable(str(error), where)
             self._former = commits[-1]
@@ -176,23 +179,4 @@ class JournalRows:
         after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
         return pa.concat_tables(
             table for _, table in self._journal.rows(part_kind, after, upto, names)
-        )
-
-
-def misplaced(
-    rows: pa.Table, part_kind: PartKind, commits: Sequence[Commit], where: str
-) -> Iterator[Finding]:
-    """Compare the epochs of rows with the epochs whose parts contain them.
-
-    Args:
-        rows: The rows of `commits`, in their order, with a column `epoch`.
-        part_kind: The kind of the parts.
-        commits: Consecutive commits.
-        where: The file to name in a finding.
-    """
-    counts = [sum(part.rows for part in commit.parts_of(part_kind)) for commit in commits]
-    expected = np.repeat([commit.epoch for commit in commits], counts)
-    if not np.array_equal(rows["epoch"].to_numpy(), expected):
-        yield unrecoverable(
-            f"rows of {part_kind} have other epochs than the parts that contain them", where
         )
