@@ -13,7 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, entity_key, split_entity_key
+from penstock.base.ids import (
+    EntityKey,
+    Epoch,
+    Lsn,
+    RequestId,
+    entity_key,
+    is_system,
+    split_entity_key,
+)
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.errors import Diverged, RequestError
@@ -236,7 +244,7 @@ def compare_attributes(
 
 
 def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any] | None:
-    """Return stored attributes by name, as plain data.
+    """Return stored attributes by name, as plain data; a row of the engine has the single name `row`.
 
     Raises:
         Diverged: The class is unknown, or is declared with another shape.
@@ -244,7 +252,9 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     if data is None:
         return None
     name, text = split_entity_key(key)
-    entity = app.entities.get(name)
+    if is_system(name):
+        return {"row": msgspec.msgpack.decode(data)}
+    entity = app.stored.get(name)
     if entity is None:
         raise Diverged(f"the application has no class of the stored entity {key}")
     return entity.plain(text, data)

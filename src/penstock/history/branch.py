@@ -2,13 +2,14 @@
 
 A branch has the original's history up to an epoch. Its journal has another identity, so that state
 derived from one journal is never used for the other. Its log continues where the epoch ended, and
-its request ids are taken up to the epoch and free after it. A new directory appears complete or not
+its request ids are taken up to the epoch and free after it. Records that cascades of these epochs have
+appended, and that no such epoch has processed, wait in its log. A new directory appears complete or not
 at all.
 """
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
 from penstock.history.copying import translating_disk_errors
+from penstock.history.open_records import append_open, open_records
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.log import copy_prefix as logs
@@ -45,7 +47,8 @@ class Branch(msgspec.Struct, frozen=True):
         data: Its data directory.
         epoch: Its newest epoch.
         time_us: The commit time of that epoch, microseconds since the Unix epoch.
-        waiting: Requests that were appended and not processed; they run when the branch starts.
+        waiting: Requests that were appended and not processed; they run when the branch starts. The records that
+            cascades of its epochs have appended are among them.
         dropped: Requests after the epoch, which the branch does not have; they are listed in
             `dropped-requests.jsonl`.
     """
@@ -123,7 +126,9 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     """
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
         commit, newest = _commits(journal, epoch)
-        dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest)
+        records = open_records(journal, commit)
+        kept = {record.request_id for record in records}
+        dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest, kept)
     identity = journals.keep_prefix(data / JOURNAL, app, commit.epoch)
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:
@@ -133,6 +138,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
         if savepoint.epoch > commit.epoch:
             savepoints.remove(data, savepoint.name)
     with closing(DataDirectory(data).open_log()) as log:
+        append_open(log, records)
         waiting = log.end() - end
     assert waiting >= 0, "the log holds all positions that the epoch has read"
     return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped)
@@ -151,11 +157,15 @@ def _commits(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:
     return next(iter(journal.commits(Epoch(epoch - 1), epoch))), newest
 
 
-def _write_dropped(data: Path, journal: Journal, commit: Commit, newest: Commit) -> int:
-    """Write the requests after a commit to a file, and return their number."""
+def _write_dropped(
+    data: Path, journal: Journal, commit: Commit, newest: Commit, kept: Collection[str]
+) -> int:
+    """Write the requests after a commit to a file, without those in `kept`, and return their number."""
     path, count = data / DROPPED, 0
     with path.open("xb") as file:
         for request in _requests_after(data, journal, commit, newest):
+            if request.request_id in kept:
+                continue
             file.write(msgspec.json.encode(request) + b"\n")
             count += 1
         file.flush()

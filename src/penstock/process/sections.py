@@ -73,7 +73,7 @@ class ViewConfig:
         threads: The threads of a query.
         time_ms: Longest a query may run.
         rows_max: Most rows that an answer has.
-        requests_max: Newest requests and replies that the view keeps.
+        requests_max: Newest requests and replies that the view keeps, and newest events of each stream.
     """
 
     memory_mb: int = 1_024

@@ -12,13 +12,12 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.journal.api import TRANSACTIONS, Commit, Journal, PartKind
+from penstock.journal.api import Commit, Journal, PartKind
 from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.sql.recorded_requests import joined
 
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
-
-_KINDS: Final = (PartKind.CHANGES, PartKind.TRANSACTIONS, PartKind.EVENTS)
 
 EntityStates = dict[str, bytes | None]
 """The key's text to the state; None is a deleted entity."""
@@ -31,7 +30,8 @@ class ChangeBatch:
     Attributes:
         epoch: The last epoch.
         changes: By class name, the last state of each changed key.
-        transactions: The journal's rows, in order.
+        transactions: The journal's rows of requests from the log, in order.
+        sent: The journal's rows of sent requests, in order.
         events: The rows of the atoms, in the order of epochs.
         epochs: Of each epoch: number, commit time in microseconds, number of requests.
         rows: The number of changes, transactions and atoms.
@@ -41,6 +41,7 @@ class ChangeBatch:
     epoch: Epoch
     changes: dict[str, EntityStates] = field(default_factory=lambda: defaultdict(dict))
     transactions: list[pa.Table] = field(default_factory=list)
+    sent: list[pa.Table] = field(default_factory=list)
     events: list[pa.Table] = field(default_factory=list)
     epochs: list[tuple[int, int, int]] = field(default_factory=list)
     rows: int = 0
@@ -55,7 +56,7 @@ class ChangeBatch:
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
         for part in commit.parts:
-            if part.kind not in _KINDS:
+            if part.kind is PartKind.APPENDS:
                 continue
             rows = journal.read(part)
             self.rows += rows.num_rows
@@ -64,6 +65,8 @@ class ChangeBatch:
                 self._change(rows)
             elif part.kind is PartKind.EVENTS:
                 self.events.append(rows)
+            elif part.kind is PartKind.SENT:
+                self.sent.append(rows)
             else:
                 records += rows.num_rows
                 self.transactions.append(rows)
@@ -75,13 +78,10 @@ class ChangeBatch:
         """Whether the batch has reached a limit."""
         return self.rows >= ROWS_MAX or self.size >= BYTES_MAX
 
-    def newest_transactions(self, most: int) -> pa.Table:
-        """Return the last `most` transactions, by epoch and log position."""
-        if not self.transactions:
-            return TRANSACTIONS.empty_table()
-        table = pa.concat_tables(self.transactions)
-        order = [("epoch", "ascending"), ("lsn", "ascending")]
-        return table.sort_by(order).slice(max(0, table.num_rows - most))
+    def newest_requests(self, most: int) -> pa.Table:
+        """Return the last `most` processed requests, as `REQUESTS`, by epoch and log position."""
+        requests = joined(self.transactions, self.sent)
+        return requests.slice(max(0, requests.num_rows - most))
 
     def _change(self, rows: pa.Table) -> None:
         entities = rows["entity"].combine_chunks().dictionary_encode()

@@ -22,13 +22,13 @@ from penstock.snapshots.text import Unshowable, json_text
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
 
-_VERSION: Final = 5
+_VERSION: Final = 6
 """The version of all tables; a view of another version is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
 SYSTEM_TABLES: Final[Mapping[str, str]] = {
     "requests": f"epoch BIGINT, lsn BIGINT, request_id VARCHAR, time {_INSTANT}, entity VARCHAR, "
-    "key VARCHAR, method VARCHAR, arguments VARCHAR",
+    "key VARCHAR, method VARCHAR, arguments VARCHAR, parent VARCHAR",
     "replies": "epoch BIGINT, lsn BIGINT, request_id VARCHAR, error VARCHAR, kind VARCHAR, "
     "message VARCHAR, value VARCHAR",
     "epochs": f"epoch BIGINT, time {_INSTANT}, records BIGINT",
@@ -106,7 +106,7 @@ _NO_CALL: Final = RecordedCall("", None, "", [], {})
 
 
 def request_rows(transactions: pa.Table) -> pa.Table:
-    """Return the rows of `requests` for the journal's transactions."""
+    """Return the rows of `requests` for processed requests, which are as `REQUESTS`."""
     calls = _calls(transactions["request"].to_pylist())
     columns = [
         transactions["epoch"],
@@ -117,8 +117,9 @@ def request_rows(transactions: pa.Table) -> pa.Table:
         pa.array([call.key for call in calls], pa.string()),
         pa.array([call.method for call in calls], pa.string()),
         pa.array([arguments_text(call) for call in calls], pa.string()),
+        transactions["parent"],
     ]
-    names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments"]
+    names = ["epoch", "lsn", "request_id", "time", "entity", "key", "method", "arguments", "parent"]
     return pa.Table.from_arrays(columns, names=names)
 
 
@@ -135,7 +136,7 @@ def without_large(rows: pa.Table, cell_bytes_max: int | None) -> pa.Table:
 
 
 def reply_rows(transactions: pa.Table) -> pa.Table:
-    """Return the rows of `replies` for the journal's transactions."""
+    """Return the rows of `replies` for processed requests."""
     replies = transactions["reply"].to_pylist()
     decoded = _values(replies)
     errors = transactions["error"].to_pylist()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
-from penstock.journal.api import EVENTS, TRANSACTIONS, Journal, PartKind
+from penstock.journal.api import EVENTS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of
 from penstock.model.application import App
 from penstock.snapshots.column import TooNarrow, quoted
@@ -21,6 +21,7 @@ from penstock.sql.as_of_clause import FEED, ChangesCall
 from penstock.sql.change_feed import EpochRange, create_feed_table, read_feed
 from penstock.sql.connection import registered
 from penstock.sql.query import QueryLimits
+from penstock.sql.recorded_requests import joined, read_requests
 from penstock.sql.stream_tables import event_tables
 from penstock.sql.system_tables import (
     SYSTEM,
@@ -39,7 +40,6 @@ feed takes several times its input."""
 _SLICE: Final = 100_000
 """How many transactions are decoded at once."""
 
-_ORDER: Final = [("epoch", "ascending"), ("lsn", "ascending"), ("partition", "ascending")]
 _EPOCHS: Final = 64
 """How many epochs are read first, backwards from the last; the number doubles each time."""
 
@@ -108,7 +108,7 @@ class TableLoader:
             self._insert(target, "*", epoch_rows(self._epochs(epoch)))
             return
         rows_of = request_rows if name == "requests" else reply_rows
-        transactions = self._recent_transactions(epoch)
+        transactions = self._recent_requests(epoch)
         for start in range(0, transactions.num_rows, _SLICE):
             self._limits.check()
             self._insert(target, "*", rows_of(transactions.slice(start, _SLICE)))
@@ -136,20 +136,19 @@ class TableLoader:
         self._limits.check()
         create_feed_table(self._connection, feed, f"{quoted(call.schema)}.{FEED}")
 
-    def _recent_transactions(self, upto: Epoch) -> pa.Table:
-        """Return the newest transactions up to an epoch, as many as the view keeps."""
-        tables: list[pa.Table] = [TRANSACTIONS.empty_table()]
+    def _recent_requests(self, upto: Epoch) -> pa.Table:
+        """Return the newest processed requests up to an epoch, as many as the view keeps."""
+        tables: dict[PartKind, list[pa.Table]] = {PartKind.TRANSACTIONS: [], PartKind.SENT: []}
         first, end, epochs, count = self._journal.first(), upto, _EPOCHS, 0
         most = self._limits.settings.requests_max
         while end >= first and count < most:
             after = Epoch(max(first - 1, end - epochs))
-            names = TRANSACTIONS.names
-            for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, end, names):
+            for part_kind, rows in read_requests(self._journal, after, end):
                 self._limits.check()
-                tables.append(rows)
+                tables[part_kind].append(rows)
                 count += rows.num_rows
             end, epochs = after, 2 * epochs
-        table = pa.concat_tables(tables).sort_by(_ORDER)
+        table = joined(*tables.values())
         return table.slice(max(0, table.num_rows - most))
 
     def _recent_atoms(self, stream: str, upto: Epoch) -> pa.Table:

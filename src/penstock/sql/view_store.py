@@ -193,7 +193,7 @@ class ViewStore:
             duckdb.Error: The disk is full, or the file is damaged.
         """
         assert batch.epoch >= self.epoch, f"a batch up to {batch.epoch} is behind {self.epoch}"
-        requests = batch.newest_transactions(self._settings.requests_max)
+        requests = batch.newest_requests(self._settings.requests_max)
         kept = self._kept + requests.num_rows
         with self._transaction():
             for name, changes in batch.changes.items():

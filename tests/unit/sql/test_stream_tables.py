@@ -173,3 +173,21 @@ def test_event_of_another_type_is_null_with_a_reason(tmp_path: Path) -> None:
             (None,),
             (8,),
         ]
+
+
+def test_sent_requests_name_their_parent(tmp_path: Path) -> None:
+    """`requests` and `replies` have the requests that a record sent, behind it and with its id."""
+    with closing(Shown(tmp_path)) as shown:
+        shown.written.commit(sent=2)
+        shown.written.commit(sent=1)
+        for as_of in ("", " AS OF EPOCH 1"):
+            rows = shown.rows(f"SELECT epoch, lsn, request_id, parent, method FROM requests{as_of}")
+            assert rows == [
+                (0, 0, "r0", None, "put"),
+                (0, 0, "r0~~1", "r0", "put"),
+                (0, 0, "r0~~2", "r0", "put"),
+                (1, 1, "r1", None, "put"),
+                (1, 1, "r1~~1", "r1", "put"),
+            ]
+            assert shown.rows(f"SELECT count(*) FROM replies WHERE value = '1'{as_of}") == [(5,)]
+            assert shown.rows(f"SELECT records FROM epochs{as_of}") == [(1,), (1,)]

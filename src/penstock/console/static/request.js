@@ -10,9 +10,15 @@ import { button, lines } from "./widgets.js";
 
 const WAIT_S = 20;
 const ARGUMENTS_SHOWN = 20_000;
+const SENT_SHOWN = 100;
 const CALL = `
   SELECT time, entity, key, method, left(arguments, ${ARGUMENTS_SHOWN})
-  FROM penstock.requests WHERE epoch = ? AND lsn = ?`;
+  FROM penstock.requests WHERE epoch = ? AND lsn = ? AND parent IS NULL`;
+const SENT = `
+  SELECT r.request_id, r.entity, r.key, r.method, a.kind
+  FROM penstock.requests AS r JOIN penstock.replies AS a USING (epoch, lsn, request_id)
+  WHERE epoch = ? AND lsn = ? AND parent IS NOT NULL
+  ORDER BY length(r.request_id), r.request_id LIMIT ${SENT_SHOWN}`;
 const WORDS = {
   answered: "Its epoch is committed, and it never runs again.",
   pending: "It is durable in the log and will be processed.",
@@ -54,7 +60,11 @@ export async function lookUp(result, id, query = "") {
 /** Return rows for the call, if the view has the request still. */
 async function callRows({ epoch, lsn }) {
   try {
-    const [{ rows }, { operators }] = await Promise.all([sql(CALL, [epoch, lsn]), live.ready()]);
+    const [{ rows }, sent, { operators }] = await Promise.all([
+      sql(CALL, [epoch, lsn]),
+      sql(SENT, [epoch, lsn]),
+      live.ready(),
+    ]);
     if (!rows.length) return [];
     const [time, entity, key, method, held] = rows[0];
     const operator = operators.find((one) => one.name === (entity ?? method));
@@ -64,10 +74,22 @@ async function callRows({ epoch, lsn }) {
       ["Time", moment(Date.parse(time) * 1_000)],
       ["Call", callOf({ entity, key, method }, operator)],
       ["Arguments", argumentsOf(held, { cut, method, operator, names })],
+      ...sentRows(sent.rows, operators),
     ];
   } catch {
     return []; // without a view, the rest is still worth showing
   }
+}
+
+/** Return a row with the requests that handlers have sent. */
+function sentRows(rows, operators) {
+  if (!rows.length) return [];
+  const items = rows.map(([id, entity, key, method, kind]) => {
+    const operator = operators.find((one) => one.name === (entity ?? method));
+    const failed = kind === null ? [] : [" ", el("span", { class: "hint" }, `undone: ${kind}`)];
+    return el("li", {}, callOf({ entity, key, method }, operator), " ", el("code", {}, id), ...failed);
+  });
+  return [["Sent", el("ul", {}, items)]];
 }
 
 function standing({ request_id: id, status, epoch, due_us: due }) {

@@ -6,7 +6,7 @@ import { button } from "./widgets.js";
 
 const PAUSE_MS = 250;
 const NAMES = ["of", "key", "method", "outcome", "from", "to"];
-const UNDONE = "SELECT epoch, lsn FROM penstock.replies WHERE error";
+const UNDONE = "SELECT epoch, lsn, request_id FROM penstock.replies WHERE error";
 const CREATED = ["create", "upsert", "delete"];
 
 /** Return the conditions of a filter, a list of SQL texts; `functions` are the names of functions. */
@@ -20,9 +20,9 @@ export function conditionsOf(given, functions = new Set()) {
   if (from) all.push(`time >= CAST(${literal(from)} AS TIMESTAMPTZ)`);
   if (to) all.push(`time <= CAST(${literal(to)} AS TIMESTAMPTZ)`);
   // Few requests are undone: to look for the others, their short list is the one to compare with.
-  if (outcome === "effect") all.push(`(epoch, lsn) NOT IN (${UNDONE} IS NOT NULL)`);
-  else if (outcome === "undone") all.push(`(epoch, lsn) IN (${UNDONE} IS NOT NULL)`);
-  else if (outcome) all.push(`(epoch, lsn) IN (${UNDONE} = ${literal(outcome)})`);
+  if (outcome === "effect") all.push(`(epoch, lsn, request_id) NOT IN (${UNDONE} IS NOT NULL)`);
+  else if (outcome === "undone") all.push(`(epoch, lsn, request_id) IN (${UNDONE} IS NOT NULL)`);
+  else if (outcome) all.push(`(epoch, lsn, request_id) IN (${UNDONE} = ${literal(outcome)})`);
   return all;
 }
 

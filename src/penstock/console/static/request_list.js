@@ -22,21 +22,22 @@ const CODES = `
  *
  * `place` is where the page begins: `{before: [epoch, lsn]}`, `{after: …}`, or `{}` for the newest.
  * A page has one row more than it shows, which tells whether another page follows. The first part
- * reads narrow columns only, so that a page costs the same whatever the arguments hold.
+ * reads narrow columns only, so that a page costs the same whatever the arguments hold. Requests that
+ * handlers have sent have the position of their parent, so its page lists them.
  */
 export function queryOf(conditions, { before, after }) {
-  const all = [...conditions];
+  const all = ["parent IS NULL", ...conditions];
   if (before) all.push(`(epoch, lsn) < (${before.join(", ")})`);
   if (after) all.push(`(epoch, lsn) > (${after.join(", ")})`);
-  const where = all.length ? `\n  WHERE ${all.join("\n    AND ")}` : "";
+  const where = `\n  WHERE ${all.join("\n    AND ")}`;
   const order = after ? "epoch, lsn" : "epoch DESC, lsn DESC";
   return `WITH found AS (
-  SELECT epoch, lsn FROM penstock.requests${where}
+  SELECT epoch, lsn, request_id FROM penstock.requests${where}
   ORDER BY ${order} LIMIT ${PAGE + 1})
 SELECT r.time, r.entity, r.key, r.method, left(r.arguments, ${ARGUMENTS_SHOWN}) AS arguments,
-  a.error, a.kind, left(a.message, ${MESSAGE_SHOWN}) AS message, r.request_id, epoch, lsn
-FROM found JOIN penstock.requests AS r USING (epoch, lsn)
-  JOIN penstock.replies AS a USING (epoch, lsn)
+  a.error, a.kind, left(a.message, ${MESSAGE_SHOWN}) AS message, request_id, epoch, lsn
+FROM found JOIN penstock.requests AS r USING (epoch, lsn, request_id)
+  JOIN penstock.replies AS a USING (epoch, lsn, request_id)
 ORDER BY epoch DESC, lsn DESC`;
 }
 
