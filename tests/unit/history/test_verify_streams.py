@@ -22,7 +22,7 @@ def rows_of(epoch: int) -> tuple[Rows, dict[str, int]]:
     atom = {"stream": "lines", "step": 0, "count": 2, "events": encode_atom([b"\x01", b"\x02"])}
     empty = {"stream": "counts", "step": 1, "count": 0, "events": encode_atom([])}
     done = {"request": b"", "error": None, "reply": b"\xc0"}
-    rows = {
+    rows: Rows = {
         PartKind.EVENTS: [
             {**first, **atom, "atom": 2 * epoch},
             {**first, **empty, "atom": epoch},

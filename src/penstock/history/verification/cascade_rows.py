@@ -103,9 +103,12 @@ class CascadeRows:
             if np.any(lsns < start) or not np.array_equal(epochs, own["epoch"].to_numpy()):
                 yield self._finding(f"rows of {part_kind} name records of other epochs")
 
-    def _epochs_of(self, values: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> object:
+    def _epochs_of(
+        self, values: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         """Return the epoch of each value: int64, shape (values,); `ends` are the ends of the epochs' ranges."""
-        return self._commits[0].epoch + np.searchsorted(ends, values, side="right")
+        epochs: npt.NDArray[np.int64] = np.searchsorted(ends, values, side="right")
+        return epochs + self._commits[0].epoch
 
     def _rows(self, part_kind: PartKind, names: Sequence[str]) -> pa.Table:
         after, upto = Epoch(self._commits[0].epoch - 1), self._commits[-1].epoch
