@@ -10,6 +10,7 @@ import * as overview from "./overview.js";
 import * as performance from "./performance.js";
 import * as requests from "./requests.js";
 import * as sql from "./sql.js";
+import * as streams from "./streams.js";
 import * as trying from "./try.js";
 
 const PAGES = [
@@ -17,6 +18,7 @@ const PAGES = [
   ["performance", "Performance", performance],
   ["entities", "Entities", entities],
   ["sql", "SQL", sql],
+  ["streams", "Streams", streams],
   ["requests", "Requests", requests],
   ["flow", "Flow", flow],
   ["try", "Try it", trying],
@@ -139,9 +141,13 @@ function signIn() {
 show(
   at("pages"),
   PAGES.map(([name, title]) =>
-    el("li", {}, el("a", { href: `#/${name}`, "data-page": name }, title)),
+    el("li", { hidden: name === "streams" }, el("a", { href: `#/${name}`, "data-page": name }, title)),
   ),
 );
+live.ready().then((plan) => {
+  const link = at("pages").querySelector('[data-page="streams"]');
+  link.parentElement.hidden = !plan.stream_operators.length;
+});
 at("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -1,0 +1,223 @@
+// Streams: a table of all streams, and the atoms of one stream while they come.
+
+import { ask, encode } from "./api.js";
+import { el, empty, problem, show } from "./dom.js";
+import { count, moment, rate } from "./format.js";
+import { live } from "./live.js";
+import { dataTable, valueText } from "./table.js";
+import { between, button, lines } from "./widgets.js";
+
+const SHOWN = 50;
+const KEPT = 500;
+const WAIT_S = 20;
+const PAUSE_MS = 2_000;
+const EVENTS_SHOWN = 20;
+
+const linkTo = (name) => `#/streams/${encodeURIComponent(name)}`;
+
+/** Show the list of streams, or one of them. */
+export function open(body, { rest }, heading) {
+  show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
+  const shown = rest.length ? new StreamPage(body, rest[0], heading) : new StreamList(body);
+  shown.start();
+  return { close: () => shown.close() };
+}
+
+class StreamList {
+  #body;
+  #look = () => this.load();
+  #before = "";
+
+  constructor(body) {
+    this.#body = body;
+  }
+
+  start() {
+    live.addEventListener("change", this.#look);
+    this.load();
+  }
+
+  close() {
+    live.removeEventListener("change", this.#look);
+  }
+
+  async load() {
+    try {
+      const { value } = await ask("/streams");
+      const found = encode(value);
+      if (found === this.#before || this.#body.contains(document.activeElement)) return; // a link in use stays
+      this.#before = found;
+      show(this.#body, value.streams.length ? table(value.streams) : nothing());
+    } catch (failure) {
+      this.#before = "";
+      show(this.#body, problem(failure));
+    }
+  }
+}
+
+const nothing = () =>
+  empty("There are no streams.", "An application declares them with stream(…) and flow(…).");
+
+function table(streams) {
+  return dataTable({
+    caption: "Streams",
+    columns: [
+      { name: "stream", cell: (name) => el("a", { href: linkTo(name) }, name) },
+      { name: "events", cell: (type) => el("code", {}, type) },
+      { name: "published by" },
+      { name: "taken by" },
+      { name: "oldest atom", numeric: true, cell: count },
+      { name: "next atom", numeric: true, cell: count },
+      { name: "atoms", numeric: true, cell: rate },
+    ],
+    rows: streams.map((one) => [
+      one.name,
+      one.events,
+      one.publisher,
+      one.subscribers.join(", ") || "–",
+      one.oldest,
+      one.next,
+      one.rate,
+    ]),
+    rowHead: true,
+    stacked: true,
+  });
+}
+
+/** The atoms of one stream: the newest first, the new ones as they come. */
+class StreamPage {
+  #body;
+  #name;
+  #heading;
+  #atoms = [];
+  #next = 0;
+  #oldest = 0;
+  #failure = null;
+  #older = button("Older atoms", () => this.#showOlder(), { hidden: true });
+  #leaving = new AbortController();
+
+  constructor(body, name, heading) {
+    this.#body = body;
+    this.#name = name;
+    this.#heading = heading;
+  }
+
+  close() {
+    this.#leaving.abort();
+  }
+
+  async start() {
+    this.#heading.textContent = this.#name;
+    try {
+      const { value } = await ask("/streams");
+      const described = value.streams.find((one) => one.name === this.#name);
+      if (!described) await this.#ask("from=latest"); // it tells why: no such stream, or no right
+      this.#oldest = described.oldest;
+      this.#next = Math.max(described.oldest, described.next - SHOWN);
+      this.#layOut(described);
+    } catch (failure) {
+      if (!this.#leaving.signal.aborted) show(this.#body, problem(failure));
+      return;
+    }
+    this.#follow();
+  }
+
+  async #ask(query) {
+    const path = `/streams/${encodeURIComponent(this.#name)}?${query}`;
+    return (await ask(path, { signal: this.#leaving.signal })).value;
+  }
+
+  async #follow() {
+    let wait = 0;
+    while (!this.#leaving.signal.aborted) {
+      try {
+        const { atoms, next } = await this.#ask(`from=${this.#next}&wait=${wait}`);
+        this.#next = next;
+        wait = WAIT_S;
+        this.#take(atoms, null);
+      } catch (failure) {
+        if (this.#leaving.signal.aborted) return;
+        this.#take([], failure);
+        await new Promise((go) => setTimeout(go, PAUSE_MS));
+      }
+    }
+  }
+
+  #take(atoms, failure) {
+    const same = !atoms.length && failure?.message === this.#failure?.message;
+    this.#failure = failure;
+    if (same) return;
+    this.#atoms = [...this.#atoms, ...atoms].slice(-KEPT);
+    this.#fill();
+  }
+
+  async #showOlder() {
+    const first = this.#atoms[0]?.atom ?? this.#next;
+    const from = Math.max(this.#oldest, first - SHOWN);
+    try {
+      const { atoms } = await this.#ask(`from=${from}&limit=${first - from}`);
+      this.#atoms = [...atoms, ...this.#atoms];
+    } catch (failure) {
+      this.#failure = failure;
+    }
+    this.#fill();
+  }
+
+  #layOut({ events, publisher, subscribers }) {
+    const facts = [
+      ["Events", el("code", {}, events)],
+      ["Published by", publisher],
+      ["Taken by", subscribers.join(", ") || "no consumer"],
+    ];
+    show(
+      this.#body,
+      between(lines(facts), el("a", { href: "#/streams" }, "All streams")),
+      el("div", { id: "atoms" }),
+      this.#older,
+    );
+    this.#fill();
+  }
+
+  #fill() {
+    const place = this.#body.querySelector("#atoms");
+    if (!place) return;
+    const first = this.#atoms[0]?.atom ?? this.#next;
+    show(
+      place,
+      this.#failure ? problem(this.#failure) : null,
+      this.#atoms.length ? atomsTable(this.#atoms) : noAtoms(),
+    );
+    this.#older.hidden = first <= this.#oldest || this.#atoms.length >= KEPT;
+  }
+}
+
+const noAtoms = () => empty("There are no atoms yet.", "New atoms appear here.");
+
+function atomsTable(atoms) {
+  return dataTable({
+    caption: "Atoms, the newest first",
+    columns: [
+      { name: "atom", numeric: true, cell: count },
+      { name: "time", cell: (time) => el("time", {}, moment(Date.parse(time) * 1_000)) },
+      { name: "epoch", numeric: true, cell: count },
+      { name: "events", cell: eventsOf },
+    ],
+    rows: atoms.map((one) => [one.atom, one.time, one.epoch, one.events]).reverse(),
+    sortable: false,
+    rowHead: true,
+    stacked: true,
+  });
+}
+
+function eventsOf(events) {
+  if (!events.length) return el("span", { class: "null" }, "no events");
+  const more = events.length - EVENTS_SHOWN;
+  return [
+    el(
+      "ul",
+      { class: "plain" },
+      events.slice(0, EVENTS_SHOWN).map((event) => el("li", {}, el("code", {}, valueText(encode(event))))),
+    ),
+    more > 0 ? el("p", { class: "hint" }, `and ${count(more)} more`) : null,
+  ];
+}
