@@ -94,6 +94,7 @@ class RunningGateway:
             async with serving(server, lambda: asyncio.open_connection(HOST, settings.port)):
                 self._ready.set()
                 await self._stop.wait()
+                assembly.refuse_waiting()
         finally:
             await assembly.close()
 

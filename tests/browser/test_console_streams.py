@@ -30,6 +30,9 @@ def test_streams_are_listed_and_followed(browser: webdriver.Chrome, tmp_path: Pa
         page.press("Older atoms")
         page.until("#atoms", '"line 0"')
         assert len(page.rows("#atoms")) == 61
+        page.open("/streams/lines")
+        page.press("Append events")
+        page.until("#page-try", "POST /streams/lines")
         page.open("/streams/doubled")
         page.until("#atoms", "There are no atoms yet.")
         page.open("/streams/lnes")

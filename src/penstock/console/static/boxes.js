@@ -53,14 +53,15 @@ const functionBox = ({ name }) => ({
 
 function streamBox({ path, kind, name, events, members }) {
   const of = kind === "portal" ? " " : " of ";
+  const isStream = kind === "stream" || kind === "sequencer";
   return {
     id: path,
     title: name,
     about: events ? `${kind}${of}${events}` : kind,
     shape: SHAPES[kind],
     rows: members.map(memberRow),
-    href: null,
-    does: null,
+    href: isStream ? `#/streams/${encodeURIComponent(name)}` : null,
+    does: isStream ? "Follow" : null,
   };
 }
 

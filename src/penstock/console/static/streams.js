@@ -5,7 +5,7 @@ import { el, empty, problem, show } from "./dom.js";
 import { count, moment, rate } from "./format.js";
 import { live } from "./live.js";
 import { dataTable, valueText } from "./table.js";
-import { between, button, lines } from "./widgets.js";
+import { button, lines, row } from "./widgets.js";
 
 const SHOWN = 50;
 const KEPT = 500;
@@ -56,7 +56,7 @@ class StreamList {
 }
 
 const nothing = () =>
-  empty("There are no streams.", "An application declares them with stream(…) and flow(…).");
+  empty("There are no streams that this key may follow.", "A key needs the scope follow, or follow: and a name.");
 
 function table(streams) {
   return dataTable({
@@ -163,7 +163,8 @@ class StreamPage {
     this.#fill();
   }
 
-  #layOut({ events, publisher, subscribers }) {
+  #layOut({ events, publisher, subscribers, open: isOpen }) {
+    const append = `#/try?path=${encodeURIComponent(`/streams/${this.#name}`)}&verb=post`;
     const facts = [
       ["Events", el("code", {}, events)],
       ["Published by", publisher],
@@ -171,7 +172,11 @@ class StreamPage {
     ];
     show(
       this.#body,
-      between(lines(facts), el("a", { href: "#/streams" }, "All streams")),
+      lines(facts),
+      row(
+        el("a", { href: "#/streams" }, "All streams"),
+        isOpen ? el("a", { href: append }, "Append events") : null,
+      ),
       el("div", { id: "atoms" }),
       this.#older,
     );

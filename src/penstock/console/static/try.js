@@ -7,7 +7,7 @@ import { resolve } from "./schema.js";
 
 const VERBS = ["get", "post", "put", "patch", "delete"];
 
-/** Show the form; `?path=/call/Item/{key}/add&key=i1` chooses and fills in. */
+/** Show the form; `?path=/call/Item/{key}/add&key=i1` chooses and fills in; `verb` is part of the choice. */
 export async function open(body, { search }) {
   show(body, el("p", { class: "waiting" }, "Reading /openapi.json …"));
   const { value: document } = await ask("/openapi.json");
@@ -48,7 +48,9 @@ export async function open(body, { search }) {
     el("div", { class: "row filters" }, field("Of", group), field("Operation", operation)),
     place,
   );
-  choose(operations.find((one) => one.path === search.get("path")) ?? operations[0]);
+  const asked = (one) =>
+    one.path === search.get("path") && one.verb === (search.get("verb") ?? one.verb);
+  choose(operations.find(asked) ?? operations[0]);
   return null;
 }
 
