@@ -30,6 +30,7 @@ from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
+from penstock.engine.streams.paused_flows import PausedFlow
 from penstock.errors import RequestError, UserError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call
@@ -154,6 +155,29 @@ class Kit:
     def generators(self) -> list[GeneratorState]:
         """Return the state of each generator: its atoms, its place in a file, and why it has failed."""
         return self.runtime.generators()
+
+    def paused(self) -> dict[str, PausedFlow]:
+        """Return the workflows that are paused, by name, each with its failure and the number of held steps."""
+        return self.runtime.paused()
+
+    def resume(self, flow: str, *, skip: bool = False, check: bool = True) -> None:
+        """Let a paused workflow take the atoms that it holds, and run everything that they cause.
+
+        Args:
+            flow: The name of the workflow.
+            skip: Set the failed atom aside, and begin with the next one.
+            check: Raise the first failure of a workflow.
+
+        Raises:
+            RequestError: There is no such workflow, or it is not paused.
+            Aborted: A handler of a workflow failed; the exception itself is the `__cause__`.
+        """
+        failures = self.runtime.failures
+        failures.clear()
+        self.runtime.resume(flow, skip=skip)
+        self.settle()
+        if check and failures:
+            raise failures[0]
 
     def settle(self) -> None:
         """Process the requests that are due since the clock has moved, and everything that they cause.

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.derived_ids import is_question_id
+from penstock.engine.streams.derived_ids import is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
+from penstock.model.running_step import Dispatch, Emission
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
 
@@ -98,3 +99,20 @@ class Cascade:
     def has_steps(self) -> bool:
         """Whether it may have workflow steps, after its requests have run."""
         return bool(self.published) or self.continues or is_question_id(self.root)
+
+    def send(self, outcome: Outcome) -> None:
+        """Take over the events and requests of a request; its events on one stream are one atom."""
+        atoms: dict[str, list[bytes]] = {}
+        for item in outcome.outbox:
+            match item:
+                case Emission(stream, data):
+                    atoms.setdefault(stream, []).append(data)
+                case Dispatch(body, delay_us):
+                    self.sent += 1
+                    request_id = sent_id(self.root, self.sent)
+                    if delay_us:
+                        self.later.append(LaterRecord(request_id, body, delay_us))
+                    else:
+                        self.requests.append((request_id, body))
+        for stream, events in atoms.items():
+            self.published.append(PublishedAtom(stream, 0, tuple(events)))

@@ -34,10 +34,10 @@ from penstock.engine.streams.derived_ids import (
     continuation_id,
     is_question_id,
     part_id,
-    sent_id,
     step_id,
 )
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
+from penstock.engine.streams.paused_flows import PausedFlows
 from penstock.engine.streams.routed_events import request_bodies, split_events
 from penstock.engine.streams.step_services import StepServices
 from penstock.engine.streams.stored_cascade import (
@@ -60,7 +60,6 @@ from penstock.model.request import (
     encode_failure,
     is_continuation,
 )
-from penstock.model.running_step import Dispatch, Emission
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
@@ -78,6 +77,7 @@ class CascadeRunner:
     Attributes:
         on_failure: Takes the failure of each step that fails.
         refusal: The failure of all steps, none of which runs; None where they run.
+        paused: The workflows that are paused.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -114,6 +114,7 @@ class CascadeRunner:
         self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor, set())
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.refusal: Failure | None = None
+        self.paused = PausedFlows(app.topology, read, apply)
 
     def run_requests(
         self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
@@ -136,7 +137,7 @@ class CascadeRunner:
         if continues and (row := self._read(requests_key(root))) is not None:
             cascade.requests.extend(decode_requests(row))
             self._apply({requests_key(root): None})
-        self._send(cascade, outcome)
+        cascade.send(outcome)
         for _ in range(self._limits.cascade_steps):
             if not cascade.requests:
                 break
@@ -144,7 +145,7 @@ class CascadeRunner:
             result = self._executor.run(request_id, sent, time_us)
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
-            self._send(cascade, result)
+            cascade.send(result)
         if cascade.requests:
             self._cut(cascade, requests_key, encode_requests(cascade.requests))
         return cascade
@@ -167,6 +168,7 @@ class CascadeRunner:
             self._apply({steps_key(root): None})
         for atom in cascade.published:
             self._queue(cascade, atom.stream, atom.events)
+        self._resume(cascade)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
                 break
@@ -178,29 +180,17 @@ class CascadeRunner:
         if cascade.queue:
             self._cut(cascade, steps_key, encode_steps(cascade.queue, self._topology))
 
+    def _resume(self, cascade: Cascade) -> None:
+        """Queue the steps of a paused workflow, if the record resumes it."""
+        for stream, step, failure in self.paused.resume(cascade):
+            self._set_aside(cascade, stream, step.stream, failure, step.atom)
+
     def _cut(self, cascade: Cascade, key_of: Callable[[RequestId], EntityKey], rest: bytes) -> None:
         """Store the rest of a queue for a later record."""
         request_id = continuation_id(cascade.root)
         self._apply({key_of(request_id): rest})
         if all(record.request_id != request_id for record in cascade.later):
             cascade.later.append(LaterRecord(request_id, encode_continuation(), 0))
-
-    def _send(self, cascade: Cascade, outcome: Outcome) -> None:
-        """Queue the events and requests of a request; its events on one stream are one atom."""
-        atoms: dict[str, list[bytes]] = {}
-        for item in outcome.outbox:
-            match item:
-                case Emission(stream, data):
-                    atoms.setdefault(stream, []).append(data)
-                case Dispatch(body, delay_us):
-                    cascade.sent += 1
-                    request_id = sent_id(cascade.root, cascade.sent)
-                    if delay_us:
-                        cascade.later.append(LaterRecord(request_id, body, delay_us))
-                    else:
-                        cascade.requests.append((request_id, body))
-        for stream, events in atoms.items():
-            cascade.published.append(PublishedAtom(stream, 0, tuple(events)))
 
     def _store_waits(self, cascade: Cascade) -> None:
         """Write the waiting handlers into rows, and forget them; the `finally` blocks of coroutines have no effect."""
@@ -216,6 +206,8 @@ class CascadeRunner:
             abandoned.clear()
 
     def _take(self, cascade: Cascade, step: Step) -> None:
+        if self.paused.holds(step):
+            return
         match step:
             case Inquiry():
                 self._take_questions(cascade, step)
@@ -317,8 +309,13 @@ class CascadeRunner:
 
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
         outcome = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
-        if outcome.error is not None:
-            self._set_aside(cascade, plan.workflow.failed, step.stream, outcome, step.atom)
+        if outcome.error is None:
+            return
+        failure = decode_failure(outcome.reply)
+        if plan.workflow.pauses:
+            self.paused.begin(plan.workflow.flow_name, step, failure)
+        else:
+            self._set_aside(cascade, plan.workflow.failed, step.stream, failure, step.atom)
 
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
         plan, task = self._topology.responders[step.portal]
@@ -334,8 +331,9 @@ class CascadeRunner:
         outcome = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
         if outcome.error is not None:
             questions, events = give_up(self._waits, step.answers)
-            self._fail(cascade, questions, decode_failure(outcome.reply))
-            self._set_aside(cascade, plan.workflow.failed, "replies", outcome, events)
+            failure = decode_failure(outcome.reply)
+            self._fail(cascade, questions, failure)
+            self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)
 
     def _fail(
         self, cascade: Cascade, questions: Iterable[PortalQuestion], failure: Failure
@@ -348,12 +346,12 @@ class CascadeRunner:
         cascade: Cascade,
         stream: Stream[FailedAtom],
         source: str,
-        outcome: Outcome,
+        failure: Failure,
         events: Atom,
     ) -> None:
         """Publish a failed atom on the consumer's stream of failed atoms."""
         step = step_id(cascade.root, cascade.taken)
-        event = failed_atom(stream, step, source, decode_failure(outcome.reply), events)
+        event = failed_atom(stream, step, source, failure, events)
         self._publish(cascade, stream.name, (event,))
 
     def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
@@ -394,6 +392,7 @@ class CascadeRunner:
         outcome = self._perform(self._transaction(cascade), work)
         if outcome.error is None:
             return True
-        self.on_failure(decode_failure(outcome.reply))
-        self._set_aside(cascade, consumer.failed, consumer.source.name, outcome, atom)
+        failure = decode_failure(outcome.reply)
+        self.on_failure(failure)
+        self._set_aside(cascade, consumer.failed, consumer.source.name, failure, atom)
         return False

@@ -24,6 +24,12 @@ REQUESTS: Final = "$requests"
 STEPS: Final = "$steps"
 """The workflow steps that are left of such a cascade; the key is the same."""
 
+PAUSED: Final = "$paused"
+"""A workflow that is paused, or was; the key is its name."""
+
+HELD: Final = "$held"
+"""A step of a paused workflow; the key has its name and the place of the step."""
+
 _TEXT_BYTES: Final = 400
 
 

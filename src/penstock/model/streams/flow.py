@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.stream import UNKNOWN, Stream, caller_place, check_source
@@ -20,6 +20,10 @@ U = TypeVar("U")
 U_co = TypeVar("U_co", covariant=True)
 U_contra = TypeVar("U_contra", contravariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
+
+
+OnFailure = Literal["set-aside", "pause"]
+"""The consequences of a failure in a workflow: see `flow`."""
 
 
 class Emit(Protocol[U_contra]):
@@ -79,10 +83,18 @@ class FlowNode:
 class Flow(Generic[T]):
     """Events on their way from a stream to a workflow's own stream."""
 
-    def __init__(self, name: str, source: Stream[Any], node: FlowNode, where: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Stream[Any],
+        node: FlowNode,
+        where: str,
+        on_failure: OnFailure = "set-aside",
+    ) -> None:
         self._name = name
         self._source = source
         self._node = node
+        self._on_failure: OnFailure = on_failure
         self.where = where
 
     def __repr__(self) -> str:
@@ -90,7 +102,10 @@ class Flow(Generic[T]):
 
     def _then(self, operator: FlowOperator, function: Any, where: str, **more: Any) -> Flow[Any]:
         node = FlowNode(operator, (self._node,), function, where, **more)
-        return Flow(self._name, self._source, node, self.where)
+        return self._at(node)
+
+    def _at(self, node: FlowNode) -> Flow[Any]:
+        return Flow(self._name, self._source, node, self.where, self._on_failure)
 
     def map(self, function: Callable[[T], U]) -> Flow[U]:
         """Replace each event by the result of a function of it."""
@@ -139,7 +154,7 @@ class Flow(Generic[T]):
         """Go on with the events of several branches: those of this flow, then those of the others."""
         nodes = (self._node, *(flow._node for flow in flows))  # noqa: SLF001 -- its own class
         node = FlowNode(FlowOperator.UNION, nodes, where=caller_place())
-        return Flow(self._name, self._source, node, self.where)
+        return self._at(node)
 
     def split(self, *predicates: Callable[[T], object]) -> tuple[Flow[T], ...]:
         """Return a branch for each predicate; an event goes to the first branch whose predicate is true."""
@@ -156,7 +171,11 @@ class Flow(Generic[T]):
             name: The name of the stream.
             events: The type of the events; needed if the last function does not declare it.
         """
-        return Workflow(name, events, self.where, self._name, self._source, self._node)
+        workflow: Workflow[T] = Workflow(
+            name, events, self.where, self._name, self._source, self._node
+        )
+        workflow.on_failure = self._on_failure
+        return workflow
 
 
 class _FirstMatch:
@@ -183,7 +202,10 @@ class Workflow(Stream[T]):
         source: The stream whose atoms it takes.
         last: The last node of its graph.
         failed: The stream of the atoms at which a handler failed.
+        on_failure: Whether such an atom is set aside, or the workflow pauses.
     """
+
+    on_failure: OnFailure = "set-aside"
 
     def __init__(
         self,
@@ -200,17 +222,25 @@ class Workflow(Stream[T]):
         self.last = last
         self.failed: Stream[FailedAtom] = Stream(f"{flow_name}-failed", FailedAtom, where)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether it pauses at an atom at which a handler fails."""
+        return self.on_failure == "pause"
 
-def flow(name: str, source: Stream[T]) -> Flow[T]:
+
+def flow(name: str, source: Stream[T], *, on_failure: OnFailure = "set-aside") -> Flow[T]:
     """Begin a workflow.
 
     Args:
         name: The name of the workflow: letters, digits, `-` and `_`.
         source: The stream whose atoms it takes, or the workflow whose output it takes.
+        on_failure: With `"set-aside"`, an atom at which a handler fails goes to the stream of failed atoms, and the
+            workflow takes the next one. With `"pause"`, the workflow holds this atom, and all that comes after it, in
+            order, until it is resumed.
 
     Raises:
         DefinitionError: The source is no stream.
     """
     where = caller_place()
     check_source(source, f"workflow {name}", where)
-    return Flow(name, source, FlowNode(FlowOperator.SOURCE, where=where), where)
+    return Flow(name, source, FlowNode(FlowOperator.SOURCE, where=where), where, on_failure)

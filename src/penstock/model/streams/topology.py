@@ -5,11 +5,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
-from penstock.model.streams.flow import Flow, Workflow
+from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
@@ -140,6 +140,9 @@ class _Building:
         self.add(workflow.source)
         if any(other.flow_name == workflow.flow_name for other in self._workflows):
             self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
+        if workflow.on_failure not in get_args(OnFailure):
+            what = f'on_failure is "set-aside" or "pause", not {workflow.on_failure!r}'
+            self._complain(workflow.where, f"workflow {workflow.flow_name}: {what}")
         self._workflows.append(workflow)
         self._add_stream(workflow)
         self._add_stream(workflow.failed)

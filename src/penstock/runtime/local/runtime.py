@@ -21,13 +21,19 @@ from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CascadeRunner
+from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
 from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
 from penstock.log.api import Record
-from penstock.model.application import App
+from penstock.model.application import App, unknown
 from penstock.model.call import Call, encoded
 from penstock.model.context import active
 from penstock.model.reply import Reply, caller_of, raised_by
-from penstock.model.request import Failure, decode_failure, is_continuation
+from penstock.model.request import (
+    Failure,
+    decode_failure,
+    encode_continuation,
+    is_continuation,
+)
 from penstock.model.streams.stream import Atom
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
@@ -146,6 +152,29 @@ class LocalRuntime:
     def generators(self) -> list[GeneratorState]:
         """Return the state of each generator, in the order of the application."""
         return self._generators.states(self._clock())
+
+    def paused(self) -> dict[str, PausedFlow]:
+        """Return the workflows that are paused, by name, each with its failure and the number of held steps."""
+        states = {name: self._runner.paused.state_of(name) for name in self.app.topology.workflows}
+        return {name: state for name, state in states.items() if state.failure is not None}
+
+    def resume(self, flow: str, *, skip: bool = False) -> None:
+        """Let a paused workflow take the atoms that it holds, in order, the failed atom first.
+
+        Args:
+            flow: The name of the workflow.
+            skip: Set the failed atom aside, and begin with the next one.
+
+        Raises:
+            RequestError: There is no such workflow, or it is not paused.
+        """
+        paused = self.paused()
+        if flow not in self.app.topology.workflows:
+            raise RequestError(unknown("workflow", flow, self.app.topology.workflows))
+        if flow not in paused:
+            raise RequestError(f"workflow {flow} is not paused")
+        request_id = resuming_id(flow, paused[flow].number, skip=skip)
+        self._submit(encode_continuation(), request_id)
 
     def _submit(self, body: bytes, chosen_id: str | None) -> Reply:
         request_id = RequestId(f"local-{len(self._known)}" if chosen_id is None else chosen_id)

@@ -1,0 +1,159 @@
+"""Workflows that pause at a failure: their steps wait in rows of the state until a record of the log resumes them.
+
+A workflow that is declared with `on_failure="pause"` stops at the atom at which a handler failed. This atom, and each
+later step of the workflow, is held in order. A resuming record takes all of them again; or it sets the failed atom
+aside, and takes the others. Its id has the name of the workflow and the number of the pause, so one pause ends once.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, Step
+from penstock.engine.streams.derived_ids import MARK
+from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
+from penstock.engine.streams.system_rows import HELD, PAUSED, system_key
+from penstock.model.context import Read
+from penstock.model.request import Failure
+from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.stream import Stream
+from penstock.model.streams.topology import Topology
+
+_RESUME: Final = f"resume{MARK}"
+_SKIP: Final = f"skip{MARK}"
+_NUMBER: Final = f"{MARK}p"
+
+
+class PausedFlow(msgspec.Struct, array_like=True, frozen=True):
+    """A workflow that is paused, or was.
+
+    Attributes:
+        number: The number of its pauses.
+        held: The number of steps that are held.
+        failure: The failure of the first of these steps; None if the workflow is not paused.
+    """
+
+    number: int
+    held: int
+    failure: Failure | None
+
+
+SkippedAtom = tuple[Stream[FailedAtom], Delivery, Failure]
+"""An atom that is set aside: the stream of failed atoms, the step that failed, and its failure."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_decode: Final = msgspec.msgpack.Decoder(PausedFlow).decode
+_NEVER: Final = PausedFlow(0, 0, None)
+
+
+def resuming_id(flow: str, number: int, *, skip: bool) -> RequestId:
+    """Return the id of the record that ends a pause.
+
+    Args:
+        flow: The name of the workflow.
+        number: The number of the pause.
+        skip: Whether the failed atom is set aside.
+    """
+    return RequestId(f"{_SKIP if skip else _RESUME}{flow}{_NUMBER}{number}")
+
+
+class PausedFlows:
+    """The workflows of an application that are paused, over one state."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        read: Read,
+        apply: Callable[[dict[EntityKey, bytes | None]], None],
+    ) -> None:
+        """Take the streams of the application and the state.
+
+        Args:
+            topology: The streams.
+            read: Reads rows.
+            apply: Takes changes of rows.
+        """
+        self._topology = topology
+        self._read = read
+        self._apply = apply
+
+    def state_of(self, flow: str) -> PausedFlow:
+        """Return the state of a workflow."""
+        row = self._read(_state_key(flow))
+        return _NEVER if row is None else _decode(row)
+
+    def begin(self, flow: str, step: Step, failure: Failure) -> None:
+        """Pause a workflow, and hold the step that failed."""
+        self._hold(flow, step, PausedFlow(self.state_of(flow).number + 1, 1, failure))
+
+    def holds(self, step: Step) -> bool:
+        """Hold a step if its workflow is paused, and say whether it is."""
+        flow = self._flow_of(step)
+        if flow is None:
+            return False
+        state = self.state_of(flow)
+        if state.failure is None:
+            return False
+        self._hold(flow, step, PausedFlow(state.number, state.held + 1, state.failure))
+        return True
+
+    def _hold(self, flow: str, step: Step, state: PausedFlow) -> None:
+        row = encode_steps([step], self._topology)
+        self._apply({_held_key(flow, state.held): row, _state_key(flow): _ENCODER.encode(state)})
+
+    def _flow_of(self, step: Step) -> str | None:
+        """Return the name of the workflow that takes a step, if it can pause; None for another consumer."""
+        match step:
+            case Delivery(subscriber=Workflow() as workflow):
+                pass
+            case Inquiry(portal=portal):
+                workflow = self._topology.responders[portal][0].workflow
+            case Delivered(workflow=name):
+                workflow = self._topology.workflows[name].workflow
+            case _:
+                return None
+        return workflow.flow_name if workflow.pauses else None
+
+    def resume(self, cascade: Cascade) -> Iterator[SkippedAtom]:
+        """End the pause that a record resumes, and queue the held steps.
+
+        Another record, and a record of a pause that has ended, change nothing.
+
+        Yields:
+            The failed atom, if the record sets it aside; it is a step of the cascade.
+        """
+        record = cascade.root
+        beginning = next((word for word in (_RESUME, _SKIP) if record.startswith(word)), None)
+        flow, mark, number = record.removeprefix(beginning or "").rpartition(_NUMBER)
+        if not cascade.continues or beginning is None or not mark or not number.isdigit():
+            return
+        state = self.state_of(flow)
+        if state.failure is None or state.number != int(number):
+            return
+        ended = PausedFlow(state.number, 0, None)
+        writes: dict[EntityKey, bytes | None] = {_state_key(flow): _ENCODER.encode(ended)}
+        steps: list[Step] = []
+        for place in range(1, state.held + 1):
+            key = _held_key(flow, place)
+            row = self._read(key)
+            assert row is not None, "the row of each held step is stored"
+            steps += decode_steps(row, self._topology)
+            writes[key] = None
+        self._apply(writes)
+        if beginning == _SKIP:
+            step = steps.pop(0)
+            assert isinstance(step, Delivery), "a pause begins with an atom"
+            cascade.taken += 1
+            yield self._topology.workflows[flow].workflow.failed, step, state.failure
+        cascade.queue.extend(steps)
+
+
+def _state_key(flow: str) -> EntityKey:
+    return system_key(PAUSED, flow)
+
+
+def _held_key(flow: str, number: int) -> EntityKey:
+    return system_key(HELD, f"{flow}/{number}")
