@@ -100,7 +100,7 @@ def test_failing_again_pauses_again(kit: Kit) -> None:
 
 
 def test_second_failure_in_the_held_atoms_pauses_there(kit: Kit) -> None:
-    """The pause begins again at the next failing atom, and what is behind it keeps its order."""
+    """The pause begins again at the next failing atom, and the atoms behind it keep their order."""
     FORBIDDEN.add(2)
     with pytest.raises(Aborted, match="2 is forbidden"):
         kit.resume("total", skip=True)
@@ -113,7 +113,7 @@ def test_second_failure_in_the_held_atoms_pauses_there(kit: Kit) -> None:
 
 
 def test_resume_of_a_workflow_that_is_not_paused_is_refused(kit: Kit) -> None:
-    """The message says what the name is."""
+    """The message names the workflow, or a name that is similar."""
     for name, message in (("twice", "twice is not paused"), ("totl", "did you mean total")):
         with pytest.raises(RequestError, match=message):
             kit.resume(name)
