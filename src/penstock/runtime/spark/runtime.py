@@ -37,7 +37,7 @@ from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
-from penstock.process.loading import load_app
+from penstock.process.loading import load_app, servable
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, new_scratch
@@ -89,12 +89,13 @@ class SparkRuntime:
             jvm: The Java process for Spark, which the caller ends; None uses that of this process.
 
         Raises:
-            UserError: There is no such application, or its definition or a setting is wrong.
+            UserError: There is no such application, its definition or a setting is wrong, or it has a workflow that
+                pauses.
             IntegrityError: Log or journal is damaged.
         """
         self._spec = spec
         self._config = config
-        self.app = load_app(spec)
+        self.app = servable(load_app(spec))
         directory = DataDirectory(config.data)
         directory.create()
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
