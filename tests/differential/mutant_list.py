@@ -26,6 +26,7 @@ EXCEPTIONS = f"{HOSTILE}::test_every_exception_is_the_outcome_of_its_request"
 RESULTS = f"{HOSTILE}::test_every_result_is_the_outcome_of_its_request"
 SAMPLER = "tests/unit/engine/test_calls.py::test_a_sampler_that_fails_is_dropped"
 WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
+CASCADES = "tests/differential/test_epoch_cascades.py"
 STREAMS = "tests/streams"
 DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
@@ -278,15 +279,15 @@ MUTANTS = (
     Mutant(
         "the last round alone is published",
         "runtime/spark/rounds.py",
-        "outputs=_valid(outputs, task, run) if publish else [],",
+        "outputs=self._valid(task) if publish else [],",
         "outputs=[],",
         EPOCHS,
     ),
     Mutant(
         "state is an epoch old",
         "runtime/spark/stage.py",
-        "self._stores.at(Epoch(command.epoch - 1))",
-        "self._stores.at(Epoch(max(-1, command.epoch - 2)))",
+        "self._stores.at(Epoch(command.epoch - 1)) as stores:\n                clock",
+        "self._stores.at(Epoch(max(-1, command.epoch - 2))) as stores:\n                clock",
         EPOCHS,
     ),
     Mutant(
@@ -316,5 +317,33 @@ MUTANTS = (
         "            self._fail(cascade, step.questions, decode_failure(outcome.reply))",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
+    ),
+    Mutant(
+        "the workflow steps of an epoch of several tasks are forgotten",
+        "runtime/spark/rounds.py",
+        "*([plan.steps()] if flows else [])",
+        "",
+        CASCADES,
+    ),
+    Mutant(
+        "the numbers of atoms begin again",
+        "runtime/spark/driver.py",
+        "                atoms[stream] = atoms.get(stream, 0) + count\n",
+        "                atoms[stream] = count\n",
+        CASCADES,
+    ),
+    Mutant(
+        "later records are lost",
+        "runtime/spark/later_records.py",
+        "        if at_once:\n",
+        "        if False:\n",
+        CASCADES,
+    ),
+    Mutant(
+        "the rest of a cascade is lost",
+        "engine/streams/cascade_runner.py",
+        "        self._apply({key_of(request_id): rest})\n",
+        "",
+        f"{STREAMS}/test_order.py::test_a_cut_changes_no_result",
     ),
 )
