@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import App, testing
+from penstock.engine.limits import Limits
 from penstock.model.call import Call
 from penstock.model.reply import Reply
 from penstock.runtime.local.runtime import LocalRuntime
@@ -12,9 +13,9 @@ from penstock.runtime.local.runtime import LocalRuntime
 class Kit(testing.Kit):
     """A kit whose handlers wait in memory; a second runtime stores them after each step."""
 
-    def __init__(self, app: App, **named: Any) -> None:
-        super().__init__(app, **named)
-        self.runtime: LocalRuntime = TwoWays(app, clock=lambda: self.clock.time_us)
+    def __init__(self, app: App, *, limits: Limits | None = None, **named: Any) -> None:
+        super().__init__(app, limits=limits, **named)
+        self.runtime: LocalRuntime = TwoWays(app, limits=limits, clock=lambda: self.clock.time_us)
         self.call = self.runtime.call
 
 
