@@ -362,12 +362,14 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
     chosen = parser.parse_args()
     plan = Plan(chosen.seconds, chosen.questions, chosen.keys, chosen.cores, chosen.directory)
-    rows = []
-    for case in chosen.case or CASES:
-        print(f"{case} …", file=sys.stderr, flush=True)
-        rows.append(CASES[case](plan))
-    rows = with_ratios(rows)
-    print(table_of(rows))
+    rows: list[Row] = []
+    try:
+        for case in chosen.case or CASES:
+            print(f"{case} …", file=sys.stderr, flush=True)
+            rows.append(CASES[case](plan))
+    finally:  # the figures so far, also when a case fails
+        rows = with_ratios(rows)
+        print(table_of(rows), flush=True)
     if chosen.json:
         described = {"machine": machine(chosen.directory), "rows": [asdict(row) for row in rows]}
         print(json.dumps(described))
