@@ -5,9 +5,8 @@ entities, and `view_store` writes rows into tables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +17,9 @@ from penstock.snapshots.column import Column, quoted
 from penstock.snapshots.event_table import EventTable
 from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
 from penstock.snapshots.text import Unshowable, json_text
+
+if TYPE_CHECKING:
+    import duckdb
 
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
@@ -51,7 +53,7 @@ def schema_fingerprint(app: App) -> str:
 
 
 def create_system_tables(
-    connection: duckdb.DuckDBPyConnection, tables: Iterable[EntityTable]
+    connection: "duckdb.DuckDBPyConnection", tables: Iterable[EntityTable]
 ) -> None:
     """Create the system tables; a query may omit their schema, unless a class has the name."""
     taken = {table.written.casefold() for table in tables}

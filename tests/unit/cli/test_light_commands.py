@@ -90,3 +90,20 @@ def test_no_heavy_package_is_imported(
         check=True,
     )
     assert json.loads(done.stdout) == [[command, code, []] for command in commands]
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("penstock.runtime.spark.runtime", {"duckdb", "scipy"}),
+        ("penstock.gateway.serving", {"duckdb", "pyspark", "scipy"}),
+        ("penstock.console.routes", {"duckdb", "pyspark", "scipy"}),
+    ],
+)
+def test_process_starts_without_packages_of_later_work(module: str, unwanted: set[str]) -> None:
+    """A driver and a gateway import no package that only some of their later work needs."""
+    program = f"import {module}, sys; print(*sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True
+    )
+    assert unwanted & set(answer.stdout.split()) == set()
