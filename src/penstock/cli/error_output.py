@@ -62,7 +62,7 @@ ADVICE: Final = {
     "query": 'penstock sql "SHOW TABLES" lists the tables; limits are settings: view.*.',
     "request-conflict": "Choose another --request-id, or send exactly the same request.",
     "too-late": "Its effect stands: penstock trace shows it; send a request that reverses the effect.",
-    "gone": "Continue at the oldest atom that is held: --from earliest; history.keep_… keeps more.",
+    "gone": "Continue at the oldest atom that is held: --from earliest; a larger history.keep_epochs keeps more.",
     "record-too-large": "Send less at once, or raise record_bytes_max.",
     "outside-transaction": "Use entities in methods of entities and in @transactional functions.",
     "aborted": "Nothing of the request remains; the application refused it.",
