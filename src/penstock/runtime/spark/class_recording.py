@@ -54,8 +54,9 @@ def _make_alone(archive: ClassArchive) -> None:
     archive.failure.touch()  # it remains if this process is killed
     archive.classes.unlink(missing_ok=True)
     _compile(archive.classes)
+    for left in archive.path.parent.glob("*.draft"):  # of attempts that failed
+        left.unlink()
     draft = archive.path.with_suffix(".draft")
-    draft.unlink(missing_ok=True)
     _record(draft)
     draft.chmod(0o600)
     draft.replace(archive.path)
