@@ -15,6 +15,9 @@ class RunningStep(Protocol):
     def call(self, call: Any) -> Any:
         """Send a request to an entity, and return an awaitable."""
 
+    def limit(self, ask: Any, time_us: int) -> None:
+        """Let a request of the running handler fail if it has no result after a time."""
+
     def follow(self, coroutine: Any) -> None:
         """Run a coroutine on behalf of the running handler."""
 

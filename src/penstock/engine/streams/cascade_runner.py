@@ -48,7 +48,7 @@ from penstock.engine.streams.stored_cascade import (
     requests_key,
     steps_key,
 )
-from penstock.engine.streams.waiting import Answer, PortalQuestion
+from penstock.engine.streams.waiting import PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.model.application import App
@@ -159,9 +159,9 @@ class CascadeRunner:
             reply: The result of the record's request.
         """
         root = cascade.root
-        asker = self._waits.take_asker(root)
-        if asker is not None:
-            answer = Answer(root, asker.handler, None if failure else reply, failure)
+        arrived = self._waits.take_arrived(root, reply, failure)
+        if arrived is not None:
+            asker, answer = arrived
             cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
         if cascade.continues and (row := self._read(steps_key(root))) is not None:
             cascade.queue.extend(decode_steps(row, self._topology))
@@ -300,7 +300,7 @@ class CascadeRunner:
     def _commit(self, cascade: Cascade, plan: WorkflowPlan, step: WorkflowStep) -> None:
         """Publish the atom of a step, and queue its questions and answers."""
         self._publish(cascade, plan.workflow.name, tuple(step.events))
-        cascade.later += [LaterRecord(request_id, body, 0) for request_id, body in step.requests]
+        cascade.later += step.requests
         for portal in self._topology.portals:
             if portal in step.questions:
                 cascade.queue.append(Inquiry(portal, tuple(step.questions[portal])))

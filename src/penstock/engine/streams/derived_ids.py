@@ -12,6 +12,7 @@ MARK: Final = "~~"
 
 _STEP: Final = "s"
 _CONTINUATION: Final = "c"
+_TIMEOUT: Final = f"{MARK}t"
 
 
 def sent_id(root: RequestId, number: int) -> RequestId:
@@ -35,6 +36,16 @@ def continuation_id(root: RequestId) -> RequestId:
     if mark and number.isdigit():
         return RequestId(f"{first}{mark}{int(number) + 1}")
     return RequestId(f"{root}{MARK}{_CONTINUATION}1")
+
+
+def timeout_id(question: str) -> RequestId:
+    """Return the id of the record that ends the time of a question: `order-7~~s1.0~~t`."""
+    return RequestId(question + _TIMEOUT)
+
+
+def timed_question(record: RequestId) -> RequestId | None:
+    """Return the id of the question whose time a record ends; None for another record."""
+    return RequestId(record.removesuffix(_TIMEOUT)) if record.endswith(_TIMEOUT) else None
 
 
 def is_question_id(request_id: RequestId) -> bool:

@@ -1,5 +1,6 @@
 """The start of a handler: its instance, its event or its question, and its `out`."""
 
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from penstock.base.ids import EntityKey
@@ -96,3 +97,16 @@ def question_of(
             "portal with key="
         )
     return responding.key_text(key), data  # refuses a value that cannot be a key
+
+
+def refuse_generator(task: TaskType, result: Any) -> None:
+    """Refuse the result of a handler that would never run.
+
+    Raises:
+        UserError: The handler returned a generator or a coroutine.
+    """
+    if type(result) in (GeneratorType, AsyncGeneratorType, CoroutineType):
+        raise UserError(
+            f"a handler of {task.name} returned a {type(result).__name__}, which would never run; publish events "
+            "with `out(event)`"
+        )

@@ -216,6 +216,9 @@ class Rerun:
         self._handler.asks[ask.id] = ask
         return ask
 
+    def limit(self, ask: Ask[Any], time_us: int) -> None:
+        """Do nothing: the first run has limited the time."""
+
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine of the handler; see `Ask.then`."""
         self._handler.coroutines.append(coroutine)

@@ -7,7 +7,9 @@ from penstock.base.ids import EntityKey
 from penstock.engine.execute import Executor
 from penstock.engine.streams.waiting import Held, PortalQuestion
 from penstock.engine.streams.waits import Waits
+from penstock.errors import UserError
 from penstock.model.application import App
+from penstock.model.streams.task_type import TaskType
 
 
 class StepServices(NamedTuple):
@@ -40,3 +42,12 @@ def kind_of(item: Held | None) -> str:
     if type(item) is PortalQuestion:
         return f"portal {item.portal}"
     return "complete" if item is None else "event"
+
+
+def listing_error(task: TaskType) -> UserError:
+    """Return the error of a handler that waits and lists the keys of its task."""
+    return UserError(
+        f"{task.name}: a handler that waits for a reply cannot use states(self), because its wait would keep the "
+        "state of all keys; keep the values that it needs in a PerTask attribute, or use states(self) in a method "
+        "that neither awaits nor uses .then"
+    )

@@ -198,6 +198,10 @@ class Waiting:
         self.turns.append(turn)
         self.size += turn.size
 
+    def has_received(self, question: str) -> bool:
+        """Say whether a request has its reply."""
+        return any(turn.answer is not None and turn.answer.id == question for turn in self.turns)
+
     def last_turn(self) -> Turn:
         """Return the last turn in which a coroutine ran."""
         return next(turn for turn in reversed(self.turns) if turn.step)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.streams.derived_ids import is_question_id
+from penstock.engine.streams.derived_ids import is_question_id, timed_question
 from penstock.engine.streams.system_rows import ASKER, LINE, WAIT, system_key
 from penstock.engine.streams.waiting import (
     Answer,
@@ -23,8 +23,13 @@ from penstock.engine.streams.waiting import (
     Waiting,
     decode_waiting,
 )
+from penstock.errors import TimedOut
 from penstock.model.context import Read
+from penstock.model.request import Failure
 from penstock.model.streams.task_type import TaskType
+
+TIMED_OUT: Final = Failure(TimedOut.code, TimedOut.__name__, "no reply in time")
+"""The failure of a question whose time is over."""
 
 
 class Asker(NamedTuple):
@@ -178,6 +183,30 @@ class Waits:
         """Note the handler that waits for the result of a request to an entity."""
         self._askers[request_id] = asker
         self._undo.append(lambda: self._askers.pop(request_id))
+
+    def take_arrived(
+        self, record: RequestId, reply: bytes, failure: Failure | None
+    ) -> tuple[Asker, Answer] | None:
+        """Return the reply to a handler that has processed with a record, or the end of the time of its question.
+
+        Args:
+            record: The id of the record.
+            reply: The result of its request.
+            failure: The failure of its request; None if it took effect.
+
+        Returns:
+            The handler and the reply; None if no handler has sent the record, or if the question has its reply.
+        """
+        asker = self.take_asker(record)
+        if asker is None:
+            return None
+        question = timed_question(record)
+        if question is None:
+            return asker, Answer(record, asker.handler, None if failure else reply, failure)
+        handler = self.handler(asker.handler)
+        if handler is None or handler.has_received(question):
+            return None
+        return asker, Answer(question, asker.handler, None, TIMED_OUT)
 
     def take_asker(self, request_id: RequestId) -> Asker | None:
         """Remove and return the handler that has sent a request; None if no handler has sent it."""

@@ -6,15 +6,21 @@ task asks for its events. The caller undoes a step that fails.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import CoroutineType
 from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.streams.derived_ids import part_id
+from penstock.engine.streams.cascade import LaterRecord
+from penstock.engine.streams.derived_ids import part_id, timeout_id
 from penstock.engine.streams.flow_events import FlowEvents
-from penstock.engine.streams.handler_start import instance_of, question_of, start_handler
+from penstock.engine.streams.handler_start import (
+    instance_of,
+    question_of,
+    refuse_generator,
+    start_handler,
+)
 from penstock.engine.streams.rerun import Rerun
-from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of
+from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
 from penstock.engine.streams.waiting import (
     Answer,
     HandlerCoroutine,
@@ -30,6 +36,7 @@ from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import decode_result
+from penstock.model.request import encode_continuation
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Atom
@@ -42,7 +49,7 @@ class WorkflowStep:
 
     Attributes:
         events: The published atom, after `run`.
-        requests: The requests to entities that its handlers have sent: ids and bodies.
+        requests: The requests and the ends of times that its handlers have sent.
         questions: The requests that its handlers have sent, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
@@ -75,7 +82,7 @@ class WorkflowStep:
         self._turns = 0
         self._asked = 0
         self.events: list[bytes] = []
-        self.requests: list[tuple[RequestId, bytes]] = []
+        self.requests: list[LaterRecord] = []
         self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
         self.begun: list[Waiting] = []
@@ -124,7 +131,7 @@ class WorkflowStep:
             return
         text = "" if task.is_keyed else ONLY_KEY
         instance = self._begin(task, None, (task.name, text), None)
-        self._refuse_generator(task, start_handler(task, None, instance))
+        refuse_generator(task, start_handler(task, None, instance))
         self._end()
 
     def _take(self, task: TaskType, key: Any, text: str, item: Held) -> None:
@@ -140,7 +147,7 @@ class WorkflowStep:
             self._require_record(handler)
             self._advance(handler, 0)
         else:
-            self._refuse_generator(task, result)
+            refuse_generator(task, result)
             if type(item) is PortalQuestion:
                 self._reply(item, result)
         self._end()
@@ -202,15 +209,7 @@ class WorkflowStep:
             self._services.recorded.add((task.name, kind_of(handler.item)))
             raise Unrecorded
         if self._has_listed:
-            raise self._listing(handler.task)
-
-    @staticmethod
-    def _refuse_generator(task: TaskType, result: Any) -> None:
-        if type(result) in (GeneratorType, AsyncGeneratorType, CoroutineType):
-            raise UserError(
-                f"a handler of {task.name} returned a {type(result).__name__}, which would never run; publish events "
-                "with `out(event)`"
-            )
+            raise listing_error(handler.task)
 
     def _advance(self, handler: Waiting, index: int) -> None:
         """Run a coroutine of a handler until it waits or ends."""
@@ -312,10 +311,21 @@ class WorkflowStep:
         returns = returns_of(app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
         ask = self._new_ask(target, body, lambda data: decode_result(data, returns))
-        workflow = self._plan.workflow.flow_name
-        self._waits.send_request(ask.id, Asker(workflow, self._task.name, self._waiting().id))
-        self.requests.append((RequestId(ask.id), body))
+        self._append(RequestId(ask.id), body, 0)
         return ask
+
+    def limit(self, ask: Ask[Any], time_us: int) -> None:
+        """Let a request of the running handler fail after a time; see `Ask.within`."""
+        if self._task is None or ask.id not in self._waiting().asks:
+            raise UserError(f"{ask.target}: only the handler that has asked can limit the time")
+        self._append(timeout_id(ask.id), encode_continuation(), time_us)
+
+    def _append(self, request_id: RequestId, body: bytes, delay_us: int) -> None:
+        """Append a record to the log; the running handler gets its outcome."""
+        handler = self._waiting()
+        asker = Asker(self._plan.workflow.flow_name, handler.task.name, handler.id)
+        self._waits.send_request(request_id, asker)
+        self.requests.append(LaterRecord(request_id, body, delay_us))
 
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
@@ -359,17 +369,9 @@ class WorkflowStep:
         """
         handler = self._handler
         if handler is not None and handler.coroutines != [None]:
-            raise self._listing(handler.task)
+            raise listing_error(handler.task)
         self._has_listed = True
         return self._services.keys(prefix)
-
-    @staticmethod
-    def _listing(task: TaskType) -> UserError:
-        return UserError(
-            f"{task.name}: a handler that waits for a reply cannot use states(self), because its wait would keep the "
-            "state of all keys; keep the values that it needs in a PerTask attribute, or use states(self) in a method "
-            "that neither awaits nor uses .then"
-        )
 
     def note_row(self, key: EntityKey, row: bytes | None) -> None:
         """Note that the running handler is the first handler of the step that reads a row."""

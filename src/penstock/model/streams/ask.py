@@ -5,13 +5,15 @@ its result comes back when that record has been processed.
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from datetime import timedelta
+from typing import Any, Final, Generic, Self, TypeVar
 
 from penstock.errors import AskFailed, OutsideTransaction, UserError
 from penstock.model.context import active
 from penstock.model.running_step import RunningStep
 
 A = TypeVar("A")
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Ask(Generic[A]):
@@ -24,7 +26,7 @@ class Ask(Generic[A]):
         failure: The error that arrived in place of a result.
     """
 
-    __slots__ = ("_decode", "failure", "id", "reply", "target")
+    __slots__ = ("_decode", "_is_limited", "failure", "id", "reply", "target")
 
     def __init__(self, id: str, target: str, decode: Callable[[bytes], A]) -> None:  # noqa: A002 -- its word
         self.id = id
@@ -32,6 +34,7 @@ class Ask(Generic[A]):
         self._decode = decode
         self.reply: bytes | None = None
         self.failure: Exception | None = None
+        self._is_limited = False
 
     @property
     def is_settled(self) -> bool:
@@ -59,6 +62,28 @@ class Ask(Generic[A]):
         if not self.is_settled:
             yield self
         return self.result()
+
+    def within(self, time: timedelta) -> Self:
+        """Limit the time for the result: `await take.ask(item).within(timedelta(seconds=5))`.
+
+        A request without a result after this time fails with `AskFailed`. A result that comes later has no effect.
+        The request itself is processed in any case.
+
+        Args:
+            time: The time from the time of the running step.
+
+        Raises:
+            UserError: The time is not greater than 0, or the request has a time already.
+            OutsideTransaction: No handler of a task runs.
+        """
+        given: object = time  # a handler may pass anything
+        if not isinstance(given, timedelta) or given < _MICROSECOND:
+            raise UserError(f"{self.target}: a time-out is a duration greater than 0, not {time!r}")
+        if self._is_limited:
+            raise UserError(f"{self.target}: the request has a time-out already")
+        running_step("limit the time of a request").limit(self, time // _MICROSECOND)
+        self._is_limited = True
+        return self
 
     def then(self, handler: Callable[..., Any], *arguments: Any) -> None:
         """Call a method of the asking task when the result arrives: `handler(result, *arguments)`.
