@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from penstock import App
 from penstock.base.ids import Lsn, RequestId
 from penstock.cli.first_request import first_request
 from penstock.cli.foreground import Foreground
@@ -357,3 +358,10 @@ def test_first_request_fits_the_application() -> None:
     assert first_request(load_app(SHOP), "U") == f"curl -X POST U/stock/item/create/1 {body}"
     body = """--json '{"balance": 1, "overdraft_limit": 1}'"""
     assert first_request(load_app(bank), "U") == f"curl -X POST U/call/Account/k1/create {body}"
+
+
+def test_first_request_of_streams_is_an_append() -> None:
+    """An application of streams alone gets an append; without an open stream, a request that always works."""
+    streams = load_app("tests.counting_app:app")
+    assert first_request(streams, "U") == """curl -X POST U/streams/lines --json '["text"]'"""
+    assert first_request(App("empty"), "U") == "curl U/readyz"

@@ -11,7 +11,8 @@ def first_request(app: App, url: str) -> str:
     """Return a command that sends an application a first request.
 
     The request uses a route of the application that creates an entity or needs none; otherwise it
-    creates an entity of the first class, or calls the first function.
+    creates an entity of the first class, calls the first function, or appends to the first stream that takes
+    appends. An application without any of them is asked for its streams, or whether it is ready.
     """
     path, verb = _operation(app)
     return curl_of(openapi_document(app, server_url=url), path, verb)
@@ -23,7 +24,12 @@ def _operation(app: App) -> tuple[str, str]:
         return "/" + "/".join(routes[0].segments), routes[0].verb.lower()
     if app.entities:
         return f"/call/{next(iter(app.entities))}/{{key}}/create", "post"
-    return f"/call/{next(iter(app.functions))}", "post"
+    if app.functions:
+        return f"/call/{next(iter(app.functions))}", "post"
+    for stream in app.topology.streams.values():
+        if stream.is_open:
+            return f"/streams/{stream.name}", "post"
+    return ("/streams" if app.topology.streams else "/readyz"), "get"
 
 
 def _rank(route: Route) -> int:
