@@ -240,3 +240,17 @@ def test_error_of_the_gateway_names_its_argument(ask: Any) -> None:
     ]
     paths = [["nights", 0, "day"], ["prices", "..."], ["amount"], None]
     assert ask("reading.js", "given.map(module.pathIn)", messages) == paths
+
+
+@pytest.mark.parametrize("value", ["2031-05-09T19:30:01.123456Z", "19:30:01.123456", "2031-05-09"])
+def test_a_default_that_is_not_changed_is_sent_as_it_is(ask: Any, value: str) -> None:
+    """A picker shows whole seconds; the microseconds of a default are sent nevertheless."""
+    format_name = "date-time" if "Z" in value else "time" if ":" in value else "date"
+    schema = {"type": "string", "format": format_name, "default": value}
+    told = """(() => {
+      const input = new module.ScalarInput(
+        { name: "at", schema: given, whole: given, document: {}, required: true });
+      const shown = input.element.querySelector("input").value;
+      return [shown !== "", input.read({ refuse: (_, why) => why })];
+    })()"""
+    assert ask("scalar_input.js", told, schema) == [True, {"given": True, "value": value}]

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli import new
 from penstock.cli.main import execute
+from tests.checkout import TOP
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +68,16 @@ def test_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("example", ["bank", "shop", "talk"])
+EXAMPLES = sorted(path.parent.name for path in (TOP / "examples").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_example_is_an_application(
     example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The copy of an example is explained under the name of its folder."""
     assert execute(["new", f"my_{example}", "--example", example]) == 0
+    assert example in new.HELP
     assert execute(["explain", f"my_{example}"]) == 0
     assert f"{example}: " in capsys.readouterr().out
 

@@ -20,8 +20,8 @@ HELP: Final = """Write a first application with a test, or an example: a folder 
 A first application has app.py, test_app.py, README.md, and penstock.toml, which names the application,
 so that commands in the folder need no APP.
 
-With --example, the folder is a copy of an example of Penstock: bank, shop or talk. Its name is that of
-the example, unless NAME is given.
+With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, newsroom, shop or
+talk. Its name is that of the example, unless NAME is given.
 
 \b
 Examples:
@@ -118,7 +118,7 @@ def command(
         ),
     ] = None,
     example: Annotated[
-        str | None, typer.Option("--example", metavar="EXAMPLE", help="bank, shop or talk.")
+        str | None, typer.Option("--example", metavar="EXAMPLE", help="bank, boxoffice, cart, newsroom, shop or talk.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

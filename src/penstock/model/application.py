@@ -302,9 +302,16 @@ def _sort_out(
         else:
             complaints.append(
                 f"{where_of(member)}: {label} is neither an @entity class "
-                "nor a @transactional function"
+                f"nor a @transactional function{_advice_on(member)}"
             )
     return classes, functions
+
+
+def _advice_on(member: object) -> str:
+    """Return what to do with a member that is the class of a task; empty for any other member."""
+    if not isinstance(member, type) or not hasattr(member, "on_event"):
+        return ""
+    return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"
 
 
 def _methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:

@@ -121,6 +121,7 @@ CASES = {
     "function": ("@transactional\ndef f(x: Nope): pass\nextra = [f]\nE = f", "f(x): unknown type"),
     "plain function": ("def E(): pass", "E is neither an @entity class nor a @transactional function"),
     "plain class": ("class E: pass", "E is neither"),
+    "task": ("class E:\n    def on_event(self, event: int) -> None: ...", "flow(stream).task(E)"),
     "no class at all": ("E = 5", "5 is neither"),
     "entity of an entity": (
         "@entity\nclass F:\n  k: str = key()\n@entity\nclass E(F):\n  x: int = 0\nextra = [F]",

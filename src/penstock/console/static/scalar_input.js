@@ -17,6 +17,7 @@ export class ScalarInput {
   #schema;
   #input;
   #nullable;
+  #initial; // a picker drops the digits after the seconds
   #error = el("p", { class: "field-error", hidden: true });
 
   constructor({ name, label, schema, whole, document, required, nullable, initial }) {
@@ -26,6 +27,7 @@ export class ScalarInput {
     this.#nullable = nullable;
     this.#kind = kindOf(schema);
     this.#input = this.#made(initial ?? whole.default);
+    this.#initial = { text: this.#input.value, value: initial ?? whole.default };
     this.#input.name = name;
     if (required) this.#input.setAttribute("aria-required", "true");
     const title = `${label ?? name}${required ? "" : " (optional)"}`;
@@ -86,7 +88,7 @@ export class ScalarInput {
       type,
       step: this.#kind === "date" ? null : 1,
       max: isDay ? `9999-12-31${zone}` : null,
-      value: this.#kind === "date-time" ? localText(String(first)) : String(first),
+      value: this.#kind === "date-time" ? localText(String(first)) : String(first).split(".")[0],
     });
   }
 
@@ -107,6 +109,7 @@ export class ScalarInput {
 
   #value(text, reading) {
     const kind = this.#kind;
+    if (kind in PICKERS && text === this.#initial.text) return { given: true, value: this.#initial.value };
     if (kind === "boolean") return { given: true, value: text === "0" };
     if (kind === "choice") return { given: true, value: this.#schema.enum[Number(text)] };
     if (kind === "date-time") return { given: true, value: instantOf(text) };
