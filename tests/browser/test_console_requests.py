@@ -14,6 +14,28 @@ CUT = (
     ".map((one) => one.scrollWidth - one.clientWidth).filter((more) => more > 0)"
 )
 
+LINES = """
+const code = document.querySelector('#recent tbody tr code');
+code.style.display = 'block';
+code.style.width = `${code.textContent.length - 1}ch`;
+const range = document.createRange();
+const lines = new Map();
+for (const node of [...code.querySelectorAll('*'), code].flatMap((one) => [...one.childNodes])) {
+  if (node.nodeType !== Node.TEXT_NODE) continue;
+  [...node.data].forEach((letter, index) => {
+    range.setStart(node, index);
+    range.setEnd(node, index + 1);
+    const { top, left } = range.getBoundingClientRect();
+    const line = Math.round(top);
+    lines.set(line, [...(lines.get(line) ?? []), [left, letter]]);
+  });
+}
+code.removeAttribute('style');
+return [...lines].sort(([a], [b]) => a - b)
+  .map(([, letters]) => letters.sort(([a], [b]) => a - b).map(([, letter]) => letter).join(''));
+"""
+"""The lines of the first call in a column that is too narrow for it."""
+
 
 def sent(shop: RunningConsole, item: str, amounts: list[int]) -> None:
     """Create an item, and add amounts under the request ids `item-amount`."""
@@ -44,6 +66,7 @@ def test_filters_choose_requests_and_stay_in_the_address(page: Page, shop: Runni
     wait_for(lambda: listed(page) == ["sieve-6", "sieve-5"], "the two requests")
     call, arguments, outcome = page.rows("#recent")[0][1:4]
     assert (call, arguments, outcome) == ("Item(sieve).add", "amount 6", "took effect")
+    assert page.browser.execute_script(LINES) == ["Item(sieve)", ".add"]
     address = page.browser.current_url
     page.open("/overview")
     page.one("#page-overview")

@@ -6,13 +6,13 @@ import { entityLink, inline, parseType } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
 
-/** Return a call, with a link to its entity. */
+/** Return a call, with a link to its entity; a narrow column breaks it before the method. */
 export function callOf({ entity, key, method }, operator) {
   if (!method) return el("span", { class: "null" }, "no call: the request could not be read");
   if (!entity) return el("code", {}, method);
   if (key === null) return el("code", {}, `${entity}.${method}`);
   const link = operator ? el("a", { href: entityLink(entity, key) }, key) : key;
-  return el("code", {}, `${entity}(`, link, `).${method}`);
+  return el("code", {}, `${entity}(`, link, ")", el("wbr"), `.${method}`);
 }
 
 /**
