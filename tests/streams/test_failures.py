@@ -1,5 +1,6 @@
 """Handlers that fail: their step leaves nothing, its atom is set aside, and the rest goes on."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -167,6 +168,11 @@ class Never:
         yield "something"
 
 
+class Timed:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        await asyncio.sleep(number)
+
+
 class Generating:
     async def on_event(self, number: int, out: Emit[int]) -> Any:
         yield number
@@ -186,6 +192,7 @@ class Stubborn:
     ("task", "message"),
     [
         (Sleepy, "awaits str"),
+        (Timed, "uses asyncio"),
         (Generating, "returned a async_generator"),
     ],
 )

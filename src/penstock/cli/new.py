@@ -118,7 +118,10 @@ def command(
         ),
     ] = None,
     example: Annotated[
-        str | None, typer.Option("--example", metavar="EXAMPLE", help="bank, boxoffice, cart, newsroom, shop or talk.")
+        str | None,
+        typer.Option(
+            "--example", metavar="EXAMPLE", help="bank, boxoffice, cart, newsroom, shop or talk."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

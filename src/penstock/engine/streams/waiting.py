@@ -13,7 +13,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey
-from penstock.errors import Diverged
+from penstock.errors import Diverged, UserError
 from penstock.model.request import Failure
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.task_type import TaskType
@@ -245,3 +245,16 @@ def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting:
 def hash_of(data: bytes) -> int:
     """Return a 64-bit hash, by which a handler that runs again is compared with its first run."""
     return xxh3_64_intdigest(data)
+
+
+def refuse_asyncio(error: RuntimeError, task: TaskType) -> None:
+    """Say what a handler can await, if it failed because it used asyncio.
+
+    Raises:
+        UserError: The handler needs an event loop, which a transaction does not have.
+    """
+    if type(error) is RuntimeError and error.args == ("no running event loop",):
+        raise UserError(
+            f"a handler of {task.name} uses asyncio, and no event loop runs in a transaction; it can await its own "
+            "requests to portals and entities, each once"
+        ) from error

@@ -29,6 +29,7 @@ from penstock.engine.streams.waiting import (
     PortalQuestion,
     Turn,
     Waiting,
+    refuse_asyncio,
 )
 from penstock.engine.streams.waits import Asker
 from penstock.errors import LimitExceeded, UserError
@@ -221,6 +222,9 @@ class WorkflowStep:
             if index == 0 and type(handler.item) is PortalQuestion:
                 self._reply(handler.item, stop.value)
             return
+        except RuntimeError as error:
+            refuse_asyncio(error, handler.task)
+            raise
         if not handler.accept(awaited, index):
             raise UserError(
                 f"a handler of {handler.task.name} awaits {type(awaited).__name__}; it can await its own requests "
