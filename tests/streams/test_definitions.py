@@ -99,6 +99,8 @@ class RepliesWrongly:
 class Person(Entity):
     name: str = key()
 
+    def rename(self) -> None: ...
+
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (
@@ -151,6 +153,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: sequencer("q", int, flow("f", numbers)), "sequencer q takes its events"),  # type: ignore[arg-type]
     (lambda: connect(sequencer("q", int), numbers), "a target that is no sequencer"),  # type: ignore[arg-type]
     (lambda: call(5, Person, tuple), "call takes its events from 5"),  # type: ignore[arg-type]
+    (lambda: call(numbers, Person.rename, tuple), "call of Person.rename: Person is not part of"),
+    (lambda: call(numbers, Person.create, tuple), "call of Person.create: Person is not part of"),
     (lambda: splitter("s", numbers), "splitter s needs a function for each stream"),
     (lambda: flow("f", numbers).task(Returns).sink("out", int), "on_event returns int, which is"),
     (lambda: flow("f", numbers).task(Echo()).sink("out"), "is no task; a task is a class"),  # type: ignore[call-overload]
@@ -184,6 +188,14 @@ def test_all_mistakes_at_once() -> None:
         )
     assert "a.Echo takes int" in str(caught.value)
     assert "needs a default" in str(caught.value)
+
+
+def test_two_workflows_of_one_name_are_one_mistake() -> None:
+    """The names of the streams that follow from the name of the workflow are no further mistakes."""
+    with pytest.raises(DefinitionError) as caught:
+        App("x", *(flow("same", numbers).task(Echo).sink("out") for _ in range(2)))
+    assert str(caught.value).count(f"{__file__}:") == 1
+    assert "two workflows are named same" in str(caught.value)
 
 
 def test_a_workflow_brings_its_sources() -> None:

@@ -37,6 +37,23 @@ class Resolver:
         self._entities = entities
         self.complaints: list[str] = []
 
+    def check_method(self, where: str, what: str, method: Any) -> None:
+        """Complain of a method or a creation that belongs to no entity class of the application."""
+        name = getattr(method, "__name__", "")
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, type):
+            class_name, is_known = owner.__name__, owner in self._entities.values()
+        else:
+            path = getattr(method, "__qualname__", "").rpartition("<locals>.")[2]
+            class_name = path.rpartition(".")[0]
+            classes = self._entities.values()
+            is_known = any(inspect.getattr_static(cls, name, None) is method for cls in classes)
+        if class_name and not is_known:
+            self.complaints.append(
+                f"{where}: {what} of {class_name}.{name}: {class_name} is not part of the application "
+                f"{self._app}; name it there"
+            )
+
     def resolve(
         self, annotation: Any, owner: Any, where: str, what: str, entity: type | None = None
     ) -> Any:

@@ -140,6 +140,7 @@ class _Building:
         self.add(workflow.source)
         if any(other.flow_name == workflow.flow_name for other in self._workflows):
             self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
+            return  # the names of its streams would be complaints, too
         if workflow.on_failure not in get_args(OnFailure):
             what = f'on_failure is "set-aside" or "pause", not {workflow.on_failure!r}'
             self._complain(workflow.where, f"workflow {workflow.flow_name}: {what}")
@@ -164,6 +165,7 @@ class _Building:
             self.add(split)
 
     def _add_request_sink(self, sink: RequestSink[Any]) -> None:
+        self._resolver.check_method(sink.where, "call", sink.method)
         self.add(sink.source)
         self._subscribe(sink.source, sink)
         self.add(sink.failed)
