@@ -1,4 +1,6 @@
-"""Replay: runs the requests of an epoch again, and compares the results with the recorded epoch.
+"""Replay: runs the records of an epoch again, and compares the results with the recorded epoch.
+
+A record is run with its whole cascade: the requests that handlers send, and the steps of workflows.
 
 This module does no I/O: the caller reads the journal, supplies the state before the epoch, and enforces
 the limits of handlers. Results are compared as bytes; values are decoded only to show a difference.
@@ -9,6 +11,7 @@ depend on the machine. Its recorded outcome is used, and it is counted.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,9 +27,10 @@ from penstock.base.ids import (
 )
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import DECIDED
+from penstock.engine.streams.cascade_runner import CascadeRunner
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
-from penstock.model.request import decode_failure, decode_request
+from penstock.model.request import decode_failure, decode_request, is_continuation
 
 REPLY: Final = "reply"
 """The `place` of a difference that is about a reply; entity keys contain a slash."""
@@ -93,7 +97,7 @@ class ReplayDifference:
 
 
 class Replayer:
-    """Runs the requests of epochs, one by one, over a state of its own.
+    """Runs the records of epochs, one by one, over a state of its own.
 
     Attributes:
         state: The state before the epoch that runs.
@@ -113,27 +117,55 @@ class Replayer:
 
         self.read = read
         self.executor = Executor(app, read, limits)
+        self.executor.delivers = True
+        self._cascades = CascadeRunner(app, self.executor, read, self._keys, self._apply, limits)
+        self._wrote: dict[EntityKey, bytes | None] = {}
 
     def run(self, row: RequestRow) -> Outcome:
-        """Process one request; later requests see its writes."""
-        outcome = self.executor.run(row.request_id, row.body, row.time_us)
+        """Process one record; later records see its writes.
+
+        Returns:
+            The outcome of its request, with the reads of the requests that it sent, and all writes of its cascade.
+        """
+        return self.conclude(row, self.execute(row))
+
+    def execute(self, row: RequestRow) -> Outcome:
+        """Run the request of a record; `conclude` must follow."""
+        return self.executor.run(row.request_id, row.body, row.time_us)
+
+    def conclude(self, row: RequestRow, outcome: Outcome) -> Outcome:
+        """Apply the writes of a record's request, and run what it causes; see `run`."""
         if outcome.writes:
             self.written.update(outcome.writes)
-        return outcome
+        self._wrote = {}
+        cascade = self._cascades.run_requests(row.request_id, row.body, row.time_us, outcome)
+        if cascade is None:
+            return outcome
+        failure = None if outcome.error is None else decode_failure(outcome.reply)
+        self._cascades.run_steps(cascade, failure, outcome.reply)
+        sent = [request.outcome.reads for request in cascade.completed]
+        reads = tuple(dict.fromkeys(chain(outcome.reads, *sent)))
+        return outcome._replace(reads=reads, writes={**outcome.writes, **self._wrote})
 
     def run_all(self, rows: Iterable[RequestRow]) -> list[Outcome | None]:
-        """Process requests in order; None means that the recorded outcome is used."""
-        execute, written = self.executor.run, self.written
+        """Process records in order; None means that the recorded outcome is used."""
         outcomes: list[Outcome | None] = []
         for row in rows:
             if row.error in DECIDED:
+                self.conclude(row, Outcome(row.error, row.reply, (), {}))
                 outcomes.append(None)
                 continue
-            outcome = execute(row.request_id, row.body, row.time_us)
-            if outcome.writes:
-                written.update(outcome.writes)
-            outcomes.append(outcome)
+            outcomes.append(self.run(row))
         return outcomes
+
+    def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
+        self.written.update(writes)
+        self._wrote.update(writes)
+
+    def _keys(self, prefix: str) -> list[EntityKey]:
+        """Return the keys that begin with a prefix, in order."""
+        known = {key for key in chain(self.state, self.written) if key.startswith(prefix)}
+        return sorted(key for key in known if self.read(key) is not None)
 
     def take(self, changes: dict[EntityKey, bytes | None]) -> None:
         """Apply the recorded changes of an epoch, without running a request."""
@@ -269,7 +301,9 @@ def reply_of(error: str | None, data: bytes) -> Any:
 
 
 def call_text(body: bytes) -> str:
-    """Return a request as text: `Item/i1.add(5)`."""
+    """Return a request as text: `Item/i1.add(5)`, or an append: `lines.append('a b', 'c')`."""
+    if is_continuation(body):
+        return "the rest of a cascade"
     try:
         request = decode_request(body)
         arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
@@ -278,6 +312,8 @@ def call_text(body: bytes) -> str:
         return f"an invalid request ({error})"
     arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
     target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
+    if request.stream is not None:
+        target = f"{request.stream}."
     return f"{target}{request.method}({', '.join(arguments)})"
 
 
@@ -288,8 +324,13 @@ def _shown(value: Any) -> str:
 
 def rejection_of(app: App, body: bytes) -> str:
     """Return why an application refuses a request; empty if it accepts it."""
+    if is_continuation(body):
+        return ""
     try:
         request = decode_request(body)
+        if request.stream is not None:
+            app.open_stream(request.stream)
+            return ""
         app.signature(request.entity, request.method).decode(request.positional, request.named)
     except RequestError as error:
         return str(error)

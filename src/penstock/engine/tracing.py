@@ -107,9 +107,10 @@ def trace(
     before = sys.gettrace()
     sys.settrace(tracer.enter)
     try:
-        outcome = replayer.run(row)
+        outcome = replayer.execute(row)
     finally:
         sys.settrace(before)
+    outcome = replayer.conclude(row, outcome)
     if outcome.error is not None and tracer.root is not None:
         tracer.root.undo()
     return RequestTrace(outcome, tracer.root, tracer.undone)

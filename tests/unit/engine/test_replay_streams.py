@@ -1,0 +1,118 @@
+"""Replay of records with their cascades: equal outcomes are no difference, and a wrong row is found."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from penstock import App, Emit, Entity, flow, key, send, stream
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.engine.execute import Limits
+from penstock.engine.replay import (
+    RecordedEpoch,
+    Replayer,
+    RequestRow,
+    call_text,
+    first_difference,
+    rejection_of,
+)
+from penstock.engine.tracing import trace
+from penstock.log.api import Record
+from penstock.runtime.local.runtime import LocalRuntime
+
+words = stream("words", str)
+COUNT_A = EntityKey("wordcount.Count/a")
+
+
+class Count:
+    total: int = 0
+
+    def on_event(self, word: str, out: Emit[tuple[str, int]]) -> None:
+        self.total += 1
+        out((word, self.total))
+
+
+class Shelf(Entity):
+    name: str = key()
+    books: int = 0
+
+    def put(self, count: int) -> int:
+        self.books += count
+        if count > 1:
+            send(Shelf.put, self, count - 1)
+        return self.books
+
+
+counts = flow("wordcount", words).flat_map(str.split).key(str).task(Count).sink("counts")
+app = App("replayed", Shelf, counts)
+BODIES = [
+    app.request("Shelf", "a", "create", (), {})[0],
+    app.append("words", ["a b", "a"]),
+    app.request("Shelf", "a", "put", (3,), {})[0],
+    app.append("words", ["b"]),
+]
+
+
+@pytest.fixture
+def recorded() -> RecordedEpoch:
+    """Return an epoch as the local runtime processes it, from the empty state on."""
+    runtime = LocalRuntime(app)
+    rows = [
+        RequestRow(Lsn(lsn), RequestId(f"r{lsn}"), 1_000, body, None, b"")
+        for lsn, body in enumerate(BODIES)
+    ]
+    replies = runtime.replay(Record(row.lsn, row.request_id, row.body, row.time_us) for row in rows)
+    answered = [
+        row._replace(error=reply.error, reply=reply.data)
+        for row, reply in zip(rows, replies, strict=True)
+    ]
+    return RecordedEpoch(Epoch(0), 5, answered, dict(runtime.state))
+
+
+def test_replay_runs_whole_cascades(recorded: RecordedEpoch) -> None:
+    """Sent requests and workflow steps run again, so that tasks and entities come out as recorded."""
+    replayer = Replayer(app, {}, Limits())
+    outcomes = replayer.run_all(recorded.rows)
+    assert first_difference(replayer, recorded, outcomes) is None
+    assert replayer.written[COUNT_A] == app.stored["wordcount.Count"].encode(
+        {"__task_key": "a", "total": 2}
+    )
+    put = outcomes[2]
+    assert put is not None
+    assert app.entities["Shelf"].plain("a", put.writes[EntityKey("Shelf/a")] or b"") == {"books": 6}
+    replayer.finish()
+    assert replayer.state == recorded.changes
+
+
+def test_wrong_row_of_a_task_is_found(recorded: RecordedEpoch) -> None:
+    """The difference names the key of the task, its attribute and the record that wrote it last."""
+    count = app.stored["wordcount.Count"]
+    changes = recorded.changes | {COUNT_A: count.encode({"__task_key": "a", "total": 9})}
+    wrong = replace(recorded, changes=changes)
+    replayer = Replayer(app, {}, Limits())
+    difference = first_difference(replayer, wrong, replayer.run_all(wrong.rows))
+    assert difference is not None
+    assert difference.position == 1
+    assert difference.findings == ((COUNT_A, "total", 9, 2),)
+
+
+def test_trace_of_an_append_has_the_writes_of_its_cascade(recorded: RecordedEpoch) -> None:
+    """An append has no calls, and its outcome has the rows of tasks; a request has its own calls alone."""
+    replayer = Replayer(app, {}, Limits())
+    replayer.run(recorded.rows[0])
+    traced = trace(app, replayer, recorded.rows[1], time.perf_counter)
+    assert traced.root is None
+    assert COUNT_A in traced.outcome.writes
+    traced = trace(app, replayer, recorded.rows[2], time.perf_counter)
+    assert traced.root is not None
+    assert (traced.root.call, traced.root.calls) == ("Shelf/a.put(3)", [])
+
+
+def test_appends_are_shown_with_their_stream() -> None:
+    """An append is no invalid request, and an application accepts it."""
+    assert [call_text(body) for body in BODIES[1:3]] == [
+        "words.append('a b', 'a')",
+        "Shelf/a.put(3)",
+    ]
+    assert rejection_of(app, BODIES[1]) == ""
+    assert "there is no stream" in rejection_of(App("other", Shelf), BODIES[1])
