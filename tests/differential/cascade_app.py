@@ -1,5 +1,6 @@
 """An application with entities that emit and send, and workflows that ask, loop and call, for random programs."""
 
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -99,7 +100,8 @@ class EntityAsker:
     async def on_event(self, number: int, out: Emit[int]) -> None:
         self.asked += 1
         try:
-            out(await ask(Account.add, Account(NAMES[number % 4]), -(number % 5)))
+            asked = ask(Account.add, Account(NAMES[number % 4]), -(number % 5))
+            out(await asked.within(timedelta(microseconds=number % 2 + 1)))
         except AskFailed:
             out(-self.asked)
 
