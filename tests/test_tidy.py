@@ -21,7 +21,7 @@ USER_CODE_ENDS = {  # where a handler's errors are recorded, and its changes are
     "engine/execute.py",
     "engine/failure.py",
     "engine/isolation.py",
-    "engine/streams/rerun.py",
+    "engine/streams/resumption.py",
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
 SETS = {"set", "frozenset"}

@@ -39,7 +39,7 @@ _TRUSTED: Final = (
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
     "penstock.engine.streams.paused_flows",
-    "penstock.engine.streams.rerun",
+    "penstock.engine.streams.resumption",
     "penstock.engine.streams.step_services",
     "penstock.engine.streams.waiting",
     "penstock.engine.streams.routed_events",

@@ -32,6 +32,9 @@ from penstock.model.signature import Signature
 
 _encode: Final = ENCODER.encode
 _values_of: Final = object.__getattribute__
+_SAFE_DIGITS: Final = 19
+"""A number with fewer characters than this has less than 64 bits."""
+
 SHORT_KEY: Final = 1 + KEY_BYTES_MAX // 4
 """A key with fewer characters than this never exceeds the limit of bytes."""
 
@@ -265,6 +268,10 @@ class EntityType:
         """
         if self.key_is_text and 0 < len(text) < SHORT_KEY:
             return text
+        if self.key_annotation is int and len(text) < _SAFE_DIGITS and text.lstrip("-").isdecimal():
+            value = int(text)
+            if int.__repr__(value) == text:  # an int has one text
+                return value
         return decode_key(text, self.key_annotation)
 
     def key_of(self, instance: object) -> EntityKey:

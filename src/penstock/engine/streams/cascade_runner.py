@@ -111,7 +111,8 @@ class CascadeRunner:
         self._limits = limits
         self._durable_waits = durable_waits
         self._waits = Waits(read, app.topology.tasks)
-        self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor, set())
+        self._step: WorkflowStep | None = None
+        self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.refusal: Failure | None = None
         self.paused = PausedFlows(app.topology, read, apply)
@@ -244,21 +245,20 @@ class CascadeRunner:
 
         def read_row(key: EntityKey) -> bytes | None:
             row = read(key)
-            if txn.step is not None:
-                txn.step.note_row(key, row)
+            if self._step is not None:
+                self._step.note_row(key, row)
             return blank[key.partition("/")[0]] if row is None else row
 
         rows, secret = self._topology.rows, self._executor.secret
         step = step_id(cascade.root, cascade.taken)
-        txn = Transaction(step, cascade.time_us, read_row, rows, secret)
-        return txn
+        return Transaction(step, cascade.time_us, read_row, rows, secret)
 
     def _run_step(
         self, cascade: Cascade, plan: WorkflowPlan, run: Callable[[WorkflowStep], None]
     ) -> Outcome:
         """Run a step of a workflow as a transaction, and commit it or undo it."""
         txn = self._transaction(cascade)
-        txn.step = step = WorkflowStep(plan, self._services, txn)
+        self._step = txn.step = step = WorkflowStep(plan, self._services, txn)
 
         def work() -> Effect:
             try:
@@ -270,6 +270,7 @@ class CascadeRunner:
                 raise
 
         outcome = self._perform(txn, work)
+        self._step = txn.step = None  # no cycle: garbage waits until the end of a batch
         if step.is_unrecorded:
             for handler in step.begun:
                 self._waits.abandoned += handler.forget()

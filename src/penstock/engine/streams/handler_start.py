@@ -6,9 +6,9 @@ from typing import Any
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.waiting import Held, PortalQuestion
 from penstock.errors import UserError
-from penstock.model.context import Transaction, current
+from penstock.model.context import current
 from penstock.model.streams.portal import Portal
-from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.task_type import ONLY_KEY, TaskType
 from penstock.model.streams.topology import Topology
 
 
@@ -28,22 +28,17 @@ class TaskOutput:
         step.publish(self._task, event)
 
 
-def instance_of(task: TaskType, key_text: str, *, is_own: bool) -> Any:
-    """Return the `self` of a handler.
+def instance_of(task: TaskType, key_text: str) -> Any:
+    """Return the `self` of a handler; an empty text is `on_atom_complete` of a task with keys."""
+    return task.rows.of_text(key_text) if key_text else task.completing_instance()
 
-    Args:
-        task: The task.
-        key_text: The text of the key; empty for `on_atom_complete` of a task with keys.
-        is_own: Whether no other handler of the step has the same object, so its first use is noted.
-    """
-    rows = task.rows
-    if not key_text:
-        return task.completing_instance()
-    if not is_own:
-        return rows.of_text(key_text)
-    instance: Any = object.__new__(rows.unloaded)
-    Transaction.unload(rows, EntityKey(rows.prefix + key_text), instance)
-    return instance
+
+def state_keys(task: TaskType, key_text: str) -> list[EntityKey]:
+    """Return the keys of the rows that a handler has by its `self`."""
+    keys = [EntityKey(task.rows.prefix + key_text)] if key_text and task.rows.attributes else []
+    if task.shared is not None:
+        keys.append(EntityKey(task.shared.prefix + ONLY_KEY))
+    return keys
 
 
 def start_handler(task: TaskType, item: Held | None, instance: Any) -> Any:

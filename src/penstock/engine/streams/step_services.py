@@ -21,8 +21,6 @@ class StepServices(NamedTuple):
         keys: Returns the stored keys that begin with a prefix, in order.
         size_max: The most bytes of all events, questions and answers of a step; and of the history of a handler.
         executor: Runs the steps as transactions.
-        recorded: The handlers that can wait although other handlers of their step have used the same rows: the names of
-            their tasks and their kinds. A step notes what they read from their start.
     """
 
     app: App
@@ -30,11 +28,10 @@ class StepServices(NamedTuple):
     keys: Callable[[str], list[EntityKey]]
     size_max: int
     executor: Executor
-    recorded: set[tuple[str, str]]
 
 
 class Unrecorded(Exception):
-    """A handler waits, and has read rows before the step began to note what it reads."""
+    """A handler waits, and has read rows before the step began to note its reads."""
 
 
 def kind_of(item: Held | None) -> str:

@@ -1,7 +1,7 @@
 """A handler that waits: its coroutines while they are in memory, and its history.
 
 The history has everything that the handler has received, turn by turn. A turn begins with the call of the handler or
-with a reply, and ends where the handler waits or ends. `Rerun` makes the coroutines from the history, so the
+with a reply, and ends where the handler waits or ends. `Resumption` makes the coroutines from the history, so the
 coroutines can be forgotten at any time between two turns.
 """
 
@@ -59,12 +59,8 @@ Place = tuple[str, str]
 """The name of a task, and the text of a key."""
 
 
-class SentAsk(NamedTuple):
-    """A request that a handler has sent: its id, its target, and a hash of the request."""
-
-    id: str
-    target: str
-    hash: int
+SentAsk: TypeAlias = tuple[str, str, int]
+"""A request that a handler has sent: its id, its target, and a hash of the request."""
 
 
 class Turn(msgspec.Struct, array_like=True):
@@ -128,13 +124,14 @@ class Waiting:
         asks: The requests without a reply, by id; only while the coroutines are in memory.
         coroutines: The coroutine of the handler itself, None for a plain method; then those of its `then`. The list is
             empty while the coroutines are not in memory.
-        size: The approximate size of the history in bytes.
+        counted: The number of turns in `size`, which is the approximate size of the history in bytes.
     """
 
     __slots__ = (
         "asks",
         "awaiting",
         "coroutines",
+        "counted",
         "id",
         "item",
         "key",
@@ -165,7 +162,7 @@ class Waiting:
         self.awaiting: dict[str, int] = {}
         self.asks: dict[str, Ask[Any]] = {}
         self.coroutines: list[HandlerCoroutine | None] = []
-        self.size = 0
+        self.counted = self.size = 0
 
     def settle(self, answer: Answer, *, is_lost: bool = False) -> None:
         """Hand over a reply to the coroutines in memory."""
@@ -191,12 +188,14 @@ class Waiting:
     def send(self, ask: Ask[Any], data: bytes) -> None:
         """Note a request that the running turn sends."""
         self.asks[ask.id] = ask
-        self.turns[-1].asks.append(SentAsk(ask.id, ask.target, hash_of(data)))
+        self.turns[-1].asks.append((ask.id, ask.target, xxh3_64_intdigest(data)))
 
-    def add_turn(self, turn: Turn) -> None:
-        """Add a complete turn to the history."""
-        self.turns.append(turn)
-        self.size += turn.size
+    def count_size(self) -> int:
+        """Return the approximate size of the history in bytes."""
+        for turn in self.turns[self.counted :]:
+            self.size += turn.size
+        self.counted = len(self.turns)
+        return self.size
 
     def has_received(self, question: str) -> bool:
         """Say whether a request has its reply."""
@@ -204,7 +203,8 @@ class Waiting:
 
     def last_turn(self) -> Turn:
         """Return the last turn in which a coroutine ran."""
-        return next(turn for turn in reversed(self.turns) if turn.step)
+        last = self.turns[-1]
+        return last if last.step else next(turn for turn in reversed(self.turns) if turn.step)
 
     def forget(self) -> Iterator[HandlerCoroutine]:
         """Drop the coroutines, and yield those that the caller must close."""
@@ -238,7 +238,6 @@ def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting:
     handler = Waiting(row.id, task, task.key_at(row.key), (row.task, row.key), row.item)
     handler.turns = row.turns
     handler.awaiting = row.awaiting
-    handler.size = sum(turn.size for turn in row.turns)
     return handler
 
 

@@ -108,7 +108,7 @@ class Waits:
         return writes
 
     def _stored(self, key: EntityKey) -> bytes | None:
-        """Return a row that this record has not read yet; None if there is none."""
+        """Return a row that this record has not read yet; None if it does not exist."""
         if key in self._rows:
             return None
         row = self._read(key)
@@ -127,11 +127,12 @@ class Waits:
 
     def touch(self, handler: Waiting) -> None:
         """Remember a handler as it is now; its next turn can be undone."""
-        turns, awaiting, size = len(handler.turns), {**handler.awaiting}, handler.size
+        turns, awaiting = len(handler.turns), {**handler.awaiting}
+        counted, size = handler.counted, handler.size
 
         def restore() -> None:
             del handler.turns[turns:]
-            handler.awaiting, handler.size = awaiting, size
+            handler.awaiting, handler.counted, handler.size = awaiting, counted, size
             self.abandoned += handler.forget()
 
         self._undo.append(restore)
@@ -164,7 +165,7 @@ class Waits:
         if handler is None:
             return
         self.touch(handler)
-        handler.add_turn(Turn(answer, is_lost=True))
+        handler.turns.append(Turn(answer, is_lost=True))
         self.abandoned += handler.forget()
         index = handler.awaiting.pop(answer.id, None)
         if not handler.awaiting:
@@ -243,13 +244,13 @@ class Waits:
         self._undo.append(held.pop)
 
     def all_held(self, handler: Waiting) -> Iterator[Held]:
-        """Remove and yield what is held behind a handler, while no handler of its key waits."""
+        """Remove and yield the items behind a handler, while no handler of its key waits."""
         if handler.task.exclusive:
             while (item := self.next_held(handler.place)) is not None:
                 yield item
 
     def next_held(self, place: Place) -> Held | None:
-        """Remove and return what was held first, if no handler of its key waits; None if nothing is held."""
+        """Remove and return the first item behind the handlers of a key, if none of them waits; else None."""
         line = self._line(place)
         if not line.held or line.waiting:
             return None

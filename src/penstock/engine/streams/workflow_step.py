@@ -18,8 +18,9 @@ from penstock.engine.streams.handler_start import (
     question_of,
     refuse_generator,
     start_handler,
+    state_keys,
 )
-from penstock.engine.streams.rerun import Rerun
+from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
 from penstock.engine.streams.waiting import (
     Answer,
@@ -54,8 +55,8 @@ class WorkflowStep:
         questions: The requests that its handlers have sent, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
-        is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller adds the task
-            to `recorded` and takes the step again.
+        is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
+            the step again, which notes them then.
     """
 
     def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
@@ -156,15 +157,13 @@ class WorkflowStep:
     def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
         """Begin a handler, and return its `self`."""
         self._enter(task, key, place, item)
-        recorded = self._services.recorded
-        if not recorded or (task.name, kind_of(item)) not in recorded:
-            instance = instance_of(task, place[1], is_own=False)
+        instance = instance_of(task, place[1])
+        if task.noted and kind_of(item) in task.noted:
+            self._waiting()
+            self._note_live(state_keys(task, place[1]))
+        else:
             self._has_missed = type(instance) is not task.rows.unloaded or task.shared is not None
-            return instance
-        self._waiting()
-        if task.shared is not None:
-            self._note_live([EntityKey(task.shared.prefix + ONLY_KEY)])
-        return instance_of(task, place[1], is_own=True)
+        return instance
 
     def _enter(self, task: TaskType, key: Any, place: Place, item: Held | None) -> None:
         """Let a handler run."""
@@ -178,9 +177,7 @@ class WorkflowStep:
         """End the turn of the running handler, which may wait now."""
         handler = self._handler
         if handler is not None and handler.awaiting:
-            assert self._turn is not None, "a handler that waits has a turn"
-            handler.size += self._turn.size
-            if handler.size > self._services.size_max:
+            if len(handler.turns) > 1 and handler.count_size() > self._services.size_max:
                 raise LimitExceeded(
                     f"a handler of {handler.task.name} waits, and all that it has received takes more than "
                     f"output_bytes = {self._services.size_max} bytes"
@@ -207,7 +204,7 @@ class WorkflowStep:
         task = handler.task
         if self._has_missed and (task.rows.attributes or task.shared is not None):
             self.is_unrecorded = True
-            self._services.recorded.add((task.name, kind_of(handler.item)))
+            task.noted.add(kind_of(handler.item))
             raise Unrecorded
         if self._has_listed:
             raise listing_error(handler.task)
@@ -241,11 +238,11 @@ class WorkflowStep:
         self.begun.append(handler)
         index = handler.awaiting.get(answer.id)
         if index is None:
-            handler.add_turn(Turn(answer))
+            handler.turns.append(Turn(answer))
             handler.settle(answer)
             return
         if not handler.coroutines:
-            Rerun(services.app, services.executor, handler, waits.abandoned).run()
+            Resumption(services.app, services.executor, handler, waits.abandoned).run()
         del handler.awaiting[answer.id]
         self._continue(handler, answer)
         self._advance(handler, index)
@@ -261,20 +258,21 @@ class WorkflowStep:
         self._enter(handler.task, handler.key, handler.place, handler.item)
         turn = Turn(answer, step_id, self._txn.time_us, self._turns)
         self._handler, self._turn = handler, turn
-        if last.step == step_id:  # its instances are live, so their first use is not seen
+        self._note_live(state_keys(handler.task, handler.place[1]))
+        if last.step == step_id:
             self._note_live(last.rows)
-        elif handler.task.shared is not None:
-            self._note_live([EntityKey(handler.task.shared.prefix + ONLY_KEY)])
         handler.turns.append(turn)
         handler.settle(answer)
 
     def _note_live(self, keys: Iterable[EntityKey]) -> None:
-        """Note the rows that are live already, so that the first use by the running handler is not seen."""
+        """Note the rows that are live already, because their use by the running handler is not seen."""
+        instances = self._txn.instances
         for key in keys:
-            instance = self._txn.instances.get(key)
-            entity_type = self._topology.rows[key.partition("/")[0]]
-            if self._txn.is_live(entity_type, instance):
-                self.note_joined(entity_type, key, instance.__dict__)
+            instance = instances.get(key)
+            if instance is not None:
+                entity_type: EntityType = type(instance).__reference__
+                if self._txn.is_live(entity_type, instance):
+                    self.note_joined(entity_type, key, instance.__dict__)
 
     def _reply(self, question: PortalQuestion, value: Any) -> None:
         reply_type = self._topology.portals[question.portal].reply_type
@@ -292,10 +290,9 @@ class WorkflowStep:
         self._count(len(data))
         assert portal.reply_type is not None, "an application was built with the portal"
         ask = self._new_ask(f"portal {portal.name}", data, portal.reply_type.decode)
-        handler_id, workflow = self._waiting().id, self._plan.workflow.flow_name
-        question = PortalQuestion(
-            ask.id, handler_id, workflow, self._task.name, portal.name, key, data
-        )
+        assert self._handler is not None, "it has sent a request"
+        workflow, task = self._plan.workflow.flow_name, self._task.name
+        question = PortalQuestion(ask.id, self._handler.id, workflow, task, portal.name, key, data)
         self.questions.setdefault(portal.name, []).append(question)
         return ask
 
@@ -391,9 +388,7 @@ class WorkflowStep:
         if self._turn is None:
             self._has_missed = True
         elif key not in self._turn.rows:
-            row = entity_type.encode_change(values, None)
-            blank = row == self._topology.blank_rows[entity_type.name]
-            self._turn.rows[key] = None if blank else row
+            self._turn.rows[key] = entity_type.encode(values)
 
     def blank_row(self, name: str) -> bytes:
         """Return the row of a key without state, by the name of its entity class."""

@@ -53,6 +53,9 @@ class TaskType:
         completion: `on_atom_complete`, if there is one.
         completion_takes_out: Whether it takes `out`.
         responders: The methods that reply to portals, by the name of the portal.
+        completing: The class of `self` in `on_atom_complete` of a task with keys.
+        noted: The kinds of handlers that have waited although other handlers of their step had used the same rows. The
+            engine adds them, and from then on notes their reads from their start. No result depends on it.
     """
 
     name: str
@@ -70,6 +73,7 @@ class TaskType:
     completion_takes_out: bool = False
     responders: dict[str, Responder] = field(default_factory=dict)
     completing: type = object
+    noted: set[str] = field(default_factory=set)
 
     def key_text(self, value: object) -> str:
         """Return the text of a key, as rows have it.

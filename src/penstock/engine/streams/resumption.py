@@ -1,4 +1,4 @@
-"""A rerun: a handler runs again, from its start to the point where it waits, without effect.
+"""A resumption: a stored handler runs again, from its start to the point where it waits, without effect.
 
 A handler that waits longer than a log record is stored as its history. When the reply comes, the handler runs again:
 each turn has the rows, the time, the randomness and the replies of its first run. Its writes and its events are
@@ -26,7 +26,7 @@ from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import TaskType
 
 
-class Rerun:
+class Resumption:
     """Runs one handler again.
 
     It is the running step of the handler, so it answers each use of the engine as in the first run.
@@ -39,7 +39,7 @@ class Rerun:
         handler: Waiting,
         abandoned: list[HandlerCoroutine],
     ) -> None:
-        """Prepare a rerun.
+        """Prepare a resumption.
 
         Args:
             app: The application.
@@ -122,8 +122,11 @@ class Rerun:
                 values.update(decoded)
 
     def _release(self) -> None:
+        """End the transaction of a turn, without a cycle: garbage waits until the end of a batch."""
         if self._txn is not None:
             self._context.run(self._txn.release)
+            self._txn.step = None
+            self._txn, self._context = None, Context()
 
     def _play(self) -> None:
         """Run one turn."""
@@ -143,7 +146,7 @@ class Rerun:
     def _start(self) -> None:
         handler = self._handler
         handler.coroutines.append(None)
-        instance = instance_of(handler.task, handler.place[1], is_own=False)
+        instance = instance_of(handler.task, handler.place[1])
         result = start_handler(handler.task, handler.item, instance)
         if type(result) is CoroutineType:
             handler.coroutines[0] = result
@@ -207,12 +210,9 @@ class Rerun:
     def _sent(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
         asks, number = self._turn.asks, self._asked
         self._asked += 1
-        if number >= len(asks) or (asks[number].target, asks[number].hash) != (
-            target,
-            hash_of(data),
-        ):
+        if number >= len(asks) or asks[number][1:] != (target, hash_of(data)):
             raise self._diverge("sent other requests")
-        ask: Ask[Any] = Ask(asks[number].id, target, decode)
+        ask: Ask[Any] = Ask(asks[number][0], target, decode)
         self._handler.asks[ask.id] = ask
         return ask
 
