@@ -34,6 +34,7 @@ Lower = Callable[[Any], Any]
 
 _IN_ORDER: Final[dict[str, Any]] = {"order": "deterministic", "enc_hook": refuse}
 _PLAIN: Final = frozenset({int, str, bool, float, bytes, type(None)})
+_SCALARS: Final = frozenset({int, str, bool, bytes, type(None)})
 _NATIVE: Final = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 
 
@@ -301,6 +302,10 @@ def lower_of(annotation: Any) -> Lower | None:
 
 def alike(value: Any, stored: Any) -> bool:
     """Say whether a decoded value equals the encoded value, with the same types; NaN equals NaN."""
+    if (
+        type(value) is type(stored) and type(stored) in _SCALARS
+    ):  # most values: the rest takes ten times as long
+        return bool(value == stored)
     match stored:
         case float():
             both_nan = value != value and stored != stored

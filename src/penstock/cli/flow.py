@@ -33,13 +33,16 @@ Examples:
   penstock flow show examples/shop
 """
 
-PAUSE_HELP: Final = """Pause a class, a method, a function, or everything; gateways obey within a second.
+PAUSE_HELP: Final = """Pause a class, a method, a function, a stream, or everything; gateways obey within a second.
+
+A pause of a stream, as streams/lines, refuses the appends to it. Handlers and workflows publish as before.
 
 \b
 Examples:
   penstock flow pause examples/shop --reason "maintenance"
   penstock flow pause examples/shop Order --reason "prices are wrong"
   penstock flow pause examples/shop Order.checkout --reason "payment is down"
+  penstock flow pause examples/cart streams/wishes --reason "the source sends nonsense"
 """
 
 RESUME_HELP: Final = """End a pause; other pauses stay in force.
@@ -77,8 +80,8 @@ WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="APP TARGET",
-        help="The application, if no option or setting names it; then a class, Class.method or a "
-        "function. Default: everything.",
+        help="The application, if no option or setting names it; then a class, Class.method, a "
+        "function or streams/NAME. Default: everything.",
         show_default=False,
     ),
 ]

@@ -42,6 +42,7 @@ Scopes:
   sql                                       SQL over the whole state
   call, call:Item, call:Item.add, call:f    everything, a class, a method, a function
   read, read:Item                           attributes of all entities, of a class
+  append, append:lines                      appends to all streams, to a stream
   follow, follow:lines                      atoms of all streams, of a stream
 The scope applies to the method that a request calls, not to the calls inside of that method.
 

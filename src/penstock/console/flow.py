@@ -22,7 +22,7 @@ from penstock.errors import RequestError
 from penstock.gateway.flow.limit_table import check_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
-from penstock.model.limit import EVERYTHING
+from penstock.model.limit import EVERYTHING, STREAMS
 from penstock.process.config import Config
 from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseFile
 
@@ -96,13 +96,16 @@ def flow_routes(app: App, config: Config) -> list[Route]:
 
 
 def targets_of(app: App) -> list[str]:
-    """Return everything that can be paused: `*`, the classes with their methods, the functions."""
+    """Return everything that can be paused: `*`, the classes with their methods, the functions, the open streams."""
     classes = [
         target
         for name, entity_type in app.entities.items()
         for target in (name, *(f"{name}.{method}" for method in sorted(entity_type.methods)))
     ]
-    return [EVERYTHING, *classes, *app.functions]
+    streams = [
+        f"{STREAMS}{name}" for name, stream in app.topology.streams.items() if stream.is_open
+    ]
+    return [EVERYTHING, *classes, *app.functions, *streams]
 
 
 async def _change_in(request: Request) -> PauseOrder:

@@ -85,8 +85,12 @@ _CONTINUATION: Final = encode_request(
 
 def encode_append(stream: str, events: Sequence[bytes]) -> bytes:
     """Return the body of an append of encoded events to a stream."""
-    positional = msgspec.Raw(_ENCODER.encode([msgspec.Raw(data) for data in events]))
-    return encode_request(Request("", stream, APPEND, positional, msgspec.Raw(b"\x80")))
+    return packed_append(stream, _ENCODER.encode([msgspec.Raw(data) for data in events]))
+
+
+def packed_append(stream: str, events: bytes) -> bytes:
+    """Return the body of an append to a stream; `events` is a MessagePack array of them."""
+    return encode_request(Request("", stream, APPEND, msgspec.Raw(events), msgspec.Raw(b"\x80")))
 
 
 def encode_continuation() -> bytes:

@@ -107,7 +107,7 @@ class Kit:
         """
         failures = self.runtime.failures
         failures.clear()
-        reply = self.runtime.append(_name(stream), events)
+        reply = self.runtime.append(stream, events)
         self.settle()
         if check and failures:
             raise failures[0]

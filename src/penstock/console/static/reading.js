@@ -19,12 +19,20 @@ export class Reading {
 /**
  * Return the path of the value that an error of the gateway is about; null if it names none.
  *
- * `Trip.plan: nights: Invalid date - at `$[0].day`` becomes `["nights", 0, "day"]`.
+ * `Trip.plan: nights: Invalid date - at `$[0].day`` becomes `["nights", 0, "day"]`, and
+ * `stream sales: events[3].copies: Expected `int`` becomes `[3, "copies"]`.
  */
 export function pathIn(message) {
+  const event = /^stream \S+: events(\S*): /.exec(message)?.[1];
+  if (event !== undefined) return partsOf(event);
   const argument = /^[^:\s]+: (\w+): /.exec(message)?.[1];
   if (!argument) return null;
   const inside = /at `\$([^`]*)`/.exec(message)?.[1] ?? "";
-  const parts = inside.match(/\.\.\.|[^.[\]]+/g) ?? [];
-  return [argument, ...parts.map((one) => (/^\d+$/.test(one) ? Number(one) : one))];
+  return [argument, ...partsOf(inside)];
+}
+
+/** Return the parts of a path: `[3].item` becomes `[3, "item"]`. */
+function partsOf(path) {
+  const parts = path.match(/\.\.\.|[^.[\]]+/g) ?? [];
+  return parts.map((one) => (/^\d+$/.test(one) ? Number(one) : one));
 }

@@ -66,7 +66,8 @@ function operationsOf(document) {
 function operationOf(document, path, item, verb) {
   const told = item[verb];
   const [, first, name, , method] = path.split("/");
-  const isCall = first === "call" || first === "send";
+  const isAppend = path.startsWith("/send/streams/");
+  const isCall = first === "call" || (first === "send" && !isAppend);
   const label = isCall ? (method ?? name) : (told.summary ?? told.operationId ?? path);
   return {
     id: `${verb} ${path}`,

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.schema import decode_reference, reason_of
+from penstock.base.lowering import lower_of
+from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of
 from penstock.errors import RequestError, Unencodable
 from penstock.model.streams.event_type import EventType
 
@@ -48,6 +49,23 @@ def encoded_events(events: EventType[T], values: Sequence[T]) -> list[bytes]:
             inner = cause if isinstance(cause, msgspec.ValidationError) else error
             raise _misfit(events, inner, f"[{index}]") from error
     return encoded
+
+
+def packed_events(events: EventType[T], values: list[T]) -> bytes:
+    """Return a MessagePack array of values that `events_of_json` or a similar function has read.
+
+    The bytes are those of `encoded_events`. That function also refuses values that decoding would change, which
+    costs more than all other work; values that were decoded have passed this check.
+
+    Raises:
+        RequestError: A value cannot be stored, such as a `datetime` without a time zone.
+    """
+    lower = lower_of(list[events.annotation])  # type: ignore[name-defined]
+    try:
+        return ENCODER.encode(lower(values) if lower else values)
+    except UNENCODABLE:
+        encoded_events(events, values)  # its error names the event
+        raise
 
 
 def events_of_json(events: EventType[T], text: bytes) -> list[T]:

@@ -12,7 +12,7 @@ shows the line of the handler that raised it.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
 from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
 from penstock.log.api import Record
 from penstock.model.application import App, unknown
-from penstock.model.call import Call, encoded
+from penstock.model.call import Call, append_of, encoded
 from penstock.model.context import active
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
@@ -34,10 +34,12 @@ from penstock.model.request import (
     encode_continuation,
     is_continuation,
 )
-from penstock.model.streams.stream import Atom
+from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
 from penstock.runtime.generators.runner import GeneratorRunner
+
+T = TypeVar("T")
 
 LATER_RECORDS: Final = 1_000
 """The most records that follow a request before `submit` returns and leaves the others for `settle`."""
@@ -112,18 +114,20 @@ class LocalRuntime:
         body, _ = encoded(self.app, call)
         return self._submit(body, call.request_id)
 
-    def append(self, stream: str, events: Iterable[Any], *, request_id: str | None = None) -> Reply:
+    def append(
+        self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
+    ) -> Reply:
         """Publish events on a stream, as one atom, and run what they cause.
 
         Args:
-            stream: The name of a stream of the application.
+            stream: The stream, or its name.
             events: The events of the atom.
             request_id: The id of the append; an append with a known id has no effect.
 
         Raises:
-            RequestError: The stream does not exist, or an event does not fit its type.
+            RequestError: The stream does not exist or takes no appends, or an event does not fit its type.
         """
-        return self._submit(self.app.append(stream, events), request_id)
+        return self.submit(append_of(stream, events, request_id))
 
     def append_atom(self, stream: str, events: Sequence[Any], request_id: str) -> int:
         """Append an atom of a generator; see `penstock.runtime.generators.runner.AppendPort`."""

@@ -13,11 +13,13 @@ import msgspec
 from penstock.errors import PenstockError, RecordTooLarge, RequestError
 from penstock.model.application import App
 from penstock.model.limit import STREAMS
+from penstock.model.request import packed_append
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import (
     events_of_json,
     events_of_json_lines,
     events_of_msgpack,
+    packed_events,
 )
 
 _log = logging.getLogger(__name__)
@@ -146,7 +148,7 @@ def _append(app: App, stream: str, source: ArgumentSource) -> bytes:
             values = _read(events_of_msgpack, events, data)
         case _:
             raise AssertionError(f"no path of a stream gives {type(source).__name__}")
-    return _read(app.append, stream, values)
+    return packed_append(stream, _read(packed_events, events, values))
 
 
 def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import java_import
 from pyspark.java_gateway import ensure_callback_server_started
@@ -17,10 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import OperationalError
 from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
 from penstock.runtime.spark.source import LogOffsets
 
 _SPARK = "org.apache.spark.sql"
+_DISK_IS_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
+"""Java's messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +139,18 @@ def start_query(
     helper = gateway.jvm.PythonForeachBatchHelper
     helper.callForeachBatch(writer._jwrite, _BatchCallback(on_batch))  # noqa: SLF001
     return writer.start()
+
+
+def await_end(query: StreamingQuery) -> BaseException | None:
+    """Wait until a query ends, and return its error; None if it was stopped."""
+    try:
+        query.awaitTermination()
+    except Exception as error:  # noqa: BLE001 -- every error leads to a restart
+        return error
+    return None
+
+
+def is_environmental(cause: BaseException | None) -> bool:
+    """Say whether the environment made a query fail, so that the failure may pass."""
+    full = any(text in str(cause) for text in _DISK_IS_FULL)
+    return full or isinstance(cause, OperationalError)

@@ -10,8 +10,8 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from pyspark.core.context import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,6 @@ from penstock.errors import (
     EpochFailed,
     Fenced,
     IntegrityError,
-    OperationalError,
     PenstockError,
 )
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
@@ -31,8 +30,9 @@ from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
-from penstock.model.call import Call, encoded
+from penstock.model.call import Call, append_of, encoded
 from penstock.model.reply import Reply, caller_of
+from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -44,7 +44,13 @@ from penstock.runtime.spark.jvm import Jvm, new_scratch
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.quarantine import deaths_noted
-from penstock.runtime.spark.query import BatchListener, Progress, start_query
+from penstock.runtime.spark.query import (
+    BatchListener,
+    Progress,
+    await_end,
+    is_environmental,
+    start_query,
+)
 from penstock.runtime.spark.session import session_of_context, start_context
 from penstock.runtime.spark.source import LogOffsets, positions_of
 from penstock.runtime.spark.table import frame_of
@@ -54,15 +60,14 @@ from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RESTARTS_MAX: Final = 5
 """Failures in a row, without progress between them, after which the runtime gives up.
 
 A failure of the environment, such as a full disk, is not counted: the query is restarted until the
 environment recovers.
 """
-
-_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
-"""Java's messages for a disk that is full."""
 
 PAUSE_MAX_S: Final = 5.0
 """The longest pause between two restarts."""
@@ -171,6 +176,22 @@ class SparkRuntime:
         request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
         (lsn,) = self.log.append([Entry(request_id, body, hint, time.time_ns() // 1_000)])
         return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
+
+    def append(
+        self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
+    ) -> Reply:
+        """Append events to a stream, as one atom, and wait for the reply: the number of events.
+
+        Args:
+            stream: The stream, or its name.
+            events: The events of the atom.
+            request_id: The id of the append; None for a new id.
+
+        Raises:
+            RequestError: The stream does not exist or takes no appends, or an event does not fit its type.
+            RequestConflict: The request id was used with other events.
+        """
+        return self.submit(append_of(stream, events, request_id))
 
     def table(self, name: str, as_of: PointInTime | None = None) -> DataFrame:
         """Return the entities of a class after an epoch, the newest by default.
@@ -337,13 +358,13 @@ class SparkRuntime:
         """
         assert self._query is not None
         tries, failures, progress = 0, 0, self._progress()
-        error = self._await_end(self._query)
+        error = await_end(self._query)
         while not self._stopping.is_set():
             cause = self._cause_of(error)
             if (now := self._progress()) != progress:
                 tries, failures, progress = 0, 0, now
             tries += 1
-            failures = 0 if _is_environmental(cause) else failures + 1
+            failures = 0 if is_environmental(cause) else failures + 1
             if isinstance(cause, Fenced | IntegrityError) or failures > RESTARTS_MAX:
                 self._give_up(cause)
                 return
@@ -358,7 +379,7 @@ class SparkRuntime:
             except Exception as failed:  # noqa: BLE001 -- handled as a failed query
                 error = failed
             else:
-                error = self._await_end(self._query)
+                error = await_end(self._query)
 
     def _cause_of(self, error: BaseException | None) -> BaseException | None:
         """Return why the query ended, as precisely as it is known here."""
@@ -384,16 +405,3 @@ class SparkRuntime:
         self.failure = cause or EpochFailed("Spark's query ended without an error")
         _log.error("the runtime stops", extra={"cause": str(cause)})
         self._tail.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
-
-    @staticmethod
-    def _await_end(query: StreamingQuery) -> BaseException | None:
-        try:
-            query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 -- every error leads to a restart
-            return error
-        return None
-
-
-def _is_environmental(cause: BaseException | None) -> bool:
-    """Whether the environment caused a failure, so that it may pass."""
-    return isinstance(cause, OperationalError) or any(text in str(cause) for text in _FULL)
