@@ -6,7 +6,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Literal
 
-from penstock import App, Entity, key
+from penstock import App, Entity, key, stream
 
 
 class Board(Enum):
@@ -73,4 +73,4 @@ class Trip(Entity):
         return f"{nights} nights in {hotel.name}"
 
 
-app = App("trips", Hotel, Trip)
+app = App("trips", Hotel, Trip, stream("nights", Night))

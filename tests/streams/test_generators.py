@@ -167,8 +167,8 @@ SOURCES = [
     (raising, 1, "generator bad, atom 1: Hostile: (its text raised SystemExit)"),
     (exiting, 1, "generator bad, atom 1: SystemExit"),
     (lambda: 5, 0, "generator bad, atom 0: TypeError: 'int' object is not iterable"),
-    (lambda: ["word"], 0, "stream numbers: events[0]: Expected `int`"),
-    (lambda: [1 << 70], 0, "events[0]: stream numbers"),
+    (lambda: ["word"], 0, "stream numbers: events[0]: Expected `int`, got `str`"),
+    (lambda: [1 << 70], 0, "stream numbers: events[0]: can't serialize"),
 ]
 
 

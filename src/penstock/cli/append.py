@@ -34,8 +34,8 @@ With --url, a gateway takes the append, and APP is needed only for events that J
 
 \b
 Examples:
-  penstock append examples/cart wishes '{"user": "ann", "items": ["tea"]}'
-  penstock append words.py lines "the quick fox" "the lazy dog" --request-id line-1
+  penstock append examples/cart puts '{"item": "tea", "price": 2}'
+  penstock append words.py lines "the quick fox" --request-id line-1
   penstock append words.py lines --file lines.jsonl
   tail -n 100 lines.jsonl | penstock append words.py lines -
   penstock append lines "the end" --url http://127.0.0.1:8000

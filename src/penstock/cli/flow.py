@@ -42,7 +42,7 @@ Examples:
   penstock flow pause examples/shop --reason "maintenance"
   penstock flow pause examples/shop Order --reason "prices are wrong"
   penstock flow pause examples/shop Order.checkout --reason "payment is down"
-  penstock flow pause examples/cart streams/wishes --reason "the source sends nonsense"
+  penstock flow pause examples/cart streams/actions --reason "the source sends nonsense"
 """
 
 RESUME_HELP: Final = """End a pause; other pauses stay in force.

@@ -258,7 +258,8 @@ def test_rights_limits_and_pauses(tmp_path: Path) -> None:
             sun.append(headlines, ["a"])
         with pytest.raises(Forbidden, match="star lacks the scope append:scarce"):
             star.append(scarce, [1])
-        sun.append(scarce, [4])
+        sun.append(scarce, [4], request_id="own")
+        assert sun.pending("own", int).result() == 1  # the right to append is the right to ask
         with pytest.raises(Throttled, match="the limit `streams/scarce 2/d per principal`"):
             sun.append(scarce, [5])
         PauseFile(tmp_path).pause("streams/headlines", "test", "strike", 0)

@@ -25,7 +25,7 @@ def given_events(stream: str, events: Iterable[T]) -> tuple[T, ...]:
     """Return the events of an append to a stream.
 
     Raises:
-        RequestError: The value is no list, or is a text, whose letters would become events.
+        RequestError: The value is not a list, or it is a text, whose letters would become events.
     """
     if isinstance(events, str | bytes) or not isinstance(events, Iterable):
         raise RequestError(
@@ -72,7 +72,7 @@ def events_of_json(events: EventType[T], text: bytes) -> list[T]:
     """Read the events of a JSON array.
 
     Raises:
-        RequestError: The text is no JSON array, or an event does not fit the type.
+        RequestError: The text is not a JSON array, or an event does not fit the type.
     """
     try:
         return msgspec.json.decode(text, type=_list_of(events), dec_hook=decode_reference)
@@ -134,5 +134,6 @@ def _misfit(
         place: The index of the event in brackets; empty if the path in the message begins with it.
         line: The number of the line, with a colon.
     """
-    mistake, _, path = reason_of(error).partition(" - at `$")
+    reason = reason_of(error).removeprefix(f"{events.place}: ")
+    mistake, _, path = reason.partition(" - at `$")
     return RequestError(f"{events.place}: {line}events{place}{path.rstrip('`')}: {mistake}")

@@ -127,7 +127,8 @@ class LocalRuntime:
         Raises:
             RequestError: The stream does not exist or takes no appends, or an event does not fit its type.
         """
-        return self.submit(append_of(stream, events, request_id))
+        body, _ = encoded(self.app, append_of(stream, events))
+        return self._submit(body, request_id)
 
     def append_atom(self, stream: str, events: Sequence[Any], request_id: str) -> int:
         """Append an atom of a generator; see `penstock.runtime.generators.runner.AppendPort`."""

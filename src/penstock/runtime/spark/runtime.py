@@ -19,7 +19,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import (
-    Diverged,
     EpochFailed,
     Fenced,
     IntegrityError,
@@ -52,7 +51,7 @@ from penstock.runtime.spark.query import (
     start_query,
 )
 from penstock.runtime.spark.session import session_of_context, start_context
-from penstock.runtime.spark.source import LogOffsets, positions_of
+from penstock.runtime.spark.source import LogOffsets, check_log, positions_of
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -141,7 +140,7 @@ class SparkRuntime:
             ConfigError: Spark finds no Java that it can run on.
         """
         self._lock = DataDirectory(self._config.data).claim()
-        self._check_log()
+        check_log(self.log, self.journal, self._config.data)
         self._scratch.mkdir(parents=True, exist_ok=True)
         startup.note(self._config.data, "driver", "local state is examined")  # while Java starts
         damaged = self._stores().examine()
@@ -294,15 +293,6 @@ class SparkRuntime:
 
     def _stores(self) -> Stores:
         return DataDirectory(self._config.data).open_stores(self.journal, self._config.partitions)
-
-    def _check_log(self) -> None:
-        last = self.journal.last()
-        for partition, committed in {} if last is None else last.positions.items():
-            if (end := self.log.end(partition)) < committed:
-                raise Diverged(
-                    f"the log in {self._config.data} ends at {end}, but the journal has committed "
-                    f"up to {committed}: an older log was restored, or one of another application"
-                )
 
     def _begin_query(self) -> StreamingQuery:
         """Start the query, from a checkpoint if there is a usable one."""

@@ -7,9 +7,12 @@ positions, so a driver that starts again gets a batch at once, for all that is n
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from penstock.base.ids import LogPartition, Lsn
+from penstock.errors import Diverged
+from penstock.journal.api import Journal
 from penstock.log.api import Log
 
 _RUN: Final = "run"
@@ -62,3 +65,23 @@ def positions_of(offset: str) -> dict[LogPartition, Lsn]:
     """Return the positions in an offset of this source."""
     positions = json.loads(offset)
     return {LogPartition(int(name)): Lsn(lsn) for name, lsn in positions.items() if name != _RUN}
+
+
+def check_log(log: Log, journal: Journal, data: Path) -> None:
+    """Check that a log has all records that a journal has committed.
+
+    Args:
+        log: The log.
+        journal: The journal.
+        data: The data directory of both, for the message.
+
+    Raises:
+        Diverged: The log ends before the position that the journal has committed.
+    """
+    last = journal.last()
+    for partition, committed in {} if last is None else last.positions.items():
+        if (end := log.end(partition)) < committed:
+            raise Diverged(
+                f"the log in {data} ends at {end}, but the journal has committed "
+                f"up to {committed}: an older log was restored, or one of another application"
+            )
