@@ -145,14 +145,14 @@ def test_refusal_of_the_gateway_is_shown_at_its_field(
 def test_append_is_sent_by_its_form(browser: webdriver.Chrome, trips: RunningConsole) -> None:
     """A stream has a form for its events; the answer is their number, and a refusal stands at its field."""
     page = Page(browser, trips.url)
-    page.open("/try?path=/streams/nights")
+    page.open("/try?path=/streams/nights&verb=post")
     page.press("Write it as JSON")
     page.write("Body as JSON", '[{"day": "2026-12-01", "hotel": "Adler"}]')
     page.press("Send")
     page.until("#answer .status", "200")
     page.write("Body as JSON", '[{"day": "tomorrow", "hotel": "Adler"}]')
     page.press("Send")
-    page.until("#answer .problem", "stream nights: events[0].day")
+    page.until("#answer", "stream nights: events[0].day")
 
 
 def test_form_fits_a_narrow_window(form: Page) -> None:
