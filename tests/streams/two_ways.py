@@ -7,6 +7,7 @@ from penstock import App, testing
 from penstock.engine.limits import Limits
 from penstock.model.call import Call
 from penstock.model.reply import Reply
+from penstock.model.streams.stream import Stream
 from penstock.runtime.local.runtime import LocalRuntime
 
 
@@ -33,7 +34,9 @@ class TwoWays(LocalRuntime):
         self.compare()
         return reply
 
-    def append(self, stream: str, events: Iterable[Any], *, request_id: str | None = None) -> Reply:
+    def append(
+        self, stream: Stream[Any] | str, events: Iterable[Any], *, request_id: str | None = None
+    ) -> Reply:
         events = list(events) if isinstance(events, range) else events
         self.durable._runner._limits = self._runner._limits
         self.durable.failures[:] = self.failures
