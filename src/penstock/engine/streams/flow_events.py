@@ -1,17 +1,22 @@
 """The events of one atom on their way through the functions of a workflow.
 
-Each consumer of a node gets events of its own, decoded or computed for it, so no two branches share an object.
+Each consumer of a node gets events of its own, decoded or computed for it, so no two branches share an object. An
+event that no function has made or replaced keeps its bytes: it is not encoded again for a consumer of the same type.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, TypeAlias
 
+from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import FlowNode, FlowOperator
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
-Keyed: TypeAlias = tuple[Any, Any]
-"""A key, None without keys, and an event."""
+Keyed: TypeAlias = tuple[Any, Any, bytes]
+"""A key, None without keys; an event; and its bytes, as the source or a task has published them."""
+
+_NO_BYTES = b""
 
 
 class FlowEvents:
@@ -27,39 +32,63 @@ class FlowEvents:
         self.atom: Atom = ()
         self.outputs: dict[str, list[tuple[Any, bytes]]] = {}
 
-    def events(self, node: FlowNode) -> Iterator[Keyed]:
-        """Yield the keys and events of a node, in order; the functions before it run now."""
+    def encoded(self, node: FlowNode, target: EventType[Any]) -> Iterator[tuple[Any, bytes]]:
+        """Yield the keys and the encoded events of a node, in order; the functions before it run now.
+
+        Args:
+            node: The node.
+            target: The type of the events where they go.
+
+        Raises:
+            Unencodable: An event does not fit the type.
+        """
+        if node.operator is FlowOperator.UNION:
+            return chain.from_iterable(self.encoded(branch, target) for branch in node.inputs)
+        if self._plan.published_as(node) != target.annotation:
+            return ((key, target.encode(event)) for key, event, _ in self._events(node))
         match node.operator:
             case FlowOperator.SOURCE:
-                return self._source()
+                return ((None, data) for data in self.atom)
+            case FlowOperator.TASK:
+                return iter(self._outputs(node))
+            case _:
+                return ((key, data) for key, _, data in self._events(node))
+
+    def _events(self, node: FlowNode) -> Iterator[Keyed]:
+        """Yield the events of a node, in order."""
+        match node.operator:
+            case FlowOperator.SOURCE:
+                decode = self._plan.workflow.source.events.decode
+                return ((None, decode(data), data) for data in self.atom)
             case FlowOperator.TASK:
                 return self._task(node)
             case FlowOperator.UNION:
-                return (pair for branch in node.inputs for pair in self.events(branch))
+                return chain.from_iterable(self._events(branch) for branch in node.inputs)
             case _:
                 return self._computed(node)
 
-    def _source(self) -> Iterator[Keyed]:
-        decode = self._plan.workflow.source.events.decode
-        return ((None, decode(data)) for data in self.atom)
+    def _outputs(self, node: FlowNode) -> list[tuple[Any, bytes]]:
+        return self.outputs.get(self._plan.task_of[node].name, [])
 
     def _task(self, node: FlowNode) -> Iterator[Keyed]:
-        task = self._plan.task_of[node]
-        if task.output is None:
+        output = self._plan.task_of[node].output
+        if output is None:
             return iter(())
-        decode = task.output.decode
-        return ((key, decode(data)) for key, data in self.outputs.get(task.name, ()))
+        decode = output.decode
+        return ((key, decode(data), data) for key, data in self._outputs(node))
 
     def _computed(self, node: FlowNode) -> Iterator[Keyed]:
         """Yield the events that a function gives."""
         function: Any = node.function
-        taken = self.events(node.inputs[0])
+        taken = self._events(node.inputs[0])
         match node.operator:
             case FlowOperator.MAP:
-                return ((key, function(event)) for key, event in taken)
+                return ((key, function(event), _NO_BYTES) for key, event, _ in taken)
             case FlowOperator.FILTER:
-                return ((key, event) for key, event in taken if function(event))
+                return (keyed for keyed in taken if function(keyed[1]))
             case FlowOperator.FLAT_MAP:
-                return ((key, inner) for key, event in taken for inner in function(event))
+                return (
+                    (key, inner, _NO_BYTES) for key, event, _ in taken for inner in function(event)
+                )
             case _:
-                return ((function(event), event) for _, event in taken)
+                return ((function(event), event, data) for _, event, data in taken)

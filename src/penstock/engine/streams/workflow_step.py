@@ -120,13 +120,14 @@ class WorkflowStep:
                 first()
                 first = None
             else:
-                for key, event in self._flow.events(self._plan.nodes[task.name].inputs[0]):
-                    assert task.event is not None, "an application was built with the task"
-                    self._take(task, key, task.key_text(key), task.event.encode(event))
+                assert task.event is not None, "an application was built with the task"
+                before = self._plan.nodes[task.name].inputs[0]
+                for key, data in self._flow.encoded(before, task.event):
+                    self._take(task, key, task.key_text(key), data)
             self._complete(task)
-        encode = self._plan.workflow.events.encode
-        for _, event in self._flow.events(self._plan.workflow.last):
-            self._add(self.events, encode(event))
+        workflow = self._plan.workflow
+        for _, data in self._flow.encoded(workflow.last, workflow.events):
+            self._add(self.events, data)
 
     def _complete(self, task: TaskType) -> None:
         if task.completion is None:

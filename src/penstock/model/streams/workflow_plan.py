@@ -35,6 +35,30 @@ class WorkflowPlan:
     nodes: dict[str, FlowNode] = field(default_factory=dict)
     task_of: dict[FlowNode, TaskType] = field(default_factory=dict)
     behind: dict[str, tuple[TaskType, ...]] = field(default_factory=dict)
+    _published: dict[FlowNode, Any] = field(default_factory=dict)
+
+    def published_as(self, node: FlowNode) -> Any:
+        """Return the type with which the source or a task has published the events of a node.
+
+        Returns:
+            The type; `UNKNOWN` for events that a function of the workflow has made, and where two types meet.
+        """
+        if node not in self._published:
+            self._published[node] = self._origin(node)
+        return self._published[node]
+
+    def _origin(self, node: FlowNode) -> Any:
+        match node.operator:
+            case FlowOperator.SOURCE:
+                return self.workflow.source.events.annotation
+            case FlowOperator.TASK:
+                output = self.task_of[node].output
+                return UNKNOWN if output is None else output.annotation
+            case FlowOperator.MAP | FlowOperator.FLAT_MAP:
+                return UNKNOWN
+            case _:
+                first, *others = map(self.published_as, node.inputs)
+                return first if all(other == first for other in others) else UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
