@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from penstock.runtime.spark.stage import STEPS_OF
+from tests.differential.committed import answers_of, streams_of
 from tests.differential.inline import Inline
 from tests.faults.history import Watch
 from tests.faults.load import Flows
@@ -29,3 +35,26 @@ def test_epochs_of_cascades_equal_one_thread(tmp_path: Path, seed: int) -> None:
     acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
     watch.check(acknowledged, all_answered=True)
     assert len(watch.answers) > len(entries), "cascades have appended records"
+
+
+@pytest.mark.parametrize(("small_epoch", "task"), [(0, "e0-steps"), (100, "e0-r1-t0")])
+def test_steps_that_kill_their_worker_are_refused(
+    tmp_path: Path, small_epoch: int, task: str
+) -> None:
+    """After two deaths in the workflow steps of a record, its atom is set aside; its request and all others stand."""
+    flows = Flows()
+    bodies = [flows.app.append("moved", [(name, 5)]) for name in ("a", "b", "c")]
+    log = SqliteLog(tmp_path / "log.sqlite")
+    log.append([Entry(RequestId(f"r{n}"), body, b"", n) for n, body in enumerate(bodies)])
+    log.close()
+    runtime = Inline(tmp_path, 2, flows.spec, flows.app.name, small_epoch=small_epoch)
+    (scratch,) = tmp_path.glob("scratch-*")
+    (scratch / f"{task}.deaths").write_text(f"{1 + STEPS_OF} {1 + STEPS_OF}")
+    runtime.advance(3)
+    streams, answers = streams_of(runtime.journal), answers_of(runtime.journal)
+    runtime.close()
+    assert [answer.error for answer in answers] == [None] * 3
+    assert len(streams["moved"]) == 3
+    assert len(streams["totals"]) == 2
+    ((failed,),) = streams["totals-failed"]
+    assert b"quarantined" in failed
