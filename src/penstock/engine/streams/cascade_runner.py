@@ -159,17 +159,7 @@ class CascadeRunner:
             failure: The failure of the record's request; None if it took effect.
             reply: The result of the record's request.
         """
-        root = cascade.root
-        arrived = self._waits.take_arrived(root, reply, failure)
-        if arrived is not None:
-            asker, answer = arrived
-            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
-        if cascade.continues and (row := self._read(steps_key(root))) is not None:
-            cascade.queue.extend(decode_steps(row, self._topology))
-            self._apply({steps_key(root): None})
-        for atom in cascade.published:
-            self._queue(cascade, atom.stream, atom.events)
-        self._resume(cascade)
+        self._begin(cascade, failure, reply)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
                 break
@@ -181,10 +171,21 @@ class CascadeRunner:
         if cascade.queue:
             self._cut(cascade, steps_key, encode_steps(cascade.queue, self._topology))
 
-    def _resume(self, cascade: Cascade) -> None:
-        """Queue the steps of a paused workflow, if the record resumes it."""
-        for stream, step, failure in self.paused.resume(cascade):
-            self._set_aside(cascade, stream, step.stream, failure, step.atom)
+    def _begin(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
+        """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms."""
+        root = cascade.root
+        arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
+        if arrived is not None:
+            asker, answer = arrived
+            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
+        if cascade.continues and (row := self._read(steps_key(root))) is not None:
+            cascade.queue.extend(decode_steps(row, self._topology))
+            self._apply({steps_key(root): None})
+        for atom in cascade.published:
+            self._queue(cascade, atom.stream, atom.events)
+        if cascade.continues:
+            for stream, step, failed in self.paused.resume(cascade):
+                self._set_aside(cascade, stream, step.stream, failed, step.atom)
 
     def _cut(self, cascade: Cascade, key_of: Callable[[RequestId], EntityKey], rest: bytes) -> None:
         """Store the rest of a queue for a later record."""
@@ -195,9 +196,10 @@ class CascadeRunner:
 
     def _store_waits(self, cascade: Cascade) -> None:
         """Write the waiting handlers into rows, and forget them; the `finally` blocks of coroutines have no effect."""
+        if self._waits.is_forgotten:
+            return
         self._apply(self._waits.store())
-        abandoned = self._waits.abandoned
-        if abandoned:
+        if abandoned := self._waits.abandoned:
 
             def work() -> Effect:
                 close_all(abandoned)
@@ -207,7 +209,7 @@ class CascadeRunner:
             abandoned.clear()
 
     def _take(self, cascade: Cascade, step: Step) -> None:
-        if self.paused.holds(step):
+        if self.paused.can_pause and self.paused.holds(step):
             return
         match step:
             case Inquiry():

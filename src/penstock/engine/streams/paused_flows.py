@@ -77,6 +77,7 @@ class PausedFlows:
             apply: Takes changes of rows.
         """
         self._topology = topology
+        self.can_pause = any(plan.workflow.pauses for plan in topology.workflows.values())
         self._read = read
         self._apply = apply
 

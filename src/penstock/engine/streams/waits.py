@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.streams.derived_ids import is_question_id, timed_question
+from penstock.engine.streams.derived_ids import timed_question
 from penstock.engine.streams.system_rows import ASKER, LINE, WAIT, system_key
 from penstock.engine.streams.waiting import (
     Answer,
@@ -88,6 +88,11 @@ class Waits:
         """Undo the changes since the last call of `commit` or `undo`."""
         while self._undo:
             self._undo.pop()()
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether nothing is in memory, so that `store` changes nothing."""
+        return not (self._handlers or self._lines or self._askers or self._rows or self.abandoned)
 
     def store(self) -> dict[EntityKey, bytes | None]:
         """Return the changes of the system rows, and forget everything in memory."""
@@ -212,7 +217,7 @@ class Waits:
     def take_asker(self, request_id: RequestId) -> Asker | None:
         """Remove and return the handler that has sent a request; None if no handler has sent it."""
         asker = self._askers.pop(request_id, None)
-        if asker is None and is_question_id(request_id):
+        if asker is None:
             row = self._stored(system_key(ASKER, request_id))
             asker = None if row is None else _decode_asker(row)
         return asker
