@@ -125,8 +125,7 @@ class WorkflowStep:
                 for key, data in self._flow.encoded(before, task.event):
                     self._take(task, key, task.key_text(key), data)
             self._complete(task)
-        workflow = self._plan.workflow
-        for _, data in self._flow.encoded(workflow.last, workflow.events):
+        for _, data in self._flow.encoded(self._plan.workflow.last, self._plan.workflow.events):
             self._add(self.events, data)
 
     def _complete(self, task: TaskType) -> None:
