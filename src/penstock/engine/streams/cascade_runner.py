@@ -222,8 +222,7 @@ class CascadeRunner:
     def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
         match subscriber:
             case Workflow():
-                plan = self._topology.workflows[subscriber.flow_name]
-                self._take_atom(cascade, step, plan)
+                self._take_atom(cascade, step, self._topology.workflows[subscriber.flow_name])
             case Splitter():
                 self._split(cascade, subscriber, step.atom)
             case RequestSink():
