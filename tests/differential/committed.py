@@ -2,10 +2,10 @@
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
+from penstock.journal.atoms import decode_atom
 from penstock.model.streams.stream import Atom
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.state.digest import digest_of_mapping
 from tests.differential.simulation import Answer, apply
 
@@ -34,7 +34,7 @@ def streams_of(journal: Journal) -> dict[str, list[Atom]]:
         for row in rows:
             atoms = streams.setdefault(row["stream"], [])
             assert row["atom"] == len(atoms), "numbers have no gaps"
-            atoms.append(decoded_events(row["events"]))
+            atoms.append(decode_atom(row["events"]))
         counted = {stream: len(atoms) for stream, atoms in streams.items()}
         assert dict(commit.atoms) == counted, "a commit counts the atoms"
     return streams

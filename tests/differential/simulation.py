@@ -31,11 +31,11 @@ from penstock.engine.step import EpochRun, Round
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.task import Task
 from penstock.journal.api import SCHEMAS, PartKind
+from penstock.journal.atoms import decode_atom
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request, is_continuation
 from penstock.model.streams.stream import Atom
-from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.runtime.spark.rows import (
     RoundRows,
     Tables,
@@ -211,7 +211,7 @@ class Simulation:
         apply(self.state, rows_of(parts, PartKind.CHANGES))
         for row in rows_of(parts, PartKind.EVENTS).to_pylist():
             assert row["atom"] == len(self.streams[row["stream"]]), "numbers have no gaps"
-            atom = decoded_events(row["events"])
+            atom = decode_atom(row["events"])
             assert row["count"] == len(atom)
             self.streams[row["stream"]].append(atom)
         self.sent += answers_of(rows_of(parts, PartKind.SENT))

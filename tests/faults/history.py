@@ -15,13 +15,13 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import LimitExceeded
 from penstock.journal.api import Commit, PartKind
+from penstock.journal.atoms import decode_atom
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
 from penstock.model.streams.stream import Atom
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.spark.cascade_rows import decoded_events
 from penstock.state.digest import digest_of_mapping
 
 ONLY = LogPartition(0)
@@ -185,7 +185,7 @@ def read_epochs(journal: DeltaJournal, after: Epoch) -> Iterator[EpochRows]:
                 for one in _table(journal, commit, PartKind.CHANGES)
             ],
             [
-                (one["stream"], one["atom"], decoded_events(one["events"]))
+                (one["stream"], one["atom"], decode_atom(one["events"]))
                 for one in _table(journal, commit, PartKind.EVENTS)
             ],
             [one["request_id"] for one in _table(journal, commit, PartKind.APPENDS)],

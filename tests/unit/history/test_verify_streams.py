@@ -92,6 +92,10 @@ def _sent_by_another_epoch(rows: Rows, _: dict[str, int]) -> None:
     rows[PartKind.SENT][0]["lsn"] = 1
 
 
+def _appended_by_another_epoch(rows: Rows, _: dict[str, int]) -> None:
+    rows[PartKind.APPENDS][0]["lsn"] = 4
+
+
 def _no_reply(rows: Rows, _: dict[str, int]) -> None:
     rows[PartKind.SENT][0]["reply"] = None
 
@@ -106,6 +110,7 @@ def _no_reply(rows: Rows, _: dict[str, int]) -> None:
         (_damaged, "an atom has another number of events"),
         (_atom_of_another_record, "rows of events name records of other epochs"),
         (_sent_by_another_epoch, "rows of sent name records of other epochs"),
+        (_appended_by_another_epoch, "rows of appends name records of other epochs"),
         (_no_reply, "1 sent requests have no reply"),
     ],
 )

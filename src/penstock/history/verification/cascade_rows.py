@@ -23,7 +23,7 @@ _POSITION: Final = ("epoch", "partition", "lsn")
 _COLUMNS: Final[Mapping[PartKind, Sequence[str]]] = {
     PartKind.EVENTS: (*_POSITION, "stream", "atom", "count", "events"),
     PartKind.SENT: (*_POSITION, "reply"),
-    PartKind.APPENDS: ("epoch", "request_id"),
+    PartKind.APPENDS: _POSITION,
 }
 
 
@@ -56,8 +56,7 @@ class CascadeRows:
         for part_kind, names in _COLUMNS.items():
             rows = self._rows(part_kind, names)
             yield from misplaced(rows, part_kind, self._commits, self._where)
-            if part_kind is not PartKind.APPENDS:
-                yield from self._positions(rows, part_kind)
+            yield from self._positions(rows, part_kind)
             if part_kind is PartKind.EVENTS:
                 yield from self._atoms(rows)
             if part_kind is PartKind.SENT and (missing := rows["reply"].null_count):

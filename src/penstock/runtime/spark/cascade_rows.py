@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,15 +11,13 @@ import pyarrow.compute as pc
 from penstock.base.ids import Epoch, LogPartition
 from penstock.engine.streams.cascade import Cascade, PublishedAtom
 from penstock.journal.api import SCHEMAS, PartKind
+from penstock.journal.atoms import decode_atom, encode_atom
 from penstock.log.api import Record
-from penstock.model.streams.stream import Atom
 
 POSITION: Final = pa.field("position", pa.uint32())
 """The column with the position of a record in its epoch."""
 
 NO_ATOMS: Final[Mapping[str, int]] = MappingProxyType({})
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode_events: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...]).decode
 
 _Cascades = Sequence[tuple[int, LogPartition, Record, Cascade]]
 """The position of a record, its partition, the record, its cascade."""
@@ -53,7 +50,7 @@ def _events(epoch: Epoch, cascades: _Cascades, reached: dict[str, int]) -> pa.Ta
                 (stream, number, partition, record.lsn, step, record.time_us, len(events), events, position)
             )  # fmt: skip
     columns = _columns(rows, 9)
-    columns[7] = [_encode([msgspec.Raw(data) for data in events]) for events in columns[7]]
+    columns[7] = [encode_atom(events) for events in columns[7]]
     return _table(PartKind.EVENTS, epoch, columns)
 
 
@@ -77,16 +74,11 @@ def atoms_of(events: pa.Table) -> list[tuple[int, PublishedAtom]]:
     """Return the atoms of rows of the kind `events`, each with the position of its record."""
     names = ("position", "stream", "step", "events")
     return [
-        (position, PublishedAtom(stream, step, decoded_events(data)))
+        (position, PublishedAtom(stream, step, decode_atom(data)))
         for position, stream, step, data in zip(
             *(events[name].to_pylist() for name in names), strict=True
         )
     ]
-
-
-def decoded_events(data: bytes) -> Atom:
-    """Return the encoded events of the column `events`."""
-    return tuple(bytes(raw) for raw in _decode_events(data))
 
 
 def _sent(epoch: Epoch, cascades: _Cascades) -> pa.Table:
