@@ -46,7 +46,7 @@ class EpochRows:
     rows: list[Row]
     changes: list[tuple[EntityKey, bytes | None]]
     atoms: list[tuple[str, int, Atom]]  # stream, number, events
-    later: list[str]  # ids of the records that its cascades append
+    later: list[str]  # ids of the records that its cascades append at once
 
 
 Conserved = Callable[[State, dict[str, list[str]], list[Row]], None]
@@ -188,7 +188,11 @@ def read_epochs(journal: DeltaJournal, after: Epoch) -> Iterator[EpochRows]:
                 (one["stream"], one["atom"], decode_atom(one["events"]))
                 for one in _table(journal, commit, PartKind.EVENTS)
             ],
-            [one["request_id"] for one in _table(journal, commit, PartKind.APPENDS)],
+            [
+                one["request_id"]
+                for one in _table(journal, commit, PartKind.APPENDS)
+                if not one["delay_us"]
+            ],
         )
 
 
