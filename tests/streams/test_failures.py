@@ -14,6 +14,7 @@ from penstock import (
     OutsideTransaction,
     Unencodable,
     UserError,
+    call,
     flow,
     gather,
     key,
@@ -225,7 +226,35 @@ class UsingEntity:
 def test_a_task_uses_no_entity() -> None:
     """The message says what to do in its place."""
     kit = Kit(App("x", Client, flow("f", numbers).task(UsingEntity).sink("out", int)))
-    with pytest.raises(UserError, match="handler of a task cannot use the entity Client"):
+    with pytest.raises(
+        UserError, match="handler or function of a workflow cannot use the entity Client"
+    ):
+        kit.append(numbers, [1])
+
+
+def is_client(number: int) -> bool:
+    return Client(str(number)).exists()
+
+
+def named_client(number: int) -> tuple[str]:
+    return (f"{Client(str(number)).exists()}",)
+
+
+@pytest.mark.parametrize(
+    ("members", "user"),
+    [
+        ([splitter("kinds", numbers, clients=is_client)], "a function of splitter kinds"),
+        ([call(numbers, Client.create, named_client)], "the function of call numbers-create"),
+        (
+            [flow("f", numbers).filter(is_client).sink("out", int)],
+            "a handler or function of a workflow",
+        ),
+    ],
+)
+def test_a_function_of_a_stream_uses_no_entity(members: list[Any], user: str) -> None:
+    """The message names the function's place, although the class is part of the application."""
+    kit = Kit(App("x", Client, *members))
+    with pytest.raises(UserError, match=f"{user} cannot use the entity Client; use the "):
         kit.append(numbers, [1])
 
 

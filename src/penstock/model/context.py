@@ -81,6 +81,7 @@ class Transaction:
         outbox: The events and requests that leave the transaction when it takes effect.
         turn: The number of the running turn of a task's handler, from 1; each has its own randomness. Else 0.
         step: The step of a workflow that runs; None in the transaction of a request.
+        routing: The function of a stream that runs outside of workflows, for an error; else empty.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class Transaction:
         "outbox",
         "outlets",
         "request_id",
+        "routing",
         "step",
         "time_us",
         "turn",
@@ -143,6 +145,7 @@ class Transaction:
         self.outlets: Outlet | None = None
         self.outbox: list[Emission | Dispatch] = []
         self.step: RunningStep | None = None
+        self.routing = ""
 
     def load(self, entity_type: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity.
@@ -226,12 +229,12 @@ class Transaction:
         """Say whether an instance is an entity now, awake or asleep."""
         return type(instance) is entity_type.cls or type(instance) is entity_type.asleep
 
-    @staticmethod
-    def _stranger(entity_type: EntityType) -> UserError:
-        if active() is not None and current().step is not None:
+    def _stranger(self, entity_type: EntityType) -> UserError:
+        user = self.routing if self.step is None else "a handler or function of a workflow"
+        if user:
             return UserError(
-                f"the handler of a task cannot use the entity {entity_type.name}; publish events, and let a "
-                "request of the workflow's output call the entity"
+                f"{user} cannot use the entity {entity_type.name}; use the values of its event, and let a method "
+                "that `call(…)` names use the entity"
             )
         return UserError(
             f"{entity_type.where}: {entity_type.name} is not part of this application; name it there"

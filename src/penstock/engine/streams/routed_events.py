@@ -5,13 +5,18 @@ from typing import Any
 from penstock.errors import UserError
 from penstock.model.application import App
 from penstock.model.call import call_of, encoded
+from penstock.model.context import current
 from penstock.model.streams.flow import first_match
 from penstock.model.streams.routing import RequestSink, Splitter
 from penstock.model.streams.stream import Atom
 
 
 def split_events(splitter: Splitter[Any], atom: Atom) -> list[Atom]:
-    """Return the events of each stream of a splitter; an event that fits none is in none."""
+    """Return the events of each stream of a splitter; an event that fits none is in none.
+
+    The caller has begun a transaction.
+    """
+    current().routing = f"a function of splitter {splitter.name}"
     events: list[list[bytes]] = [[] for _ in splitter.streams]
     decode = splitter.source.events.decode
     for data in atom:
@@ -22,12 +27,13 @@ def split_events(splitter: Splitter[Any], atom: Atom) -> list[Atom]:
 
 
 def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
-    """Return the body of the request that a sink makes of each event.
+    """Return the body of the request that a sink makes of each event. The caller has begun a transaction.
 
     Raises:
         UserError: The arguments of a request are no tuple.
         RequestError: They do not fit the method.
     """
+    current().routing = f"the function of call {sink.name}"
     bodies: list[bytes] = []
     decode = sink.source.events.decode
     for data in atom:
