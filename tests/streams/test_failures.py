@@ -233,11 +233,11 @@ def test_a_task_uses_no_entity() -> None:
 
 
 def is_client(number: int) -> bool:
-    return Client(str(number)).exists()
+    return Client.exists(str(number))
 
 
 def named_client(number: int) -> tuple[str]:
-    return (f"{Client(str(number)).exists()}",)
+    return (f"{Client.exists(str(number))}",)
 
 
 @pytest.mark.parametrize(

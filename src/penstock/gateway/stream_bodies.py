@@ -56,7 +56,12 @@ class StreamBody(Struct, frozen=True):
     subscribers: Annotated[list[str], Meta(description="The consumers of its atoms.")]
     oldest: Annotated[int, Meta(description="The number of the oldest atom that is held.")]
     next: Annotated[int, Meta(description="The number of the next atom.")]
-    rate: Annotated[float, Meta(description="Atoms in a second, on average over the last minute.")]
+    rate: Annotated[
+        float,
+        Meta(
+            description="Atoms in a second, on average over the last minute, or since the first epoch."
+        ),
+    ]
 
 
 class StreamsBody(Struct, frozen=True):

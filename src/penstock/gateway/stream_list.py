@@ -1,7 +1,7 @@
 """The list of an application's streams: their publishers and subscribers, and their atoms."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock.base.ids import Epoch
@@ -19,7 +19,7 @@ _WINDOW_S: Final = 60
 
 
 def list_streams(
-    topology: Topology, journal: Journal, reader: AtomReader, names: list[str]
+    topology: Topology, journal: Journal, reader: AtomReader, names: list[str], now: datetime
 ) -> list[StreamBody]:
     """Return the description of some streams, in order of their names.
 
@@ -28,16 +28,17 @@ def list_streams(
         journal: The journal of the application.
         reader: Reads its atoms.
         names: The names of the streams.
+        now: The time.
 
     Raises:
         PenstockError: The journal cannot be read, or is damaged.
     """
     publishers = publishers_of(topology)
-    earlier = _earlier_counts(journal)
+    earlier, span_s = _earlier_counts(journal, now)
     listed: list[StreamBody] = []
     for name in sorted(names):
         stream, published = topology.streams[name], reader.published(name)
-        rate = max(0, published - earlier.get(name, 0)) / _WINDOW_S
+        rate = max(0, published - earlier.get(name, 0)) / span_s
         subscribers = [
             subscriber_name(subscriber) for subscriber in topology.subscribers.get(name, ())
         ]
@@ -89,11 +90,26 @@ def _publisher(stream: Stream[Any]) -> str:
             return "appends and emit" if stream.is_open else ""
 
 
-def _earlier_counts(journal: Journal) -> Mapping[str, int]:
-    """Return the number of atoms of each stream a minute ago."""
+def _earlier_counts(journal: Journal, now: datetime) -> tuple[Mapping[str, int], float]:
+    """Return the number of atoms of each stream a minute ago, and the seconds since then.
+
+    Of a journal that holds no epoch of that time, they are the numbers at its first epoch. The seconds are at least 1.
+    """
     try:
-        epoch = epoch_as_of(journal, datetime.now(UTC) - timedelta(seconds=_WINDOW_S))
+        epoch = epoch_as_of(journal, now - timedelta(seconds=_WINDOW_S))
     except QueryError:  # the journal is younger
-        return {}
+        return _first_counts(journal, now)
     commit = next(iter(journal.commits(Epoch(epoch - 1), epoch)), None)
-    return {} if commit is None else commit.atoms
+    return {} if commit is None else commit.atoms, _WINDOW_S
+
+
+def _first_counts(journal: Journal, now: datetime) -> tuple[Mapping[str, int], float]:
+    """Return the number of atoms at the first epoch that a journal holds, and the seconds since then.
+
+    The atoms of epoch 0 itself count as published since then.
+    """
+    commit = next(iter(journal.commits(Epoch(journal.first() - 1))), None)
+    if commit is None:
+        return {}, _WINDOW_S
+    span_s = now.timestamp() - commit.time_us / 1_000_000
+    return commit.atoms if commit.epoch else {}, min(max(span_s, 1), _WINDOW_S)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
@@ -76,7 +77,9 @@ class StreamHandler:
         principal = request.principal
         names = [name for name in self._app.topology.streams if principal.may_follow(name)]
         listed = await self._in_thread(
-            lambda: list_streams(self._app.topology, self._journal, self._reader, names)
+            lambda: list_streams(
+                self._app.topology, self._journal, self._reader, names, datetime.now(UTC)
+            )
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(StreamsBody(listed)), 200, headers, JSON)
