@@ -44,7 +44,7 @@ class MemoryLog:
         """The one partition, number 0."""
         return (ONLY_PARTITION,)
 
-    def append(self, entries: Sequence[Entry]) -> list[Lsn]:
+    def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
         """Append atomically; return the position of each. See `Log.append`."""
         with self._changed:
             self._check(ONLY_PARTITION)
@@ -52,7 +52,7 @@ class MemoryLog:
             added: list[Entry] = []
             positions: list[Lsn] = []
             for entry in entries:
-                self._check_size(entry)
+                self._check_size(entry, limited=limited)
             for entry in entries:
                 if entry.request_id in self._scheduled:
                     raise RequestConflict(
@@ -76,11 +76,11 @@ class MemoryLog:
             self._changed.notify_all()
             return positions
 
-    def schedule(self, entry: Entry, due_us: int) -> None:
+    def schedule(self, entry: Entry, due_us: int, *, limited: bool = True) -> None:
         """Keep an entry until it is due. See `Log.schedule`."""
         with self._changed:
             self._check(ONLY_PARTITION)
-            self._check_size(entry)
+            self._check_size(entry, limited=limited)
             known = self._known(entry.request_id)
             waiting = self._scheduled.get(entry.request_id)
             body = known[1] if known else waiting[1].body if waiting else None
@@ -205,8 +205,8 @@ class MemoryLog:
         if self._closed:
             raise LogUnavailable("the log is closed")
 
-    def _check_size(self, entry: Entry) -> None:
-        if len(entry.body) > self._record_bytes_max:
+    def _check_size(self, entry: Entry, *, limited: bool) -> None:
+        if limited and len(entry.body) > self._record_bytes_max:
             raise RecordTooLarge(
                 f"request {entry.request_id!r}: the body has {len(entry.body)} bytes, "
                 f"the limit is {self._record_bytes_max}"

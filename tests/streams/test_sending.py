@@ -74,6 +74,9 @@ class Item(Entity):
     def remind(self) -> None:
         send_after(timedelta(hours=1), Item.note_time, self)
 
+    def remind_after(self, days: int) -> None:
+        send_after(timedelta(days=days), Item.note_time, self)
+
     def note_time(self) -> None:
         self.log.append(now().isoformat())
 
@@ -150,6 +153,13 @@ def test_send_after_waits_for_its_time() -> None:
     item = kit.entity("Item", "tea")
     assert item is not None
     assert item["log"] == ["2026-01-01T01:00:00+00:00"]
+
+
+@pytest.mark.parametrize("days", [-1, 365_001, 999_999_999])
+def test_a_delay_is_neither_negative_nor_too_long_for_the_log(days: int) -> None:
+    """The handler gets the error; otherwise its epoch could not be written."""
+    with pytest.raises(RequestError, match=r"past|1,000 years"):
+        sales().call.Item("tea").remind_after(days)
 
 
 def test_arguments_are_checked_when_sent() -> None:

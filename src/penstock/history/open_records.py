@@ -58,6 +58,6 @@ def append_open(log: Log, records: Sequence[OpenRecord]) -> None:
         entry = Entry(record.request_id, record.body, b"", record.time_us)
         if log.find(record.request_id) is None and log.scheduled(record.request_id) is None:
             if record.delay_us:
-                log.schedule(entry, record.time_us + record.delay_us)
+                log.schedule(entry, record.time_us + record.delay_us, limited=False)
             else:
-                log.append([entry])
+                log.append([entry], limited=False)

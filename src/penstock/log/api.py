@@ -51,11 +51,15 @@ class Log(Protocol):
     def partitions(self) -> Sequence[LogPartition]:
         """The partitions, in order. Embedded logs have one, number 0."""
 
-    def append(self, entries: Sequence[Entry]) -> list[Lsn]:
+    def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
         """Append durably (fsync before return) and atomically; return the position of each.
 
         If a request id is known with the same body and has not expired, its entry gets the position
         of the first append, and is not appended. Concurrent calls of several threads share one fsync.
+
+        Args:
+            entries: The entries.
+            limited: Refuse a body that exceeds the limit. A record that a committed epoch appends may have any size.
 
         Raises:
             RequestConflict: An id is known with another body, or is scheduled with any body and
@@ -64,12 +68,13 @@ class Log(Protocol):
             LogUnavailable: The disk is full or fails, or the log is closed; nothing is acknowledged.
         """
 
-    def schedule(self, entry: Entry, due_us: int) -> None:
+    def schedule(self, entry: Entry, due_us: int, *, limited: bool = True) -> None:
         """Keep an entry durably (fsync before return) until `promote` appends it.
 
         `due_us` is in microseconds since the Unix epoch, below 2**63. If the request id is known with
         the same body, in the log or as scheduled, the entry is not added, and the first due time
         stays. The id is taken from now on; its retention counts from when the entry is appended.
+        `limited` is as for `append`; `promote` and `cancel` refuse no size.
 
         Raises:
             RequestConflict: The id is known with another body.

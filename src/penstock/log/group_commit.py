@@ -59,19 +59,21 @@ class PendingAppend:
         raise type(self.failure)(str(self.failure)) from self.failure
 
 
-def pending_append(entries: Sequence[Entry], seed: int, record_bytes_max: int) -> PendingAppend:
+def pending_append(
+    entries: Sequence[Entry], seed: int, record_bytes_max: int | None
+) -> PendingAppend:
     """Hash the ids and bodies of entries.
 
     Args:
         entries: The entries of one caller.
         seed: The seed of the log's hashes.
-        record_bytes_max: The longest body.
+        record_bytes_max: The longest body; None if a body may have any length.
 
     Raises:
         RecordTooLarge: A body exceeds the limit.
     """
     sizes = [len(entry.body) for entry in entries]
-    if max(sizes, default=0) > record_bytes_max:
+    if record_bytes_max is not None and max(sizes, default=0) > record_bytes_max:
         largest = entries[sizes.index(max(sizes))]
         raise RecordTooLarge(
             f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "

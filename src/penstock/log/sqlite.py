@@ -67,7 +67,7 @@ class SqliteLog:
     Args:
         path: The file; it is created if it is missing. Its directory also gets `-wal` and `-shm`
             files while the log is in use, and always the `-lock` file of the writers' lock.
-        record_bytes_max: Greatest length of a body.
+        record_bytes_max: Greatest length of a body of a limited append.
         retention_s: How long request ids are remembered, by this machine's clock.
         lock_timeout_ms: How long to wait for another process's append before giving up.
         clock_us: The clock of the retention, in microseconds since the Unix epoch.
@@ -118,21 +118,20 @@ class SqliteLog:
         """The one partition, number 0."""
         return (ONLY_PARTITION,)
 
-    def append(self, entries: Sequence[Entry]) -> list[Lsn]:
+    def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
         """Append durably and atomically; return the position of each. See `Log.append`.
 
         If COMMIT itself fails, the records are almost certainly not in the log, but a crash at that
         moment can make them appear. Appending the same ids again settles it.
         """
         self._check(ONLY_PARTITION)
-        return self._group.submit(self._pending(entries)) if entries else []
+        return self._group.submit(self._pending(entries, limited=limited)) if entries else []
 
-    def schedule(self, entry: Entry, due_us: int) -> None:
+    def schedule(self, entry: Entry, due_us: int, *, limited: bool = True) -> None:
         """Keep an entry durably until it is due. See `Log.schedule`; shares the fsync of appends."""
         assert -(2**63) <= due_us < 2**63, "a due time takes 64 bits"
         self._check(ONLY_PARTITION)
-        call = self._pending([entry])
-        call.due_us = due_us
+        (call := self._pending([entry], limited=limited)).due_us = due_us
         self._group.submit(call)
 
     def scheduled(self, request_id: RequestId) -> int | None:
@@ -194,7 +193,8 @@ class SqliteLog:
             with self._database.writing() as connection:
                 end = end_of(connection)
                 self._index.refresh(connection, end, now_s)
-                call = self._pending([scheduled.entry for scheduled in take(connection)])
+                taken = [scheduled.entry for scheduled in take(connection)]
+                call = pending_append(taken, self._seed, None)
                 entries = list(map(promoted, call.entries))
                 packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
                 connection.executemany(INSERT_BLOCK, packed)
@@ -203,8 +203,8 @@ class SqliteLog:
         self._tidy_up()
         return range(end, end + len(entries))
 
-    def _pending(self, entries: Sequence[Entry]) -> PendingAppend:
-        return pending_append(entries, self._seed, self._record_bytes_max)
+    def _pending(self, entries: Sequence[Entry], *, limited: bool) -> PendingAppend:
+        return pending_append(entries, self._seed, self._record_bytes_max if limited else None)
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held. See `Log.start`."""

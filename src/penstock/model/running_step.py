@@ -1,9 +1,13 @@
 """The surroundings of a transaction, as its handlers see them: the running step, and the outlets."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.base.ids import EntityKey
+
+DELAY_MAX: Final = timedelta(days=365_000)
+"""The longest delay of a request, and the longest time-out; the log can store the time that follows from it."""
 
 
 class RunningStep(Protocol):

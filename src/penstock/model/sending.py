@@ -7,7 +7,7 @@ from typing import Any, ParamSpec
 from penstock.errors import OutsideTransaction, RequestError
 from penstock.model.call import call_of, encoded
 from penstock.model.context import active
-from penstock.model.running_step import Dispatch
+from penstock.model.running_step import DELAY_MAX, Dispatch
 
 P = ParamSpec("P")
 
@@ -42,13 +42,18 @@ def send_after(
         named: The arguments by name.
 
     Raises:
-        RequestError: The delay is negative, the method does not exist, or the arguments do not fit.
+        RequestError: The delay is no duration from 0 to 1,000 years, the method does not exist, or the arguments do
+            not fit.
         OutsideTransaction: No transaction runs.
     """
-    delay_us = delay // timedelta(microseconds=1)
-    if delay_us < 0:
+    given: object = delay  # a handler may pass anything
+    if not isinstance(given, timedelta):
+        raise RequestError(f"the delay of a request is a timedelta, not {type(given).__qualname__}")
+    if timedelta.__lt__(given, timedelta()):
         raise RequestError(f"a request cannot be sent into the past: the delay is {delay}")
-    _dispatch(delay_us, method, arguments, named)
+    if timedelta.__gt__(given, DELAY_MAX):
+        raise RequestError(f"the delay of a request is at most 1,000 years, not {delay}")
+    _dispatch(timedelta.__floordiv__(given, timedelta(microseconds=1)), method, arguments, named)
 
 
 def _dispatch(

@@ -1,8 +1,12 @@
 """Ids of the parts of a cascade: they follow from the id of its record, so each run of it gives the same.
 
 No id that a caller may choose contains `~~`, so no caller can take a derived id first.
+
+The id of a record can be derived itself: a request that sends a request, again and again, would get longer and longer
+ids. So a long id of a record is replaced by its beginning and a hash of it, before an id is derived from it.
 """
 
+from hashlib import blake2b
 from typing import Final
 
 from penstock.base.ids import RequestId
@@ -10,6 +14,11 @@ from penstock.base.ids import RequestId
 MARK: Final = "~~"
 """Between the id of a record and the rest of a derived id."""
 
+LENGTH_MAX: Final = 1_000
+"""The longest id of a record from which ids are derived unchanged; an id that a caller chooses is shorter."""
+
+_BEGINNING: Final = 400
+_HASH: Final = f"{MARK}h"
 _STEP: Final = "s"
 _CONTINUATION: Final = "c"
 _TIMEOUT: Final = f"{MARK}t"
@@ -17,12 +26,12 @@ _TIMEOUT: Final = f"{MARK}t"
 
 def sent_id(root: RequestId, number: int) -> RequestId:
     """Return the id of a request that a cascade sends: `order-7~~1`."""
-    return RequestId(f"{root}{MARK}{number}")
+    return RequestId(f"{_shortened(root)}{MARK}{number}")
 
 
 def step_id(root: RequestId, number: int) -> RequestId:
     """Return the id of a workflow step: `order-7~~s1`."""
-    return RequestId(f"{root}{MARK}{_STEP}{number}")
+    return RequestId(f"{_shortened(root)}{MARK}{_STEP}{number}")
 
 
 def part_id(step: RequestId, index: int) -> RequestId:
@@ -35,7 +44,7 @@ def continuation_id(root: RequestId) -> RequestId:
     first, mark, number = root.rpartition(f"{MARK}{_CONTINUATION}")
     if mark and number.isdigit():
         return RequestId(f"{first}{mark}{int(number) + 1}")
-    return RequestId(f"{root}{MARK}{_CONTINUATION}1")
+    return RequestId(f"{_shortened(root)}{MARK}{_CONTINUATION}1")
 
 
 def timeout_id(question: str) -> RequestId:
@@ -51,3 +60,11 @@ def timed_question(record: RequestId) -> RequestId | None:
 def is_question_id(request_id: RequestId) -> bool:
     """Say whether a request may be the question of a workflow step to an entity."""
     return f"{MARK}{_STEP}" in request_id
+
+
+def _shortened(root: str) -> str:
+    """Return the id of a record, with the end of a long id replaced by a hash of the id."""
+    if len(root) <= LENGTH_MAX:
+        return root
+    beginning = root[:_BEGINNING].split(MARK, 1)[0].rstrip(MARK[0])
+    return f"{beginning}{_HASH}{blake2b(root.encode(), digest_size=16).hexdigest()}"

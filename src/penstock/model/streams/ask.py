@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from penstock.errors import AskFailed, OutsideTransaction, UserError
 from penstock.model.context import active
-from penstock.model.running_step import RunningStep
+from penstock.model.running_step import DELAY_MAX, RunningStep
 
 A = TypeVar("A")
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -73,15 +73,18 @@ class Ask(Generic[A]):
             time: The time from the time of the running step.
 
         Raises:
-            UserError: The time is not greater than 0, or the request has a time already.
+            UserError: The time is not greater than 0, is over 1,000 years, or the request has a time already.
             OutsideTransaction: No handler of a task runs.
         """
         given: object = time  # a handler may pass anything
-        if not isinstance(given, timedelta) or given < _MICROSECOND:
+        if not isinstance(given, timedelta) or timedelta.__lt__(given, _MICROSECOND):
             raise UserError(f"{self.target}: a time-out is a duration greater than 0, not {time!r}")
         if self._is_limited:
             raise UserError(f"{self.target}: the request has a time-out already")
-        running_step("limit the time of a request").limit(self, time // _MICROSECOND)
+        if timedelta.__gt__(given, DELAY_MAX):
+            raise UserError(f"{self.target}: a time-out is at most 1,000 years, not {time}")
+        time_us = timedelta.__floordiv__(given, _MICROSECOND)  # of a subclass, too
+        running_step("limit the time of a request").limit(self, time_us)
         self._is_limited = True
         return self
 

@@ -57,11 +57,12 @@ class LaterRecords:
             if request_id in known:
                 continue
             if delay_us:
-                self._log.schedule(Entry(request_id, body, b"", time_us), time_us + delay_us)
+                entry = Entry(request_id, body, b"", time_us)
+                self._log.schedule(entry, time_us + delay_us, limited=False)
             else:
                 at_once[request_id] = Entry(request_id, body, b"", max(now_us, time_us))
         if at_once:
-            self._log.append(list(at_once.values()))
+            self._log.append(list(at_once.values()), limited=False)
         self._owed = None
 
     def _rows(self, commit: Commit) -> Iterator[tuple[RequestId, bytes, int, int]]:
