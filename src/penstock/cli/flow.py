@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError, OperationalError
 from penstock.model.limit import EVERYTHING
-from penstock.process.pauses import EFFECTIVE_S, PauseFile, describe, target_text
+from penstock.process.pauses import EFFECTIVE_S, PauseAction, PauseFile, describe, target_text
 
 if TYPE_CHECKING:
     from penstock.gateway.flow.standing import FlowStanding
+    from penstock.process.paused_workflows import PausedWorkflow
 
 HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
 
@@ -45,12 +47,18 @@ Examples:
   penstock flow pause examples/cart streams/actions --reason "the source sends nonsense"
 """
 
-RESUME_HELP: Final = """End a pause; other pauses stay in force.
+RESUME_HELP: Final = """End a pause of requests, or of a workflow that has failed; other pauses stay in force.
 
 \b
 Examples:
   penstock flow resume examples/shop
   penstock flow resume examples/shop Order.checkout
+  penstock flow resume examples/cart checkout --skip
+
+\b
+A workflow with on_failure="pause" pauses itself at a failure. Its resume is a record of the log: the
+workflow takes the steps that it holds in order, the failed atom first. With --skip, it sets this atom
+aside. A workflow that fails again pauses again: see penstock flow show.
 """
 
 DRAIN_HELP: Final = """Pause everything, and wait until every admitted request is committed.
@@ -66,7 +74,7 @@ Examples:
   penstock flow drain examples/shop --reason "new disk" --timeout 60
 """
 
-SHOW_HELP: Final = """Show the limits, the pauses in force, and the newest pauses and resumes.
+SHOW_HELP: Final = """Show the limits, the pauses in force, paused workflows, and the newest pauses and resumes.
 
 \b
 Examples:
@@ -81,7 +89,7 @@ WordsArgument = Annotated[
     typer.Argument(
         metavar="APP TARGET",
         help="The application, if no option or setting names it; then a class, Class.method, a "
-        "function or streams/NAME. Default: everything.",
+        "function or streams/NAME; resume takes a workflow, too. Default: everything.",
         show_default=False,
     ),
 ]
@@ -117,6 +125,9 @@ def resume(
     options: DataOptions,
     words: WordsArgument = None,
     reason: ReasonOption = "",
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Set the failed atom of a workflow aside.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """End a pause; see `RESUME_HELP`.
@@ -125,12 +136,14 @@ def resume(
         RequestError: The target is not paused; the message names the pauses in force.
     """
     options, target = _named(options, words)
-    _, settings = options.load_unchecked()
-    file = PauseFile(settings.data)
-    file.resume(target, user(), reason, _now_us())
-    left = file.pauses().in_force.values()
+    application, settings = options.load_unchecked()
+    from penstock.gateway.flow.resuming import resume_target
+
+    action = PauseAction("resume", target, _now_us(), user(), reason)
+    workflow = resume_target(application, settings, action, skip=skip)
+    left = PauseFile(settings.data).pauses().in_force.values()
     lines = [
-        f"Resumed {target_text(target)}.",
+        f"Resumed {target_text(target)}." if workflow is None else _resumed(workflow, skip=skip),
         *(f"Still paused: {describe(action)}" for action in left),
     ]
     plain = {"resumed": target, "paused": [action.target for action in left]}
@@ -164,7 +177,7 @@ def drain(
 
 
 def show(options: AppOptions, as_json: JsonOption = False) -> None:
-    """Show limits and pauses; see `SHOW_HELP`."""
+    """Show limits, pauses and paused workflows; see `SHOW_HELP`."""
     application, settings = options.load_unchecked()
     from penstock.gateway.flow.standing import flow_standing
 
@@ -230,6 +243,14 @@ def user() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
+def _resumed(workflow: "PausedWorkflow", *, skip: bool) -> str:
+    """Return what a resumed workflow does next."""
+    begin = f"Resumed workflow {workflow.name}: it"
+    if skip:
+        return f"{begin} sets the failed atom aside, and takes its other {workflow.held - 1} held steps."
+    return f"{begin} takes its {workflow.held} held steps, the failed atom first."
+
+
 def _print(flow: "FlowStanding", console: Console) -> None:
     console.print("Limits:" if flow.limits else "There are no limits.")
     for limit in flow.limits:
@@ -237,6 +258,16 @@ def _print(flow: "FlowStanding", console: Console) -> None:
     console.print("Paused:" if flow.paused else "Nothing is paused.")
     for action in flow.paused:
         console.print(f"  {describe(action)}")
+    if flow.workflows:
+        console.print("Workflows that are paused by a failure:")
+    for workflow in flow.workflows:
+        resumes = "; it resumes with the next epochs" if workflow.is_resuming else ""
+        since = utc_text(workflow.since_us)
+        console.print(
+            Text(
+                f"  {workflow.name}, since {since}, holds {workflow.held} steps{resumes}: {workflow.failure}"
+            )
+        )
     if not flow.newest:
         return
     table = folding_table("time", "action", "target", "by", "reason", box=None)

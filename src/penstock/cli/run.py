@@ -72,16 +72,14 @@ def foreground_of(
         development: Whether gateways offer a developer's pages and actions.
 
     Raises:
-        ConfigError: Settings or limits are invalid, or a workflow pauses at a failure; the message names them.
+        ConfigError: Settings or limits are invalid; the message names them.
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load(**flags)
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions
     from penstock.gateway.flow.limit_table import limits_in_force
-    from penstock.process.loading import servable
 
-    servable(application)  # so that no driver has to refuse it
     limits_in_force(application, settings.gateway.limits)  # so that no gateway has to refuse it
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]

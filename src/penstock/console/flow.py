@@ -20,11 +20,12 @@ from penstock.console.access import (
 )
 from penstock.errors import RequestError
 from penstock.gateway.flow.limit_table import check_target
+from penstock.gateway.flow.resuming import resume_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING, STREAMS
 from penstock.process.config import Config
-from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseFile
+from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile
 
 FLOW: Final = "flow"
 """The last segment of the path, and the intent of a change."""
@@ -33,11 +34,12 @@ _BODY_BYTES_MAX: Final = 8_192
 
 
 class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pause or resume that the page asks for."""
+    """A pause or resume that the page asks for; `skip` sets the failed atom of a workflow aside."""
 
     kind: Literal["pause", "resume"]
     target: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
     reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+    skip: bool = False
 
 
 class FlowPage(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class FlowPage(msgspec.Struct, frozen=True):
 
     Attributes:
         targets: The targets that can be paused.
-        standing: The limits and pauses.
+        standing: The limits, pauses and paused workflows.
         under_way: The number of admitted requests that no epoch has committed.
         drained: Whether everything is paused, all gateways obey, and no request is under way.
     """
@@ -77,7 +79,8 @@ def flow_routes(app: App, config: Config) -> list[Route]:
             check_target(app, wanted.target)
             file.pause(wanted.target, by, wanted.reason, now_us)
         else:
-            file.resume(wanted.target, by, wanted.reason, now_us)
+            action = PauseAction("resume", wanted.target, now_us, by, wanted.reason)
+            resume_target(app, config, action, skip=wanted.skip)
         return page()
 
     async def show(request: Request) -> Response:

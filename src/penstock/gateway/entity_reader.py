@@ -8,14 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
-from penstock.errors import Corrupt, PenstockError, StateUnavailable
+from penstock.base.ids import EntityKey, Epoch
 from penstock.process.data_directory import DataDirectory
-
-ATTEMPTS: Final = 20
-"""A read is repeated if a driver commits the next epoch meanwhile; at most this often."""
+from penstock.state.newest import read_newest
 
 
 class EntityReader:
@@ -46,21 +42,4 @@ class EntityReader:
         self._journal.close()
 
     def _read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
-        failure: PenstockError | None = None
-        for _ in range(ATTEMPTS):
-            last = self._journal.last()
-            if last is None:
-                return BEFORE_FIRST, [None] * len(keys)
-            states: list[bytes | None] = []
-            try:
-                with self._stores.at(last.epoch) as reader:
-                    for key in keys:
-                        states.append(reader.get(key))  # noqa: PERF401 -- an error needs the number
-                    return last.epoch, states
-            except StateUnavailable as error:  # usually a driver has committed meanwhile
-                failure = error
-            except Corrupt as error:
-                failure = error
-                damaged = self._stores.partition_of(keys[len(states)])
-                self._stores.rebuild(damaged, str(error))
-        raise StateUnavailable("no epoch could be read") from failure
+        return read_newest(self._journal, self._stores, keys)

@@ -56,22 +56,6 @@ def load_app(spec: str) -> "App":
     return load(locate(spec))
 
 
-def servable(app: "App") -> "App":
-    """Return an application that Spark can run.
-
-    Raises:
-        ConfigError: It has a workflow that pauses; only `LocalRuntime` and `Kit` run one so far.
-    """
-    plans = app.topology.workflows.items()
-    pausing = [f"workflow {name}" for name, plan in plans if plan.workflow.pauses]
-    if pausing:
-        raise ConfigError(
-            f'application {app.name} has {", ".join(pausing)} with on_failure="pause", which only LocalRuntime and '
-            'penstock.testing.Kit run so far; with on_failure="set-aside", a workflow goes on at a failure'
-        )
-    return app
-
-
 def locate(spec: str) -> Location:
     """Find where an application is, without importing it.
 

@@ -36,14 +36,14 @@ class PauseAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pause or a resume.
 
     Attributes:
-        kind: Its kind.
-        target: `*`, a class, `Class.method`, or a function.
+        kind: Its kind; `skip` resumes a workflow without its failed atom.
+        target: `*`, a class, `Class.method`, a function, `streams/NAME`, or `workflows/NAME` in a resume.
         time_us: Its time, in microseconds since the Unix epoch.
         by: The user of the command line, or the principal of the console.
         reason: The reason that was given.
     """
 
-    kind: Literal["pause", "resume"]
+    kind: Literal["pause", "resume", "skip"]
     target: str
     time_us: int
     by: str
@@ -130,10 +130,20 @@ class PauseFile:
         """
         return self._record(PauseAction("resume", target, time_us, by, reason))
 
+    def note(self, action: PauseAction) -> None:
+        """Record the resume of a workflow; it ends no pause of this file.
+
+        Raises:
+            RequestError: A text is too long.
+            Corrupt: The file is damaged; nothing is changed.
+            OperationalError: The file cannot be written; nothing is changed.
+        """
+        _check_texts(action)
+        with shared_file.changing(self.path, self._lock_path):
+            durable.replace(self.path, encode_actions((*_recent(self.actions()), action)))
+
     def _record(self, action: PauseAction) -> PauseAction:
-        for text in (action.by, action.reason):
-            if len(text) > TEXT_MAX:
-                raise RequestError(f"a reason or name has at most {TEXT_MAX} characters")
+        _check_texts(action)
         with shared_file.changing(self.path, self._lock_path):
             actions = self.actions()
             in_force = Pauses(actions).in_force
@@ -142,6 +152,12 @@ class PauseFile:
                 raise RequestError(f"{target_text(action.target)} is not paused; paused: {known}")
             durable.replace(self.path, encode_actions((*_recent(actions), action)))
         return action
+
+
+def _check_texts(action: PauseAction) -> None:
+    for text in (action.by, action.reason):
+        if len(text) > TEXT_MAX:
+            raise RequestError(f"a reason or name has at most {TEXT_MAX} characters")
 
 
 def target_text(target: str) -> str:

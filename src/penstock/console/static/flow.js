@@ -19,15 +19,17 @@ export async function open(body) {
   const drain = el("div", { id: "drain", role: "status" });
   let closed = false;
   let waiting = false;
+  let resuming = false;
   const limits = el("div", { id: "limits" });
+  const workflows = el("div", { id: "paused-workflows" });
   const record = el("div", { id: "record" });
   const { value } = await ask(PATH);
   const pauseForm = formOf(value.targets, change);
 
-  async function change(kind, target, reason) {
+  async function change(kind, target, reason, skip = false) {
     show(said);
     try {
-      const content = JSON.stringify({ kind, target, reason });
+      const content = JSON.stringify({ kind, target, reason, skip });
       const headers = { "Penstock-Console": "flow" };
       update((await ask(PATH, { method: "POST", headers, body: content })).value);
     } catch (failure) {
@@ -39,7 +41,9 @@ export async function open(body) {
     if (waiting) return;
     waiting = true;
     try {
-      showDrain((await ask(PATH)).value);
+      const { value } = await ask(PATH);
+      showDrain(value);
+      showWorkflows(value.standing.workflows);
     } catch {
       show(drain); // the frame says that the gateway does not answer
     } finally {
@@ -55,10 +59,16 @@ export async function open(body) {
     show(drain, closed ? el("p", {}, text) : null);
   }
 
+  function showWorkflows(found) {
+    resuming = found.some((one) => one.is_resuming);
+    show(workflows, found.length ? workflowTable(found, change) : null);
+  }
+
   function update(value) {
     const { standing } = value;
     showDrain(value);
     show(paused, pausedTable(standing.paused, change));
+    showWorkflows(standing.workflows);
     show(limits, limitList(standing.limits));
     show(record, recordTable(standing.newest));
   }
@@ -73,12 +83,13 @@ export async function open(body) {
       said,
       paused,
       drain,
+      workflows,
       pauseForm,
     ),
     panel("limits", "Limits on requests", "Declared in the application and its settings.", limits),
     panel("record", "Record", "The newest pauses and resumes.", record),
   );
-  const timer = setInterval(() => closed && look(), LOOK_MS);
+  const timer = setInterval(() => (closed || resuming) && look(), LOOK_MS);
   return { close: () => clearInterval(timer) };
 }
 
@@ -135,6 +146,37 @@ const resumeButton = (target, change) =>
   button("Resume", () => change("resume", target, ""), {
     "aria-label": `Resume ${nameOf(target)}`,
   });
+
+function workflowTable(workflows, change) {
+  const columns = [
+    { name: "Workflow" },
+    { name: "Since", cell: timeOf },
+    { name: "Held steps" },
+    { name: "Failure" },
+    { name: "Resume", cell: (one) => workflowButtons(one, change) },
+  ];
+  const rows = workflows.map((one) => [one.name, one.since_us, one.held, one.failure, one]);
+  return dataTable({
+    caption: "Workflows that are paused by a failure",
+    sortable: false,
+    rowHead: true,
+    stacked: true,
+    columns,
+    rows,
+  });
+}
+
+function workflowButtons(one, change) {
+  if (one.is_resuming) return "resumes …";
+  const target = `workflows/${one.name}`;
+  const resume = button("Resume", () => change("resume", target, ""), {
+    "aria-label": `Resume workflow ${one.name}, with the failed atom`,
+  });
+  const skip = button("Skip the atom", () => change("resume", target, "", true), {
+    "aria-label": `Resume workflow ${one.name}, and set the failed atom aside`,
+  });
+  return el("span", { class: "row" }, resume, skip);
+}
 
 function limitList(limits) {
   if (!limits.length)

@@ -315,7 +315,7 @@ class CascadeRunner:
             return
         failure = decode_failure(outcome.reply)
         if plan.workflow.pauses:
-            self.paused.begin(plan.workflow.flow_name, step, failure)
+            self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
         else:
             self._set_aside(cascade, plan.workflow.failed, step.stream, failure, step.atom)
 

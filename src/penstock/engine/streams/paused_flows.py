@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, Step
@@ -34,11 +35,13 @@ class PausedFlow(msgspec.Struct, array_like=True, frozen=True):
         number: The number of its pauses.
         held: The number of steps that are held.
         failure: The failure of the first of these steps; None if the workflow is not paused.
+        since_us: The time of the record at which the pause began, in microseconds since the Unix epoch.
     """
 
     number: int
     held: int
     failure: Failure | None
+    since_us: int = 0
 
 
 SkippedAtom = tuple[Stream[FailedAtom], Delivery, Failure]
@@ -58,6 +61,11 @@ def resuming_id(flow: str, number: int, *, skip: bool) -> RequestId:
         skip: Whether the failed atom is set aside.
     """
     return RequestId(f"{_SKIP if skip else _RESUME}{flow}{_NUMBER}{number}")
+
+
+def decode_paused(row: bytes | None) -> PausedFlow:
+    """Return the state of a workflow; without a row, the workflow was never paused."""
+    return _NEVER if row is None else _decode(row)
 
 
 class PausedFlows:
@@ -83,12 +91,18 @@ class PausedFlows:
 
     def state_of(self, flow: str) -> PausedFlow:
         """Return the state of a workflow."""
-        row = self._read(_state_key(flow))
-        return _NEVER if row is None else _decode(row)
+        return decode_paused(self._read(paused_key(flow)))
 
-    def begin(self, flow: str, step: Step, failure: Failure) -> None:
-        """Pause a workflow, and hold the step that failed."""
-        self._hold(flow, step, PausedFlow(self.state_of(flow).number + 1, 1, failure))
+    def begin(self, flow: str, step: Step, failure: Failure, time_us: int) -> None:
+        """Pause a workflow, and hold the step that failed.
+
+        Args:
+            flow: The name of the workflow.
+            step: The step.
+            failure: Its failure.
+            time_us: The time of the record.
+        """
+        self._hold(flow, step, PausedFlow(self.state_of(flow).number + 1, 1, failure, time_us))
 
     def holds(self, step: Step) -> bool:
         """Hold a step if its workflow is paused, and say whether it is."""
@@ -98,12 +112,12 @@ class PausedFlows:
         state = self.state_of(flow)
         if state.failure is None:
             return False
-        self._hold(flow, step, PausedFlow(state.number, state.held + 1, state.failure))
+        self._hold(flow, step, replace(state, held=state.held + 1))
         return True
 
     def _hold(self, flow: str, step: Step, state: PausedFlow) -> None:
         row = encode_steps([step], self._topology)
-        self._apply({_held_key(flow, state.held): row, _state_key(flow): _ENCODER.encode(state)})
+        self._apply({_held_key(flow, state.held): row, paused_key(flow): _ENCODER.encode(state)})
 
     def _flow_of(self, step: Step) -> str | None:
         """Return the name of the workflow that takes a step, if it can pause; None for another consumer."""
@@ -135,7 +149,7 @@ class PausedFlows:
         if state.failure is None or state.number != int(number):
             return
         ended = PausedFlow(state.number, 0, None)
-        writes: dict[EntityKey, bytes | None] = {_state_key(flow): _ENCODER.encode(ended)}
+        writes: dict[EntityKey, bytes | None] = {paused_key(flow): _ENCODER.encode(ended)}
         steps: list[Step] = []
         for place in range(1, state.held + 1):
             key = _held_key(flow, place)
@@ -152,7 +166,8 @@ class PausedFlows:
         cascade.queue.extend(steps)
 
 
-def _state_key(flow: str) -> EntityKey:
+def paused_key(flow: str) -> EntityKey:
+    """Return the key of the row that has the state of a workflow."""
     return system_key(PAUSED, flow)
 
 

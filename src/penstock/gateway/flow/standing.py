@@ -1,4 +1,4 @@
-"""`FlowStanding`: the limits and pauses of an application, for the command line and the console."""
+"""`FlowStanding`: the limits, pauses and paused workflows of an application, for the command line and the console."""
 
 from pathlib import Path
 from typing import Final
@@ -9,6 +9,7 @@ from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.metrics import UNDER_WAY, live_sum
+from penstock.process.paused_workflows import PausedWorkflow, paused_workflows
 from penstock.process.pauses import PauseAction, PauseFile, Pauses
 from penstock.process.status import status_in
 
@@ -17,31 +18,36 @@ NEWEST: Final = 20
 
 
 class FlowStanding(msgspec.Struct, frozen=True):
-    """The limits and pauses of an application.
+    """The limits, pauses and paused workflows of an application.
 
     Attributes:
         limits: The limits as text, with their targets.
         paused: The pauses in force.
         newest: The newest pauses and resumes, the newest first.
+        workflows: The workflows that are paused by a failure.
     """
 
     limits: list[str]
     paused: list[PauseAction]
     newest: list[PauseAction]
+    workflows: list[PausedWorkflow]
 
 
 def flow_standing(app: App, config: Config) -> FlowStanding:
-    """Return the limits and pauses of an application.
+    """Return the limits, pauses and paused workflows of an application.
 
     Raises:
         ConfigError: The setting `gateway.limits` cannot be used.
         Corrupt: The file of the pauses is damaged.
-        OperationalError: The file of the pauses cannot be read.
+        OperationalError: The file of the pauses, or the state, cannot be read.
     """
     limits = [str(limit) for limit in limits_in_force(app, config.gateway.limits)]
     actions = PauseFile(config.data).actions()
     return FlowStanding(
-        limits, list(Pauses(actions).in_force.values()), list(actions[: -NEWEST - 1 : -1])
+        limits,
+        list(Pauses(actions).in_force.values()),
+        list(actions[: -NEWEST - 1 : -1]),
+        paused_workflows(app, config),
     )
 
 

@@ -36,7 +36,7 @@ from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
-from penstock.process.loading import load_app, servable
+from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, new_scratch
@@ -99,7 +99,7 @@ class SparkRuntime:
         """
         self._spec = spec
         self._config = config
-        self.app = servable(load_app(spec))
+        self.app = load_app(spec)
         directory = DataDirectory(config.data)
         directory.create()
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)

@@ -1,0 +1,45 @@
+"""Reads of rows at the newest committed epoch, which a driver may replace meanwhile."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.errors import Corrupt, PenstockError, StateUnavailable
+from penstock.journal.api import Journal
+from penstock.state.stores import Stores
+
+_ATTEMPTS: Final = 20
+"""A read is repeated if a driver commits the next epoch meanwhile; at most this often."""
+
+
+def read_newest(
+    journal: Journal, stores: Stores, keys: Sequence[EntityKey]
+) -> tuple[Epoch, list[bytes | None]]:
+    """Return the newest epoch, and the rows of some keys at that epoch; None for a row that does not exist.
+
+    Args:
+        journal: The journal.
+        stores: Its stores, which the read brings to the newest epoch.
+        keys: The keys.
+
+    Raises:
+        OperationalError: Journal or state cannot be read.
+        IntegrityError: The journal is damaged.
+    """
+    failure: PenstockError | None = None
+    for _ in range(_ATTEMPTS):
+        last = journal.last()
+        if last is None:
+            return BEFORE_FIRST, [None] * len(keys)
+        states: list[bytes | None] = []
+        try:
+            with stores.at(last.epoch) as reader:
+                for key in keys:
+                    states.append(reader.get(key))  # noqa: PERF401 -- an error needs the number
+                return last.epoch, states
+        except StateUnavailable as error:  # usually a driver has committed meanwhile
+            failure = error
+        except Corrupt as error:
+            failure = error
+            stores.rebuild(stores.partition_of(keys[len(states)]), str(error))
+    raise StateUnavailable("no epoch could be read") from failure
