@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -146,7 +146,9 @@ def resume(
         f"Resumed {target_text(target)}." if workflow is None else _resumed(workflow, skip=skip),
         *(f"Still paused: {describe(action)}" for action in left),
     ]
-    plain = {"resumed": target, "paused": [action.target for action in left]}
+    plain: dict[str, Any] = {"resumed": target, "paused": [action.target for action in left]}
+    if workflow is not None:
+        plain |= {"skipped": skip, "held": workflow.held}
     print_result(plain, lambda console: console.print("\n".join(lines)), as_json=as_json)
 
 
