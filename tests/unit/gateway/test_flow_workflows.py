@@ -91,7 +91,7 @@ def test_commands_show_and_resume(run: Run, driver: Inline) -> None:
 def test_resume_of_something_else_is_refused(
     run: Run, driver: Inline, words: tuple[str, ...], message: str
 ) -> None:
-    """The message says what is paused, or names a similar workflow; the log has no further record."""
+    """The message lists the pauses, or suggests a similar workflow; the log has no further record."""
     end = driver.log.end()
     code, _, err = run("resume", *words)
     assert code == 2

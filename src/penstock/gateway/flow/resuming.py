@@ -39,8 +39,8 @@ def resume_target(
     name = workflow_named(app, action.target, file.pauses().in_force)
     if name is not None:
         resumed = resume_workflow(app, config, name, skip=skip)
-        kind: Literal["resume", "skip"] = "skip" if skip else "resume"
-        file.note(replace(action, kind=kind, target=f"{WORKFLOWS}{name}"))
+        action_kind: Literal["resume", "skip"] = "skip" if skip else "resume"
+        file.note(replace(action, kind=action_kind, target=f"{WORKFLOWS}{name}"))
         return resumed
     if skip:
         raise RequestError(
