@@ -64,6 +64,9 @@ _SLACK_S: Final = 1.0
 Outcome = tuple[Any, PenstockError | None]
 """The value of a call, or its error."""
 
+_ENDED: Final = ("answered", "cancelled")
+"""The statuses of requests whose outcome is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
@@ -311,7 +314,10 @@ class GatewayProtocol:
     def _status(
         self, sent: SentRequest, wait_s: float, limit_s: float
     ) -> Operation[HttpResponse | str]:
-        """Return the reply of a request, or its status: pending or scheduled."""
+        """Return the reply of a request, or its status: pending or scheduled.
+
+        The reply of a cancelled request is an error, also before its epoch.
+        """
         query = f"?wait={wait_s:.3f}" if wait_s else ""
         accept = JSON if self.app is None else MSGPACK
         request = OutgoingRequest(
@@ -322,7 +328,7 @@ class GatewayProtocol:
             return response
         fields: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
         status: str = msgspec.json.decode(fields["status"], type=str)
-        if status != "answered":
+        if status not in _ENDED:
             return status
         if "error" in fields:
             return HttpResponse(400, response.headers, b'{"error":%b}' % bytes(fields["error"]))

@@ -24,11 +24,14 @@ class CancelledRequest(Struct, frozen=True):
 
 
 class RequestStatus(Struct, frozen=True):
-    """The status of a request, and its outcome once it is answered."""
+    """The status of a request, and its outcome once that is known.
+
+    The outcome of a cancelled request is known before its epoch, which answers it with the same error.
+    """
 
     request_id: str
     epoch: Annotated[int | None, Meta(description="null until the request is answered.")]
-    status: Literal["scheduled", "pending", "answered"]
+    status: Literal["scheduled", "pending", "cancelled", "answered"]
     lsn: Annotated[int, Meta(description="The position in the log.")] | UnsetType = UNSET
     due_us: (
         Annotated[int, Meta(description="The due time in microseconds since the Unix epoch.")]

@@ -22,6 +22,7 @@ from penstock.client.protocol import GatewayProtocol, SentRequest
 from penstock.client.results import SqlQuery
 from penstock.errors import (
     Aborted,
+    Cancelled,
     NoSuchEntity,
     OperationalError,
     Overloaded,
@@ -249,6 +250,16 @@ def test_failure_is_the_result_of_a_request_that_failed() -> None:
     play = Play(recorded)
     with pytest.raises(NoSuchEntity, match=r"^gone$"):
         play.run(play.protocol.reply(SentRequest(RequestId("r1")), None))
+
+
+def test_cancelled_request_is_not_waited_for() -> None:
+    """Its outcome is known before its epoch."""
+    failed = standing("cancelled", ',"error":{"code":"cancelled","kind":"Cancelled","message":"x"}')
+    play = Play(failed)
+    with pytest.raises(Cancelled, match=r"^x$"):
+        play.run(play.protocol.reply(SentRequest(RequestId("r1")), None))
+    play = Play(failed)
+    assert play.run(play.protocol.is_answered(SentRequest(RequestId("r1"))))
 
 
 def test_result_that_does_not_come_is_a_time_out() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock import Client
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.process.config import GatewayConfig
@@ -195,6 +196,22 @@ def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
     other = shop.post("/call/Item/never/add", json=[3], headers=headers)
     assert (other.status_code, code(other)) == (409, "request-conflict")
     assert shop.get("/entities/Item/never").json()["stock"] == 10
+
+
+def test_cancelled_request_is_cancelled_before_its_epoch(tmp_path: Path) -> None:
+    """Its status and its error are known as soon as the cancellation is durable, also without a driver."""
+    with (
+        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as shop,
+    ):
+        place = shop.post("/send/Item/never/add?delay=3600", json=[2]).headers["location"]
+        lsn = shop.delete(place).json()["lsn"]
+        told = shop.get(place).json()
+        assert (told["status"], told["epoch"], told["lsn"]) == ("cancelled", None, lsn)
+        assert told["error"]["code"] == "cancelled"
+        assert "before it was due" in told["error"]["message"]
+        with Client(gateway.url) as client:
+            assert client.pending(told["request_id"]).done()
 
 
 def test_request_in_the_log_is_too_late_to_cancel(shop: httpx.Client) -> None:

@@ -21,6 +21,7 @@ const SENT = `
   ORDER BY length(r.request_id), r.request_id LIMIT ${SENT_SHOWN}`;
 const WORDS = {
   answered: "Its epoch is committed, and it never runs again.",
+  cancelled: "It never runs.",
   pending: "It is durable in the log and will be processed.",
   scheduled: "It is durable and runs when it is due.",
 };

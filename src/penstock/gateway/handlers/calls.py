@@ -14,6 +14,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
+from penstock.engine.failure import cancelled
 from penstock.errors import TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import flow_caller, require_right, target_of
@@ -29,7 +30,7 @@ from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.reply import Reply
-from penstock.model.request import decode_failure, decode_request
+from penstock.model.request import Failure, decode_failure, decode_request, is_cancelled
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import (
     ArgumentSource,
@@ -122,9 +123,7 @@ class CallHandler:
         await self._check_may_ask(request, place)
         reply = await self._reply_within(place, wait_s, limit_s)
         if reply is None:
-            return self._status_response(
-                RequestStatus(request.request_id, None, "pending", lsn=place[1])
-            )
+            return self._status_response(await self._without_reply(request.request_id, place))
         if MSGPACK in request.headers.get("accept", ""):
             return reply_response(reply, request.request_id, MSGPACK)
         return self._status_response(_answered(request.request_id, reply))
@@ -228,6 +227,14 @@ class CallHandler:
         else:
             require_right(request.principal, decode_request(body))
 
+    async def _without_reply(self, request_id: str, place: LogPosition) -> RequestStatus:
+        """Return the status of a request in the log that has no reply yet: cancelled or pending."""
+        body = await self._batcher.body_of(place)
+        if body is None or not is_cancelled(body):
+            return RequestStatus(request_id, None, "pending", lsn=place[1])
+        error = _body_of(cancelled())
+        return RequestStatus(request_id, None, "cancelled", lsn=place[1], error=error)
+
     async def _source(self, request: HttpRequest, target: CallTarget) -> ArgumentSource:
         """Read the arguments or events, if the principal may make the call or the append."""
         require_right(request.principal, target)
@@ -276,6 +283,9 @@ def _answered(request_id: str, reply: Reply) -> RequestStatus:
         return RequestStatus(
             request_id, reply.epoch, "answered", lsn=reply.lsn, value=value_of(reply)
         )
-    failure = decode_failure(reply.data)
-    error = ErrorBody(failure.code, failure.kind, failure.message)
+    error = _body_of(decode_failure(reply.data))
     return RequestStatus(request_id, reply.epoch, "answered", lsn=reply.lsn, error=error)
+
+
+def _body_of(failure: Failure) -> ErrorBody:
+    return ErrorBody(failure.code, failure.kind, failure.message)
