@@ -25,6 +25,7 @@ import duckdb
 from penstock.errors import QueryError
 from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.snapshots.column import quoted
+from penstock.sql.given_text import Cut, GivenText
 
 FEED: Final = "changes"
 """The function that returns the changes of a class, and the name of its table."""
@@ -72,6 +73,7 @@ class AsOfStatement:
         moment: The point in time of tables without their own clause; None is the newest epoch.
         references: The tables with their own clause.
         feeds: The calls of `changes`.
+        given: The query with its clauses; None if it had none.
     """
 
     query: str
@@ -79,6 +81,7 @@ class AsOfStatement:
     moment: PointInTime | None
     references: Sequence[TableAsOf] = ()
     feeds: Sequence[ChangesCall] = ()
+    given: GivenText | None = field(default=None, compare=False)
 
     @property
     def schemas(self) -> Mapping[str, str]:
@@ -170,6 +173,7 @@ class _Parser:
         self._questions = 0
         self._named: set[str] = set()
         self._kept: list[bytes] = []
+        self._cuts: list[Cut] = []
         self._copied = 0
         self._moment: PointInTime | None = None
         self._references: list[TableAsOf] = []
@@ -181,7 +185,8 @@ class _Parser:
             place = self._step(place)
         query = b"".join([*self._kept, self._data[self._copied :]]).decode()
         left = self._values.left(self._named, positional=self._questions > 0)
-        return AsOfStatement(query, left, self._moment, self._references, self._feeds)
+        given = GivenText(self._data.decode(), self._cuts)
+        return AsOfStatement(query, left, self._moment, self._references, self._feeds, given)
 
     def _step(self, place: int) -> int:
         """Parse from one token on, and return the index of the next."""
@@ -274,6 +279,7 @@ class _Parser:
 
     def _cut(self, start: int, end: int, instead: bytes) -> None:
         self._kept += [self._data[self._copied : start], instead]
+        self._cuts.append(Cut(start, end, len(instead)))
         self._copied = end
 
     def _at(self, place: int) -> _Token:

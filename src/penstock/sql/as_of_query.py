@@ -9,12 +9,10 @@ removed.
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-
-import duckdb
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
@@ -121,19 +119,20 @@ class AsOfQueries:
     def _execute(self, statement: AsOfStatement, limits: QueryLimits) -> QueryResult:
         """Execute a query in this process, which is a child."""
         names = [*names_of(self._app, self._tables.values()), FEED]
+        query, parameters, given = statement.query, statement.parameters, statement.given
         with (
             translating_errors(limits),
             closing(open_isolated(self._settings.memory_mb)) as connection,
-            translating_errors(limits, _place_of(statement, connection)),
+            translating_errors(limits, lambda: error_place(connection, query, parameters, given)),
         ):
-            named = query_guard.check_query(statement.query, names, connection, statement.schemas)
+            named = query_guard.check_query(query, names, connection, statement.schemas, given)
             epoch = self._epoch_of(statement, named)
             loader = TableLoader(self._app, self._journal, self._cache, connection, limits)
             self._load(loader, statement, named, epoch)
             close_to_outside(connection)
             fix_settings(connection)
             connection.execute("BEGIN TRANSACTION READ ONLY")
-            return read(connection, statement.query, statement.parameters, limits, epoch)
+            return read(connection, query, parameters, limits, epoch)
 
     def _epoch_of(
         self, statement: AsOfStatement, named: Collection[query_guard.TableName]
@@ -232,15 +231,6 @@ def _is_named(named: Collection[query_guard.TableName], schema: str, name: str) 
     """Say whether a query names a table; it may omit the schema `main`."""
     schemas = ("", MAIN) if schema == MAIN else (schema,)
     return any((schema, name.casefold()) in named for schema in schemas)
-
-
-def _place_of(
-    statement: AsOfStatement, connection: duckdb.DuckDBPyConnection
-) -> Callable[[], str] | None:
-    """Return what finds the place of an error; None if the query differs from the given text."""
-    if statement.schemas:
-        return None
-    return partial(error_place, connection, statement.query, statement.parameters)
 
 
 def as_of_queries(data: Path, app: App, journal: Journal, settings: ViewConfig) -> AsOfQueries:

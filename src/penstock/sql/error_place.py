@@ -12,24 +12,37 @@ from typing import Any, Final
 
 import duckdb
 
+from penstock.sql.given_text import GivenText
+
 _MARKED: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 _EXPLAIN: Final = "EXPLAIN "
 _EXPLAINED: Final = re.compile(r"EXPLAIN\s+(?:ANALYZE\s+)?(?=\w|\()", re.IGNORECASE)
 _CUT: Final = "..."
 
 
-def syntax_error_place(cursor: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Return the place of a syntax error as `line 2, column 6: `; empty if DuckDB names none."""
+def syntax_error_place(
+    cursor: duckdb.DuckDBPyConnection, query: str, given: GivenText | None = None
+) -> str:
+    """Return the place of a syntax error as `line 2, column 6: `; empty if DuckDB names none.
+
+    Args:
+        cursor: The database.
+        query: The query.
+        given: The text in which the place is counted; None is the query itself.
+    """
     start = _beginning_of(query)
     try:
         cursor.extract_statements(query[start:])
     except duckdb.Error as error:
-        return _place_text(query, start, offset_of(str(error), query[start:]))
+        return _place_text(query, start, offset_of(str(error), query[start:]), given)
     return ""
 
 
 def error_place(
-    cursor: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any]
+    cursor: duckdb.DuckDBPyConnection,
+    query: str,
+    parameters: list[Any] | dict[str, Any],
+    given: GivenText | None = None,
 ) -> str:
     """Return the place of an error as `line 2, column 6: `; empty if DuckDB names none.
 
@@ -37,6 +50,7 @@ def error_place(
         cursor: The database; a transaction of it is ended.
         query: A query that `query_guard` allows; it is planned and not executed.
         parameters: Its parameters.
+        given: The text in which the place is counted; None is the query itself.
     """
     start = _beginning_of(query)
     explained = _EXPLAINED.match(query, start)
@@ -47,7 +61,7 @@ def error_place(
     try:
         cursor.execute(text, parameters or None)
     except duckdb.Error as error:
-        return _place_text(query, start - len(_EXPLAIN), offset_of(str(error), text))
+        return _place_text(query, start - len(_EXPLAIN), offset_of(str(error), text), given)
     return ""
 
 
@@ -74,10 +88,11 @@ def offset_of(message: str, query: str) -> int | None:
     return sum(len(earlier) + 1 for earlier in lines[:number]) + column if column >= 0 else None
 
 
-def _place_text(query: str, start: int, offset: int | None) -> str:
+def _place_text(query: str, start: int, offset: int | None, given: GivenText | None) -> str:
     if offset is None or start + offset < 0:
         return ""
-    before = query[: start + offset]
+    given = given or GivenText(query)
+    before = given.text[: given.offset(query, start + offset)]
     line_start = before.rfind("\n") + 1
     line = before.count("\n") + 1
     return f"line {line}, column {len(before) - line_start + 1}: "

@@ -18,6 +18,7 @@ from penstock.errors import QueryError
 from penstock.snapshots.column import quoted
 from penstock.snapshots.table import MAIN, TASKS, written_name
 from penstock.sql.error_place import syntax_error_place
+from penstock.sql.given_text import GivenText
 from penstock.sql.table_names import STREAMS
 
 QUERY_CHARACTERS_MAX: Final = 100_000
@@ -62,6 +63,7 @@ def check_query(
     tables: Collection[str],
     cursor: duckdb.DuckDBPyConnection,
     schemas: Collection[str] = (),
+    given: GivenText | None = None,
 ) -> set[TableName]:
     """Check a query, and return the tables that it names.
 
@@ -70,16 +72,17 @@ def check_query(
         tables: The names of the allowed tables, as queries write them.
         cursor: A connection that parses the query without executing it.
         schemas: Additional schemas; the query must read from each of them.
+        given: The text in which the places of errors are counted; None is the query itself.
 
     Raises:
         QueryError: The query is not allowed, or cannot be parsed.
     """
     check_length(query)
-    statement_type = _kind_of(query, tables, cursor, is_given=not schemas)
+    statement_type = _kind_of(query, tables, cursor, given or GivenText(query))
     if statement_type == "EXPLAIN":
         explained = _EXPLAIN.match(query)
         query = query[explained.end() :] if explained else query
-        statement_type = _kind_of(query, tables, cursor, is_given=False)
+        statement_type = _kind_of(query, tables, cursor, None)
     if statement_type != "SELECT":
         raise QueryError(_KINDS.format(kind=statement_type))
     named: set[TableName] = set()
@@ -103,13 +106,16 @@ def check_length(query: str) -> None:
 
 
 def _kind_of(
-    query: str, tables: Collection[str], cursor: duckdb.DuckDBPyConnection, *, is_given: bool
+    query: str,
+    tables: Collection[str],
+    cursor: duckdb.DuckDBPyConnection,
+    given: GivenText | None,
 ) -> str:
-    """Return the kind of a statement; an error names its place if the caller gave this text."""
+    """Return the kind of a statement; an error names its place in the given text if there is one."""
     try:
         statements = cursor.extract_statements(query)
     except duckdb.Error as error:
-        place = syntax_error_place(cursor, query) if is_given else ""
+        place = syntax_error_place(cursor, query, given) if given else ""
         raise QueryError(f"{place}{error_text(error)}{_hint(str(error), tables)}") from error
     if len(statements) != 1:
         raise QueryError(_ONE.format(count=len(statements) or "none"))

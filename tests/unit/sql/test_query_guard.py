@@ -222,7 +222,17 @@ def test_near_miss_is_named(view: View, query: str, named: str) -> None:
         (f"SELECT {'number, ' * 60}nane FROM Painter", "line 1, column 488: Referenced"),
         ("SELECT ?, nane FROM Painter", "line 1, column 11: Referenced"),
         ("SELECT nane FROM Painter AS OF EPOCH 0", "line 1, column 8: Referenced"),
-        ("SELECT nane FROM Painter AS OF EPOCH 0 AS a, Painter AS b", "Referenced"),
+        (
+            "SELECT nane FROM Painter AS OF EPOCH 0 AS a, Painter AS b",
+            "line 1, column 8: Referenced",
+        ),
+        ("FROM Painter AS OF EPOCH 0 é WHERE nane = 1", "line 1, column 36: Referenced"),
+        (
+            "SELECT * FROM changes('Painter', 0, 0) c, Painter AS OF EPOCH 0 p WHERE nane = 1 AS OF EPOCH 0",
+            "line 1, column 73: Referenced",
+        ),
+        ("FROM Painter AS OF EPOCH 0 p\nWERE name = 1", "line 2, column 1: syntax error"),
+        ("SELECT p.nane FROM main.Painter AS OF EPOCH 0 p", "line 1, column 8: Table"),
         ("SELECT CAST(name AS INT) FROM Painter", "Could not convert"),
     ],
 )
