@@ -249,8 +249,14 @@ def _resumed(workflow: "PausedWorkflow", *, skip: bool) -> str:
     """Return what a resumed workflow does next."""
     begin = f"Resumed workflow {workflow.name}: it"
     if skip:
-        return f"{begin} sets the failed atom aside, and takes its other {workflow.held - 1} held steps."
-    return f"{begin} takes its {workflow.held} held steps, the failed atom first."
+        return (
+            f"{begin} sets the failed atom aside, and takes {_steps(workflow.held - 1)} after it."
+        )
+    return f"{begin} takes {_steps(workflow.held)} that it holds, the failed atom first."
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _print(flow: "FlowStanding", console: Console) -> None:
@@ -267,7 +273,7 @@ def _print(flow: "FlowStanding", console: Console) -> None:
         since = utc_text(workflow.since_us)
         console.print(
             Text(
-                f"  {workflow.name}, since {since}, holds {workflow.held} steps{resumes}: {workflow.failure}"
+                f"  {workflow.name}, since {since}, holds {_steps(workflow.held)}{resumes}: {workflow.failure}"
             )
         )
     if not flow.newest:

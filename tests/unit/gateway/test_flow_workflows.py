@@ -60,7 +60,7 @@ def test_commands_show_and_resume(run: Run, driver: Inline) -> None:
     """The failed atom fails again and the workflow pauses again; then `--skip` sets it aside."""
     paused = "total, since 1970-01-01 00:00:00 UTC, holds 2 steps: ValueError: 0 is forbidden"
     assert paused in run("show")[1]
-    takes = "Resumed workflow total: it takes its 2 held steps, the failed atom first."
+    takes = "Resumed workflow total: it takes 2 steps that it holds, the failed atom first."
     assert run("resume", "total")[:2] == (0, takes)
     assert "holds 2 steps; it resumes with the next epochs: ValueError" in run("show")[1]
     assert published(driver, "totals") == 1
