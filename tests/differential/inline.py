@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
-from penstock.engine.execute import Limits
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -81,7 +80,7 @@ class Inline:
             data=str(config.data),
             scratch=str(scratch),
             partitions=config.partitions,
-            limits=Limits(),
+            limits=config.limits,
             record_bytes_max=config.record_bytes_max,
             retention_s=config.retention_s,
             fault=config.fault,

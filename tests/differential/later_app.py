@@ -13,6 +13,7 @@ from penstock import (
     entity,
     flow,
     key,
+    send,
     send_after,
     stream,
 )
@@ -27,7 +28,6 @@ LARGE = "x" * (2 << 20)
 class Note(Entity):
     name: str = key()
     length: int = 0
-    times: int = 0
 
     def write(self, text: str) -> int:
         self.length = len(text)
@@ -37,10 +37,10 @@ class Note(Entity):
         send_after(timedelta(microseconds=1), Note.write, self, LARGE)
         emit(texts, LARGE)
 
-    def tick(self, left: int) -> None:
-        self.times += 1
+    def repeat(self, left: int) -> None:
+        emit(texts, "short")
         if left:
-            send_after(timedelta(microseconds=1), Note.tick, self, left - 1)
+            send(Note.repeat, self, left - 1)
 
 
 class Asker:

@@ -314,9 +314,16 @@ MUTANTS = (
     Mutant(
         "the questions of a failed step stay without answer",
         "engine/streams/cascade_runner.py",
-        "            self._fail(cascade, step.questions, decode_failure(outcome.reply))",
+        "            cascade.queue += failed_answers(step.questions, decode_failure(outcome.reply))",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
+    ),
+    Mutant(
+        "a handler waits for a request that was set aside",
+        "engine/task.py",
+        "            self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)",
+        "            pass",
+        "tests/differential/test_later_records.py::test_a_handler_does_not_wait_for_a_request_that_was_set_aside",
     ),
     Mutant(
         "the workflow steps of an epoch of several tasks are forgotten",

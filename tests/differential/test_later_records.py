@@ -1,14 +1,16 @@
-"""Later records through the driver of epochs: each is processed, whatever its size and the length of its ancestry."""
+"""Later records through the driver of epochs: each is processed, whatever its size, also if it fails."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.base.ids import Epoch, RequestId
+from penstock.engine.limits import Limits
 from penstock.journal.api import PartKind
 from penstock.log.api import Entry
-from tests.differential.inline import Inline
+from penstock.runtime.spark.messages import RunTransactions, TaskCommand, TaskResult
+from tests.differential.inline import Inline, InlineJobs
 from tests.differential.later_app import LARGE, app
 
 SPEC = "tests.differential.later_app:app"
@@ -21,13 +23,11 @@ def runtime(tmp_path: Path) -> Iterator[Inline]:
     made.close()
 
 
-def run(runtime: Inline, records_max: int = 100) -> None:
-    """Process the log until it is empty and nothing is scheduled."""
-    for number in range(records_max):
+def run(runtime: Inline) -> None:
+    """Process the log until nothing is left, not even what is scheduled."""
+    reached = None
+    while runtime.log.promote(1 << 60) or reached != (reached := int(runtime.log.end())):
         runtime.advance(int(runtime.log.end()))
-        if not runtime.log.promote((1 << 60) + 10 * number):
-            return
-    raise AssertionError("records remain")
 
 
 def replies(runtime: Inline) -> dict[str, str | None]:
@@ -56,12 +56,62 @@ def test_a_later_record_may_be_larger_than_a_request_from_outside(runtime: Inlin
     assert list(replies(runtime).values()) == [None] * 6
 
 
-def test_a_request_that_sends_itself_keeps_a_short_id(runtime: Inline) -> None:
-    """A timer may run for years, and each id begins with that of the request before it."""
-    append(runtime, "tick", 400)
-    run(runtime, 500)
-    ids = replies(runtime)
-    assert len(ids) == 404, "each has an id of its own"
-    assert max(map(len, ids)) < 1_100
-    assert all(name.startswith("first~~") for name in list(ids)[4:])
-    assert set(ids.values()) == {None}
+class Fragile(InlineJobs):
+    """Workers that fail whenever the record with an id ending in `bad` runs."""
+
+    bad = ""
+
+    def run(self, given: Sequence[TaskCommand]) -> list[TaskResult]:
+        for command in given:
+            if isinstance(command, RunTransactions) and command.decided == {}:
+                (one,) = command.ranges
+                records = self._worker._log.read(one.start, one.end)
+                if self.bad and any(record.request_id.endswith(self.bad) for record in records):
+                    raise RuntimeError
+        return super().run(given)
+
+
+@pytest.fixture
+def fragile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inline]:
+    monkeypatch.setattr("tests.differential.inline.InlineJobs", Fragile)
+    limits = Limits(cascade_steps=2)
+    made = Inline(tmp_path, 1, SPEC, app.name, small_epoch=100, limits=limits)
+    yield made
+    made.close()
+
+
+def system_rows(runtime: Inline) -> set[str]:
+    """Return the names of the system rows that are left."""
+    last = runtime.journal.last()
+    assert last is not None
+    rows: dict[tuple[str, str], bool] = {}
+    columns = ("entity", "key", "state")
+    for _, table in runtime.journal.rows(PartKind.CHANGES, Epoch(-1), last.epoch, columns):
+        for row in table.to_pylist():
+            rows[row["entity"], row["key"]] = row["state"] is not None
+    return {name for (name, _), exists in rows.items() if exists and name.startswith("$")}
+
+
+def test_a_handler_does_not_wait_for_a_request_that_was_set_aside(
+    fragile: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver sets the request of an asking handler aside: the handler ends, and its atom is set aside."""
+    monkeypatch.setattr(Fragile, "bad", "~~s1.0")
+    fragile.log.append([Entry(RequestId("first"), app.append("numbers", [3]), b"", 0)])
+    run(fragile)
+    assert replies(fragile) == {"first": None, "first~~s1.0": "internal"}
+    assert system_rows(fragile) == set()
+    last = fragile.journal.last()
+    assert last is not None
+    assert last.atoms == {"numbers": 1, "answers": 1, "asking-failed": 1}
+
+
+def test_a_cut_cascade_that_was_set_aside_leaves_nothing(
+    fragile: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request that is left of it has a reply, and each atom that is left is set aside."""
+    monkeypatch.setattr(Fragile, "bad", "~~c1")
+    append(fragile, "repeat", 5)
+    run(fragile)
+    assert replies(fragile)["first~~c1"] == "internal"
+    assert system_rows(fragile) == set()

@@ -24,7 +24,7 @@ from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Read
-from penstock.model.request import Failure
+from penstock.model.request import Failure, decode_failure
 
 _NOTHING: Final[Mapping[EntityKey, bytes | None]] = {}
 _UNWRITTEN: Final[Any] = object()
@@ -133,6 +133,27 @@ class Task:
                 sent = [request.outcome.reads for request in self.cascade.completed]
                 reads = dict.fromkeys(chain(outcome.reads, *sent))
             self._note(position, reads, self.wrote)
+        return outcome
+
+    def set_aside(
+        self, position: int, request_id: RequestId, body: bytes, time_us: int, reply: bytes
+    ) -> Outcome:
+        """Let a request fail without running it; `cascade` has the work that depends on the record.
+
+        Args:
+            position: Its position in the epoch.
+            request_id: The request's id.
+            body: The encoded request.
+            time_us: When the request was appended, microseconds since the Unix epoch.
+            reply: The encoded failure of the request.
+        """
+        outcome = Outcome(decode_failure(reply).code, reply, (), {})
+        self.cascade = self.root = None
+        self.wrote = self._former = {}
+        if self.cascades is not None and MARK in request_id:
+            self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)
+        if self._tracked:
+            self._note(position, (), self.wrote)
         return outcome
 
     def run_steps(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:

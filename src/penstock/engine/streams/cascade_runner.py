@@ -13,7 +13,7 @@ the workflow steps of a record run after its requests, or after all requests of 
 `run_steps` are two passes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
@@ -48,9 +48,9 @@ from penstock.engine.streams.stored_cascade import (
     requests_key,
     steps_key,
 )
-from penstock.engine.streams.waiting import PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
+from penstock.errors import Internal
 from penstock.model.application import App
 from penstock.model.context import Read, Transaction
 from penstock.model.request import (
@@ -115,6 +115,7 @@ class CascadeRunner:
         self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.refusal: Failure | None = None
+        self._set_aside_with: Failure | None = None
         self.paused = PausedFlows(app.topology, read, apply)
 
     def run_requests(
@@ -126,7 +127,8 @@ class CascadeRunner:
             root: The id of the record's request.
             body: Its body.
             time_us: The time of the record.
-            outcome: How the request ended.
+            outcome: How the request ended. A continuation ends with an error only if its driver has set it aside;
+                then each request that is left fails with this error.
 
         Returns:
             The cascade, for `run_steps`; None if the record causes nothing.
@@ -143,7 +145,8 @@ class CascadeRunner:
             if not cascade.requests:
                 break
             request_id, sent = cascade.requests.popleft()
-            result = self._executor.run(request_id, sent, time_us)
+            is_refused = continues and outcome.error is not None
+            result = outcome if is_refused else self._executor.run(request_id, sent, time_us)
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
             cascade.send(result)
@@ -156,9 +159,11 @@ class CascadeRunner:
 
         Args:
             cascade: The cascade; `published` has the atoms of its requests.
-            failure: The failure of the record's request; None if it took effect.
+            failure: The failure of the record's request, or None; all steps of a record that was set aside fail.
             reply: The result of the record's request.
         """
+        is_set_aside = cascade.continues or (failure is not None and failure.code == Internal.code)
+        self._set_aside_with = failure if is_set_aside else None
         self._begin(cascade, failure, reply)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
@@ -288,9 +293,10 @@ class CascadeRunner:
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
         """Run user code as a transaction, unless all steps are refused."""
-        if self.refusal is None:
+        refusal = self.refusal or self._set_aside_with
+        if refusal is None:
             return self._executor.perform(txn, work)
-        return Outcome(self.refusal.code, encode_failure(self.refusal), (), {})
+        return Outcome(refusal.code, encode_failure(refusal), (), {})
 
     def _stored(self, writes: Writes) -> Writes:
         """Return the writes of a step; a row of a key without state is removed."""
@@ -325,7 +331,7 @@ class CascadeRunner:
             cascade, plan, lambda run: run.take_questions(task, step.questions)
         )
         if outcome.error is not None:
-            self._fail(cascade, step.questions, decode_failure(outcome.reply))
+            cascade.queue += failed_answers(step.questions, decode_failure(outcome.reply))
 
     def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
         plan = self._topology.workflows[step.workflow]
@@ -334,14 +340,8 @@ class CascadeRunner:
         if outcome.error is not None:
             questions, events = give_up(self._waits, step.answers)
             failure = decode_failure(outcome.reply)
-            self._fail(cascade, questions, failure)
+            cascade.queue += failed_answers(questions, failure)
             self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)
-
-    def _fail(
-        self, cascade: Cascade, questions: Iterable[PortalQuestion], failure: Failure
-    ) -> None:
-        """Answer questions with a failure."""
-        cascade.queue.extend(failed_answers(questions, failure))
 
     def _set_aside(
         self,

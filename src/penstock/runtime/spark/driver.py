@@ -212,6 +212,7 @@ class EpochDriver:
         return RunTransactions(
             Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
             outputs=[], output_bytes_max=len(failure), decided={0: failure}, atoms=self._atoms,
+            with_steps=True,
         )  # fmt: skip
 
     def append_later(self) -> None:

@@ -273,13 +273,9 @@ class Worker:
                 if left < 0:
                     return position
                 now[0] = position
-                if (failure := decided.get(position)) is not None:
-                    outcome = Outcome(decode_failure(failure).code, failure, (), {})
-                    rows.add(position, partition, record, outcome, None)
-                    left -= len(failure)
-                    continue
+                place, failure = (position, partition, record), decided.get(position)
                 left -= self._run_record(
-                    task, rows, quarantine, (position, partition, record), command.with_steps
+                    task, rows, quarantine, place, failure, with_steps=command.with_steps
                 )
         return None
 
@@ -289,12 +285,24 @@ class Worker:
         rows: RoundRows,
         quarantine: Quarantine,
         place: tuple[int, LogPartition, Record],
-        with_steps: bool,  # noqa: FBT001 -- it is of the command
+        decided: bytes | None,
+        *,
+        with_steps: bool,
     ) -> int:
-        """Run a record's requests, and its workflow steps if they run with them; return the bytes of the output."""
+        """Run a record's requests, and its workflow steps if they run with them; return the bytes of the output.
+
+        Args:
+            task: Executes them.
+            rows: Collects the outcomes.
+            quarantine: Takes the notes.
+            place: The position of the record, its partition, and the record.
+            decided: The failure of the record, which then does not run; a handler may wait for its outcome.
+            with_steps: Whether the workflow steps run with the requests.
+        """
         position, partition, record = place
-        outcome = task.run(position, record.request_id, record.body, record.time_us)
-        if quarantine.careful:
+        request = (position, record.request_id, record.body, record.time_us)
+        outcome = task.set_aside(*request, decided) if decided else task.run(*request)
+        if quarantine.careful and decided is None:
             quarantine.measure(position)
         if outcome is None:
             return 0
