@@ -16,6 +16,7 @@ import re
 from typing import Final
 
 from penstock.base.ids import RequestId
+from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
 
@@ -25,6 +26,7 @@ SEPARATOR: Final = "~"
 _BYTES: Final = 16
 _AT_ONCE: Final = 512
 _CHOSEN: Final = re.compile(r"[!-}]+")  # printable ASCII without space and `~`
+_REST: Final = re.compile(r"[!-~]+")
 _STORED: Final = re.compile(r"(?:[!-}]*~)?[!-}]+")
 
 
@@ -69,20 +71,28 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
     Args:
         principal: The caller.
         text: One of the principal's own ids, or `principal~id` in full; `~id` is a request that
-            was made without a principal.
+            was made without a principal. Behind `~~` is the rest of an id that was derived from one of
+            these, such as `order-7~~1` for a request that `order-7` has sent.
         bytes_max: The longest id that a caller may choose.
 
     Raises:
         RequestError: No request can have such an id.
         Forbidden: It is another principal's, and the principal lacks the scope `admin`.
     """
-    namespace, separator, chosen = text.rpartition(SEPARATOR)
-    if not separator:
-        return stored_id(principal, check_chosen(text, bytes_max))
+    root, mark, rest = text.partition(MARK)
+    if mark and not _REST.fullmatch(rest):
+        raise RequestError(
+            f"{text!r} is not a request id: nothing, or no printable ASCII, follows {MARK}"
+        )
+    namespace, separator, chosen = root.rpartition(SEPARATOR)
     check_chosen(chosen, bytes_max)
-    if namespace != principal.namespace:
-        principal.require_admin()
-    return check_stored(text if namespace else chosen)
+    if not separator:
+        stored = stored_id(principal, chosen)
+    else:
+        if namespace != principal.namespace:
+            principal.require_admin()
+        stored = check_stored(root if namespace else chosen)
+    return RequestId(f"{stored}{mark}{rest}")
 
 
 class RequestIds:

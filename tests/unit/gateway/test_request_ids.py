@@ -85,8 +85,20 @@ def test_own_ids_are_named_as_they_were_chosen() -> None:
             named_id(bob, text, MOST)
 
 
+@pytest.mark.parametrize("rest", ["~~1", "~~s1.0", "~~s1.0~~t", "~~c2"])
+def test_a_derived_id_belongs_to_the_principal_of_its_beginning(rest: str) -> None:
+    """A request that a handler has sent, or a scheduled one, is found by its id, as its cause is."""
+    assert named_id(ANONYMOUS, "tea" + rest, MOST) == "tea" + rest
+    assert named_id(ada, "order-1" + rest, MOST) == "ada~order-1" + rest
+    assert named_id(ada, "ada~order-1" + rest, MOST) == "ada~order-1" + rest
+    assert named_id(operator, "~tea" + rest, MOST) == "tea" + rest
+    with pytest.raises(Forbidden, match="lacks the scope admin"):
+        named_id(bob, "ada~order-1" + rest, MOST)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "~", "a~", "a~b~c", "a b", "a\x00b", "é", "x" * 1_025, "\ud800"]
+    "text",
+    ["", "~", "a~", "a~b~c", "a~~", "~~1", "a~~b c", "a b", "a\x00b", "é", "x" * 1_025, "\ud800"],
 )
 def test_what_is_no_id_is_refused(text: str) -> None:
     """Empty, long, unprintable and ambiguous ids are errors of the caller, also of an operator."""
