@@ -11,6 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from penstock.cli import completion
+from penstock.cli.cascade_tree import show_cascade
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
@@ -24,7 +25,9 @@ and reported. The outcome is compared with the journal.
 
 The command shows the request's place in the order, the tree of calls with the time that each took in
 this run, every entity before and after, the changes that a savepoint or an abort has undone, and the
-request that changed each entity next.
+request that changed each entity next. Below the calls, a second tree shows the cascade of the request: the
+requests that it sent, the atoms that it published, each workflow step, and the later records that it
+appends to the log. The id of a sent request or of a workflow step shows the cascade that it belongs to.
 
 \b
 Examples:
@@ -107,6 +110,8 @@ def _show(trace_: dict[str, Any], console: Console) -> None:
         console.print("It had exceeded a limit, and was not run again.", style="yellow")
     if trace_["root"] is not None:
         console.print(_tree(trace_["root"]))
+    if trace_["cascade"] is not None:
+        show_cascade(trace_["cascade"], console)
     if trace_["entities"]:
         console.print(_entities(trace_["entities"]))
 

@@ -9,8 +9,8 @@ A transaction that exceeded a limit, or was set aside, does not run again, becau
 depend on the machine. Its recorded outcome is used, and it is counted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,9 @@ from penstock.base.ids import (
 )
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import DECIDED
-from penstock.engine.streams.cascade_runner import CascadeRunner
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.observed_cascades import ObservedCascades
+from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request, is_continuation
@@ -58,12 +60,18 @@ class RecordedEpoch:
         time_us: When it was committed, microseconds since the Unix epoch.
         rows: Its requests, in order.
         changes: Every entity that it changed, with the state afterwards (None: deleted).
+        cascades: The cascades of its records, by position in the log; records that caused nothing are left out.
     """
 
     epoch: Epoch
     time_us: int
     rows: Sequence[RequestRow]
     changes: dict[EntityKey, bytes | None]
+    cascades: Mapping[Lsn, RecordedCascade] = field(default_factory=dict)
+
+    def cascade(self, row: RequestRow) -> RecordedCascade:
+        """Return the cascade of a record of the epoch."""
+        return self.cascades.get(row.lsn, NOTHING)
 
 
 class ValueDifference(NamedTuple):
@@ -103,6 +111,8 @@ class Replayer:
         state: The state before the epoch that runs.
         written: The states that the requests of this epoch have written so far.
         executor: Runs the handlers; a guard uses it to enforce limits.
+        cascades: Runs the cascades of records.
+        cascade: The cascade of the last record; None if it has caused nothing.
     """
 
     def __init__(self, app: App, state: dict[EntityKey, bytes], limits: Limits) -> None:
@@ -118,7 +128,8 @@ class Replayer:
         self.read = read
         self.executor = Executor(app, read, limits)
         self.executor.delivers = True
-        self._cascades = CascadeRunner(app, self.executor, read, self._keys, self._apply, limits)
+        self.cascades = ObservedCascades(app, self.executor, read, self._keys, self._apply, limits)
+        self.cascade: Cascade | None = None
         self._wrote: dict[EntityKey, bytes | None] = {}
 
     def run(self, row: RequestRow) -> Outcome:
@@ -138,11 +149,13 @@ class Replayer:
         if outcome.writes:
             self.written.update(outcome.writes)
         self._wrote = {}
-        cascade = self._cascades.run_requests(row.request_id, row.body, row.time_us, outcome)
+        self.cascade = cascade = self.cascades.run_requests(
+            row.request_id, row.body, row.time_us, outcome
+        )
         if cascade is None:
             return outcome
         failure = None if outcome.error is None else decode_failure(outcome.reply)
-        self._cascades.run_steps(cascade, failure, outcome.reply)
+        self.cascades.run_steps(cascade, failure, outcome.reply)
         sent = [request.outcome.reads for request in cascade.completed]
         reads = tuple(dict.fromkeys(chain(outcome.reads, *sent)))
         return outcome._replace(reads=reads, writes={**outcome.writes, **self._wrote})

@@ -11,7 +11,7 @@ The trace is a tree of calls: methods of entities, transactional functions, and 
 import dis
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import CodeType, FrameType, FunctionType
@@ -21,6 +21,8 @@ from penstock.base.ids import EntityKey
 from penstock.base.record import is_record, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import Replayer, RequestRow
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.observed_cascades import TakenStep
 from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Transaction, active
@@ -83,11 +85,15 @@ class RequestTrace:
         outcome: The outcome of this run.
         root: The root of the calls; None if the request names no method that exists.
         undone: The states that a savepoint or the abort has undone.
+        cascade: The cascade of the record; None if it has caused nothing.
+        steps: The workflow steps of the cascade, in order.
     """
 
     outcome: Outcome
     root: CallTrace | None
     undone: dict[EntityKey, bytes | None]
+    cascade: Cascade | None = None
+    steps: Sequence[TakenStep] = ()
 
 
 def trace(
@@ -110,10 +116,12 @@ def trace(
         outcome = replayer.execute(row)
     finally:
         sys.settrace(before)
+    steps = replayer.cascades.observe()
     outcome = replayer.conclude(row, outcome)
+    replayer.cascades.steps = None
     if outcome.error is not None and tracer.root is not None:
         tracer.root.undo()
-    return RequestTrace(outcome, tracer.root, tracer.undone)
+    return RequestTrace(outcome, tracer.root, tracer.undone, replayer.cascade, steps)
 
 
 class _Tracer:

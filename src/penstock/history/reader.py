@@ -4,7 +4,7 @@ The reader only reads the journal and the snapshots, also while the application 
 entered, a retention lease keeps all epochs. Parts are read as columns.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -20,8 +20,10 @@ from penstock.base.ids import (
     split_entity_key,
 )
 from penstock.engine.replay import RecordedEpoch, RequestRow, apply_changes
+from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.files.layout import SNAPSHOTS
+from penstock.history.cascade_rows import recorded_cascades, sender_of
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
@@ -146,7 +148,8 @@ class HistoryReader:
         """
         for commit in self._journal.commits(Epoch(first - 1), last):
             rows = list(map(RequestRow._make, zip(*self._requests(commit), strict=True)))
-            yield RecordedEpoch(commit.epoch, commit.time_us, rows, self._changes(commit))
+            cascades = recorded_cascades(self._journal, commit)
+            yield RecordedEpoch(commit.epoch, commit.time_us, rows, self._changes(commit), cascades)
 
     def epoch(self, epoch: Epoch) -> RecordedEpoch:
         """Return one epoch."""
@@ -162,6 +165,40 @@ class HistoryReader:
             RequestError: No epoch holds the request.
         """
         return self.find_all([request_id], self._journal.first(), self.last)[request_id]
+
+    def record_of(self, request_id: str) -> str:
+        """Return the id of the record that a request belongs to: itself, unless a cascade has sent and processed it.
+
+        The id of a workflow step, or of a question, also belongs to its record. An unknown id is returned unchanged.
+        """
+        if MARK not in request_id:
+            return request_id
+        first, last = self._journal.first(), self.last
+        if self.among([request_id], first, last):
+            return request_id
+        sender = sender_of(self._journal, request_id, Epoch(first - 1), last)
+        if sender is not None:
+            epoch, lsn = sender
+            return next(row.request_id for row in self.epoch(epoch).rows if row.lsn == lsn)
+        record = request_id.rpartition(MARK)[0]
+        return record if self.among([record], first, last) else request_id
+
+    def outcomes_among(
+        self, wanted: Collection[str], after: Epoch
+    ) -> dict[str, tuple[Epoch, str | None]]:
+        """Return the epochs and the error codes of requests after an epoch; missing requests are left out."""
+        outcomes: dict[str, tuple[Epoch, str | None]] = {}
+        if not wanted or after >= self.last:
+            return outcomes
+        ids = pa.array(sorted(set(wanted)), pa.string())
+        columns = ("request_id", "epoch", "error")
+        for _, rows in self._journal.rows(PartKind.TRANSACTIONS, after, self.last, columns):
+            matching = rows.filter(pc.is_in(rows["request_id"], ids))
+            for request_id, epoch, error in zip(
+                *(matching[name].to_pylist() for name in columns), strict=True
+            ):
+                outcomes[request_id] = Epoch(epoch), error
+        return outcomes
 
     def find_all(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
         """Return the epochs of requests by id, searching from `last` back to `first`.
@@ -199,6 +236,8 @@ class HistoryReader:
         Raises:
             RequestError: Several ids begin with the text; the message lists some of them.
         """
+        if self.record_of(text) != text:
+            return text
         fitting_ids: dict[str, None] = {}
         first, upto = self._journal.first(), self.last
         while upto >= first:

@@ -7,6 +7,7 @@ its outcome is a failure that names the call.
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
@@ -86,7 +87,15 @@ class Rerun:
                 trace(self._app, self.replayer, traced_row, clock)
                 for traced_row in sandbox.each([row])
             )
-        return RequestTrace(self._checked(row, traced.outcome), traced.root, traced.undone)
+        return replace(traced, outcome=self._checked(row, traced.outcome))
+
+    def trace_recorded(self, row: RequestRow) -> RequestTrace:
+        """Take over the recorded outcome of a request that does not run again, and run its cascade."""
+        steps = self.replayer.cascades.observe()
+        self.replayer.run_all([row])
+        self.replayer.cascades.steps = None
+        recorded = Outcome(row.error, row.reply, (), {})
+        return RequestTrace(recorded, None, {}, self.replayer.cascade, steps)
 
     def _checked(self, row: RequestRow, outcome: Outcome) -> Outcome:
         """Return a failure if the request has called the outside, else its outcome."""

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.difference import attribute_differences
 from penstock.base.http import ErrorBody
-from penstock.base.ids import EntityKey, Epoch, epochs_text, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, epochs_text, is_system, split_entity_key
 from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
@@ -28,6 +28,8 @@ from penstock.engine.replay import (
 )
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
+from penstock.history.cascade_document import RecordedReply
+from penstock.history.cascade_trace import cascade_document
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
 from penstock.history.trace_document import (
@@ -35,7 +37,6 @@ from penstock.history.trace_document import (
     EntityChange,
     HistoryDocument,
     NextChange,
-    RecordedReply,
     RefusedCall,
     TracedCall,
     TracedEntity,
@@ -61,7 +62,7 @@ def trace(
         history: The journal.
         app: The application.
         data: The data directory, for the driver's reports.
-        request_id: The request.
+        request_id: The request, or a sent request or workflow step of its cascade.
         limits: The limits of one transaction.
 
     Raises:
@@ -69,6 +70,7 @@ def trace(
         Diverged: The state before its epoch is not held.
         Corrupt: The journal is damaged.
     """
+    request_id = history.record_of(request_id)
     number = history.find(request_id)
     recorded = history.epoch(number)
     position = position_of(recorded, request_id)
@@ -81,14 +83,17 @@ def trace(
     def before(key: EntityKey) -> bytes | None:
         return written[key] if key in written else state.get(key)
 
-    if is_skipped:
-        traced = RequestTrace(Outcome(row.error, row.reply, (), {}), None, {})
-    else:
-        traced = rerun.trace(row, time.perf_counter)
+    traced = rerun.trace_recorded(row) if is_skipped else rerun.trace(row, time.perf_counter)
     entities = _entities_of(app, before, traced)
     later = rerun.run_all(recorded.rows[position + 1 :])
     next_changes = _next_changes(history, rerun, recorded, position, later, list(entities))
     report = _report_of(data, number)
+    cascade = cascade_document(
+        row.request_id,
+        recorded.cascade(row),
+        traced,
+        lambda ids: history.outcomes_among(ids, number),
+    )
     return TraceDocument(
         request_id=row.request_id,
         call=call_text(row.body),
@@ -104,7 +109,8 @@ def trace(
         reran=None if report is None else report.reran,
         tasks=None if report is None else report.tasks,
         reply=_reply_of(row),
-        as_recorded=(traced.outcome.error, traced.outcome.reply) == (row.error, row.reply),
+        as_recorded=(traced.outcome.error, traced.outcome.reply) == (row.error, row.reply)
+        and not (cascade and cascade.differences),
         taken_as_recorded=is_skipped,
         root=None if traced.root is None else _call_of(traced.root),
         entities=[
@@ -112,6 +118,7 @@ def trace(
             for key, entity in entities.items()
         ],
         outside=_refused_calls(rerun),
+        cascade=cascade,
     )
 
 
@@ -185,6 +192,8 @@ def _entities_of(
     entities: dict[EntityKey, TracedEntity] = {}
     writes = traced.outcome.writes
     for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
+        if is_system(split_entity_key(key)[0]):
+            continue
         old = before(key)
         written = key in writes
         undone = not written and key in traced.undone

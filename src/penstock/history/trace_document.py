@@ -6,11 +6,12 @@ The OpenAPI document describes the answers by these structs.
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from penstock.base.difference import ElementDifference
-from penstock.base.http import EPOCH_SCHEMA, ErrorBody
+from penstock.base.http import EPOCH_SCHEMA
 from penstock.base.ids import Epoch
+from penstock.history.cascade_document import RecordedReply, TracedCascade
 
 EpochNumber = Annotated[Epoch, EPOCH_SCHEMA]
 Differences = Annotated[
@@ -18,13 +19,6 @@ Differences = Annotated[
     Meta(description="The elements of attributes that the change has changed, the first 100."),
 ]
 LeftOut = Annotated[int, Meta(description="The number of differences that are not listed.")]
-
-
-class RecordedReply(Struct, frozen=True):
-    """A reply as the journal has it: the value, or the error."""
-
-    value: Any | UnsetType = UNSET
-    error: ErrorBody | UnsetType = UNSET
 
 
 class RefusedCall(Struct, frozen=True):
@@ -99,6 +93,10 @@ class TraceDocument(Struct, frozen=True):
     outside: Annotated[
         list[RefusedCall], Meta(description="Calls to the outside, which are refused in a trace.")
     ]
+    cascade: Annotated[
+        TracedCascade | None,
+        Meta(description="The cascade of the request; null if it has caused nothing."),
+    ] = None
 
 
 class AttributeChange(Struct, frozen=True):
