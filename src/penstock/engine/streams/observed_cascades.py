@@ -53,7 +53,8 @@ class ObservedCascades(CascadeRunner):
 
     def observe(self) -> list[TakenStep]:
         """Note the steps of the next cascade in a new list, and return this list."""
-        self.steps = steps = []
+        steps: list[TakenStep] = []
+        self.steps = steps
         self._parents.clear()
         return steps
 
