@@ -42,7 +42,7 @@ def recorded_cascades(journal: Journal, commit: Commit) -> Mapping[Lsn, Recorded
         later.setdefault(lsn, []).append(LaterRecord(*row))
     return {
         lsn: RecordedCascade(atoms.get(lsn, ()), sent.get(lsn, ()), later.get(lsn, ()))
-        for lsn in atoms.keys() | sent.keys() | later.keys()
+        for lsn in dict.fromkeys([*atoms, *sent, *later])
     }
 
 

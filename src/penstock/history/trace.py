@@ -6,7 +6,7 @@ as recorded. Only the data directory is read.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,7 +28,7 @@ from penstock.engine.replay import (
 )
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
-from penstock.history.cascade_document import RecordedReply
+from penstock.history.cascade_document import RecordedReply, TracedCascade
 from penstock.history.cascade_trace import cascade_document
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
@@ -88,12 +88,7 @@ def trace(
     later = rerun.run_all(recorded.rows[position + 1 :])
     next_changes = _next_changes(history, rerun, recorded, position, later, list(entities))
     report = _report_of(data, number)
-    cascade = cascade_document(
-        row.request_id,
-        recorded.cascade(row),
-        traced,
-        lambda ids: history.outcomes_among(ids, number),
-    )
+    cascade = _cascade_of(history, recorded, row, traced)
     return TraceDocument(
         request_id=row.request_id,
         call=call_text(row.body),
@@ -109,8 +104,7 @@ def trace(
         reran=None if report is None else report.reran,
         tasks=None if report is None else report.tasks,
         reply=_reply_of(row),
-        as_recorded=(traced.outcome.error, traced.outcome.reply) == (row.error, row.reply)
-        and not (cascade and cascade.differences),
+        as_recorded=_is_as_recorded(row, traced, cascade),
         taken_as_recorded=is_skipped,
         root=None if traced.root is None else _call_of(traced.root),
         entities=[
@@ -120,6 +114,22 @@ def trace(
         outside=_refused_calls(rerun),
         cascade=cascade,
     )
+
+
+def _cascade_of(
+    history: HistoryReader, recorded: RecordedEpoch, row: RequestRow, traced: RequestTrace
+) -> TracedCascade | None:
+    """Return the cascade of a record, compared with the journal."""
+
+    def outcomes_of(ids: Collection[str]) -> dict[str, tuple[Epoch, str | None]]:
+        return history.outcomes_among(ids, recorded.epoch)
+
+    return cascade_document(row.request_id, recorded.cascade(row), traced, outcomes_of)
+
+
+def _is_as_recorded(row: RequestRow, traced: RequestTrace, cascade: TracedCascade | None) -> bool:
+    same = (traced.outcome.error, traced.outcome.reply) == (row.error, row.reply)
+    return same and not (cascade and cascade.differences)
 
 
 def entity_history(
