@@ -35,7 +35,7 @@ def recorded_cascades(journal: Journal, commit: Commit) -> Mapping[Lsn, Recorded
         atom = PublishedAtom(stream, step, decode_atom(events))
         atoms.setdefault(lsn, []).append(RecordedAtom(number, atom))
     for numbered in atoms.values():  # the requests and the workflow steps may lie in two parts
-        numbered.sort(key=lambda one: one.atom.step)
+        numbered.sort(key=lambda entry: entry.atom.step)
     for lsn, *row in _rows(journal, commit, PartKind.SENT):
         sent.setdefault(lsn, []).append(SentRequest(*row))
     for lsn, *row in _rows(journal, commit, PartKind.APPENDS):
@@ -60,13 +60,13 @@ def sender_of(
     Returns:
         Those of the newest such record; None if no epoch has the request.
     """
-    found = None
+    sender = None
     columns = ("request_id", "epoch", "lsn")
     for _, rows in journal.rows(PartKind.SENT, after, upto, columns):
         matching = rows.filter(pc.equal(rows["request_id"], request_id))
         if matching.num_rows:
-            found = Epoch(matching["epoch"][-1].as_py()), Lsn(matching["lsn"][-1].as_py())
-    return found
+            sender = Epoch(matching["epoch"][-1].as_py()), Lsn(matching["lsn"][-1].as_py())
+    return sender
 
 
 def _rows(journal: Journal, commit: Commit, part_kind: PartKind) -> Iterator[tuple[Any, ...]]:

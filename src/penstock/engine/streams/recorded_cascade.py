@@ -93,7 +93,7 @@ def cascade_differences(
 ) -> Iterator[CascadeDifference]:
     """Yield the results of a cascade that differ from the recorded results."""
     published = [] if cascade is None else cascade.published
-    if [one.atom for one in recorded.atoms] != published:
+    if [entry.atom for entry in recorded.atoms] != published:
         yield from _atom_differences(recorded.atoms, published)
     sent = {request.request_id: request for request in recorded.sent}
     run = {request.request_id: request for request in sent_of(cascade)}
@@ -111,9 +111,9 @@ def _atom_differences(
     recorded: Sequence[RecordedAtom], published: Sequence[PublishedAtom]
 ) -> Iterator[AtomDifference]:
     """Compare the atoms stream by stream, in the order of the first atoms."""
-    streams = [one.atom.stream for one in recorded] + [atom.stream for atom in published]
+    streams = [entry.atom.stream for entry in recorded] + [atom.stream for atom in published]
     for stream in dict.fromkeys(streams):
-        before = [one for one in recorded if one.atom.stream == stream]
+        before = [entry for entry in recorded if entry.atom.stream == stream]
         after = [atom for atom in published if atom.stream == stream]
         for was, now in zip_longest(before, after):
             number, atom = (None, None) if was is None else was
