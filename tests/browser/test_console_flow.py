@@ -1,9 +1,18 @@
 """Pauses in the console: a class is paused and resumed in the page, and the record names the action."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from selenium import webdriver
+
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry
+from penstock.model.call import append_of, encoded
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
+from tests.differential.inline import Inline
+from tests.differential.pausing_app import FORBIDDEN, SPEC, app, numbers
+from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
 FLOW = "/console/api/flow"
@@ -75,3 +84,29 @@ def test_wrong_change_is_refused(shop: RunningConsole, body: bytes) -> None:
     page = shop.http.get(FLOW).json()
     assert page["standing"]["paused"] == []
     assert page["targets"][:3] == ["*", "Item", "Item.add"]
+
+
+def test_operator_resumes_a_workflow(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """The page lists a workflow that has failed; a button sets the failed atom aside, and the list becomes empty."""
+    FORBIDDEN.clear()
+    FORBIDDEN.add(0)
+    (tmp_path / "data").mkdir()
+    driver = Inline(tmp_path / "data", 1, SPEC, app.name)
+    for number in (0, 2):
+        body, touches = encoded(app, append_of(numbers, [number]))
+        driver.log.append([Entry(RequestId(f"n{number}"), body, touches, number)])
+    driver.advance(int(driver.log.end()))
+    with RunningGateway(SPEC, driver.config.data, drives=False) as gateway:
+        page = Page(browser, gateway.url)
+        page.open("/flow")
+        page.until("#paused-workflows", "ValueError: 0 is forbidden")
+        (row,) = page.rows("#paused-workflows")
+        assert (row[0], row[2]) == ("total", "2")
+        page.press("Skip the atom")
+        page.until("#paused-workflows", "resumes …")
+        driver.advance(int(driver.log.end()))
+        page.until("#record", "workflows/total")
+        wait_for(lambda: page.text("#paused-workflows") == "", "the resume")
+        assert page.rows("#record")[0][1:3] == ["skip", "workflows/total"]
+        browser.get("about:blank")
+    driver.close()
