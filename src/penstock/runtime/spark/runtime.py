@@ -138,6 +138,7 @@ class SparkRuntime:
             Fenced: Another driver runs this application.
             Diverged: The log ends before the position that the journal has committed.
             ConfigError: Spark finds no Java that it can run on.
+            LogUnavailable: Records that the newest epoch appends cannot be appended.
         """
         self._lock = DataDirectory(self._config.data).claim()
         check_log(self.log, self.journal, self._config.data)
@@ -152,6 +153,7 @@ class SparkRuntime:
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         self._clear_scratch()
+        self._driver.append_later()  # the log may be idle, and Spark's checkpoint lost
         recovered = self._driver.recover()  # while Spark makes a session and plans the query
         startup.note(self._config.data, "driver", "Spark plans the query")
         self._session = session_of_context()
