@@ -113,6 +113,7 @@ class Replayer:
         executor: Runs the handlers; a guard uses it to enforce limits.
         cascades: Runs the cascades of records.
         cascade: The cascade of the last record; None if it has caused nothing.
+        step_reads: The rows that the workflow steps of this epoch's records have read, by the id of the record.
     """
 
     def __init__(self, app: App, state: dict[EntityKey, bytes], limits: Limits) -> None:
@@ -125,11 +126,19 @@ class Replayer:
         def read(key: EntityKey) -> bytes | None:
             return written[key] if key in written else state.get(key)
 
+        def read_row(key: EntityKey) -> bytes | None:
+            self._noted[key] = None
+            return read(key)
+
         self.read = read
         self.executor = Executor(app, read, limits)
         self.executor.delivers = True
-        self.cascades = ObservedCascades(app, self.executor, read, self._keys, self._apply, limits)
+        self.cascades = ObservedCascades(
+            app, self.executor, read_row, self._keys, self._apply, limits
+        )
         self.cascade: Cascade | None = None
+        self._noted: dict[EntityKey, None] = {}
+        self.step_reads: dict[RequestId, dict[EntityKey, None]] = {}
         self._wrote: dict[EntityKey, bytes | None] = {}
 
     def run(self, row: RequestRow) -> Outcome:
@@ -148,7 +157,7 @@ class Replayer:
         """Apply the writes of a record's request, and run what it causes; see `run`."""
         if outcome.writes:
             self.written.update(outcome.writes)
-        self._wrote = {}
+        self._wrote, self._noted = {}, {}
         self.cascade = cascade = self.cascades.run_requests(
             row.request_id, row.body, row.time_us, outcome
         )
@@ -156,6 +165,7 @@ class Replayer:
             return outcome
         failure = None if outcome.error is None else decode_failure(outcome.reply)
         self.cascades.run_steps(cascade, failure, outcome.reply)
+        self.step_reads[row.request_id] = self._noted
         sent = [request.outcome.reads for request in cascade.completed]
         reads = tuple(dict.fromkeys(chain(outcome.reads, *sent)))
         return outcome._replace(reads=reads, writes={**outcome.writes, **self._wrote})
@@ -178,7 +188,9 @@ class Replayer:
     def _keys(self, prefix: str) -> list[EntityKey]:
         """Return the keys that begin with a prefix, in order."""
         known = {key for key in chain(self.state, self.written) if key.startswith(prefix)}
-        return sorted(key for key in known if self.read(key) is not None)
+        present = sorted(key for key in known if self.read(key) is not None)
+        self._noted.update(dict.fromkeys(present))
+        return present
 
     def take(self, changes: dict[EntityKey, bytes | None]) -> None:
         """Apply the recorded changes of an epoch, without running a request."""
@@ -188,6 +200,7 @@ class Replayer:
         """End the epoch: add its writes to the state."""
         apply_changes(self.state, self.written)
         self.written.clear()
+        self.step_reads.clear()
 
 
 def apply_changes(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes | None]) -> None:

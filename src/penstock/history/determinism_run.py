@@ -1,4 +1,4 @@
-"""Executes one request several times in a process with a chosen clock, hash seed and environment.
+"""Executes one request with its cascade several times in a process with a chosen clock, hash seed and environment.
 
     python -m penstock.history.determinism_run < Experiment > list[Result]
 
@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.execute import Executor, Limits
+from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.engine.execute import Limits
+from penstock.engine.replay import Replayer, RequestRow
 from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
@@ -31,7 +32,7 @@ class Experiment(msgspec.Struct, frozen=True):
     Attributes:
         spec: The application, as on the command line.
         request_id, body, time_us: The request.
-        states: The entities that the request reads; other entities do not exist.
+        states: The entities and rows that the request and its cascade read; others do not exist.
         runs: How often the request is executed.
         clock_ns: The time of every clock, nanoseconds since the Unix epoch.
         limits: The limits of one transaction.
@@ -50,7 +51,7 @@ class Experiment(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The outcome of one execution."""
+    """The outcome of one execution; the writes include those of the cascade."""
 
     error: str | None
     reply: bytes
@@ -69,16 +70,18 @@ def main() -> None:
     app = load_app(experiment.spec)
     for name in sorted(sys.modules.keys() - known):
         stop_dates(sys.modules[name], experiment.clock_ns)
-    executor = Executor(app, experiment.states.get, experiment.limits)
-    executor.secret = experiment.secret
+    state = {key: data for key, data in experiment.states.items() if data is not None}
+    replayer = Replayer(app, state, experiment.limits)
+    replayer.executor.secret = experiment.secret
+    request_id = RequestId(experiment.request_id)
+    row = RequestRow(Lsn(0), request_id, experiment.time_us, experiment.body, None, b"")
     results = []
     refuse_other_threads()
-    with Guard(executor, experiment.limits), Sandbox(executor):
+    with Guard(replayer.executor, experiment.limits), Sandbox(replayer.executor):
         for _ in range(experiment.runs):
-            outcome = executor.run(
-                RequestId(experiment.request_id), experiment.body, experiment.time_us
-            )
+            outcome = replayer.run(row)
             results.append(Result(outcome.error, outcome.reply, outcome.writes))
+            replayer.written.clear()
     with results_file:
         results_file.write(msgspec.msgpack.encode(results))
 

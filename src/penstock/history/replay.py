@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import (
     RecordedEpoch,
@@ -156,7 +156,7 @@ def _find_cause(
         outcome = outcomes[position]
         if outcome is None:
             continue
-        states = _states_before(replayer, outcomes, position, outcome)
+        states = _states_before(replayer, outcomes, position, rows[position].request_id)
         secret = replayer.executor.secret
         suspected = find_causes(spec, rows[position], states, outcome, limits, secret)
         if suspected != (Cause.CODE,):
@@ -180,10 +180,13 @@ def _divergence(
 
 
 def _states_before(
-    replayer: Replayer, outcomes: list[Outcome | None], position: int, outcome: Outcome
+    replayer: Replayer, outcomes: list[Outcome | None], position: int, request_id: RequestId
 ) -> dict[EntityKey, bytes | None]:
-    """Return the entities that a request has read, as they were before it."""
-    states = {key: replayer.state.get(key) for key in outcome.reads}
+    """Return the entities and rows that a request and its cascade have read, as they were before it."""
+    outcome = outcomes[position]
+    assert outcome is not None, "the caller has looked"
+    keys = {*outcome.reads, *replayer.step_reads.get(request_id, ())}
+    states = {key: replayer.state.get(key) for key in keys}
     for earlier in outcomes[:position]:
         if earlier is not None:
             states.update({key: data for key, data in earlier.writes.items() if key in states})

@@ -1,0 +1,32 @@
+"""The cause of a difference in a workflow step: the record runs again with its cascade."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.engine.execute import Limits
+from penstock.engine.replay import Replayer, RequestRow
+from penstock.history.nondeterminism import Cause, find_causes
+from penstock.model.request import encode_append
+from penstock.process.loading import load_app
+
+SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
+
+
+@pytest.mark.parametrize(("stream", "cause"), [("rolls", Cause.CHANCE), ("counts", Cause.CODE)])
+def test_the_cause_in_a_task_is_found(stream: str, cause: Cause) -> None:
+    """A task that uses chance is told apart from one that gives the same state in every run."""
+    replayer = Replayer(load_app(SPEC), {}, Limits())
+    body = encode_append(stream, [msgspec.msgpack.encode(5)])
+    first, second = (
+        RequestRow(Lsn(n), RequestId(f"r{n}"), 7, body, None, b"\x01") for n in range(2)
+    )
+    replayer.run(first)
+    replayer.finish()
+    outcome = replayer.run(second)
+    states = {key: replayer.state.get(key) for key in replayer.step_reads[second.request_id]}
+    assert any(data is not None for data in states.values()), "the task has state"
+    assert outcome.writes
+    assert find_causes(SPEC, second, states, outcome, Limits(), b"") == (cause,)
