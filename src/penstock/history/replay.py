@@ -185,7 +185,7 @@ def _states_before(
     """Return the entities and rows that a request and its cascade have read, as they were before it."""
     outcome = outcomes[position]
     assert outcome is not None, "the caller has looked"
-    keys = {*outcome.reads, *replayer.step_reads.get(request_id, ())}
+    keys = dict.fromkeys([*outcome.reads, *replayer.step_reads.get(request_id, ())])
     states = {key: replayer.state.get(key) for key in keys}
     for earlier in outcomes[:position]:
         if earlier is not None:
