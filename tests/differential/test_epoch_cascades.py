@@ -7,7 +7,7 @@ import pytest
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.spark.stage import STEPS_OF
+from penstock.runtime.spark.quarantine import STEPS_OF
 from tests.differential.committed import answers_of, streams_of
 from tests.differential.inline import Inline
 from tests.faults.history import Watch

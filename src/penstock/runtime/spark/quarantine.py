@@ -23,6 +23,9 @@ from typing import Final, NamedTuple, Self
 DEATHS: Final = 2
 """Deaths of its worker that accuse a transaction; one death can be an accident."""
 
+STEPS_OF: Final = 1 << 40
+"""Added to the position of a record in notes while its workflow steps run."""
+
 _IDLE: Final = -1
 _NOTE: Final = struct.Struct("=qqqq")  # the fields of `Note`
 _NO_POSITION: Final = -1
@@ -37,7 +40,7 @@ class Note(NamedTuple):
     """What a process runs, or ran when it died.
 
     Attributes:
-        position: The position of the transaction in its epoch.
+        position: The position of the transaction in its epoch; `STEPS_OF` is added for workflow steps.
         pid: The process.
         grown: The position whose transaction made the process grow most; -1 for none.
         kills: Processes that the out-of-memory killer had killed when the task began.

@@ -56,7 +56,7 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
-from penstock.runtime.spark.quarantine import Quarantine
+from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
 from penstock.state.stores import PartitionedReader
@@ -64,9 +64,6 @@ from penstock.state.stores import PartitionedReader
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
-STEPS_OF: Final = 1 << 40
-"""Added to a position in the notes of the quarantine while the workflow steps of its record run."""
-
 _ATTEMPTS: Final = 3  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")

@@ -17,11 +17,11 @@ from typing import Final
 
 import psutil
 
-from penstock.runtime.spark.quarantine import Note, read_note
+from penstock.runtime.spark.quarantine import STEPS_OF, Note, read_note
 
 _log = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"e(\d+)-r(\d+)-t(\d+)\.running")
+_NAME: Final = re.compile(r"e(\d+)-(?:r(\d+)-t(\d+)|steps)\.running")
 _LOOKS: Final = 4  # per `stuck_s`
 _STOPPED: Final = "stopped"
 
@@ -94,16 +94,13 @@ def _stopped() -> list[int]:
     return stopped
 
 
-def _facts(name: str, note: Note) -> dict[str, int]:
-    if name == _STOPPED:
-        return {"worker": note.pid}
+def _facts(name: str, note: Note) -> dict[str, int | str]:
+    """Return the facts of a suspect for a log record; the task of the second pass has no round and no number."""
     match = _NAME.fullmatch(name)
-    assert match is not None, name
-    epoch, round_number, task = map(int, match.groups())
-    return {
-        "epoch": epoch,
-        "round": round_number,
-        "task": task,
-        "position": note.position,
-        "worker": note.pid,
-    }
+    if match is None:
+        return {"worker": note.pid}
+    facts: dict[str, int | str] = {"epoch": int(match[1])}
+    if match[2] is not None:
+        facts |= {"round": int(match[2]), "task": int(match[3])}
+    runs = "requests" if note.position < STEPS_OF else "workflow steps"
+    return facts | {"position": note.position % STEPS_OF, "runs": runs, "worker": note.pid}
