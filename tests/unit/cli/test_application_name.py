@@ -26,6 +26,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 WORDS = {
     "call": ["Item", "i1", "exists"],
     "changes": ["Item"],
+    "tail": ["lines"],
     "trace": ["r1"],
     "cancel": ["r1"],
     "history": ["Item", "i1"],
