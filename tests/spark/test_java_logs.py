@@ -24,7 +24,9 @@ log = java.org.slf4j.LoggerFactory.getLogger("org.apache.spark.Somewhere")
 log.warn("it is nothing")
 log.error('lost\\n2026-01-01 "all is well"')
 log.error("failed", java.java.lang.RuntimeException("because\\nof it"))
+process = session.sparkContext._gateway.proc
 session.stop()
+process.close()  # it waits for the rest of the output
 """
 BEFORE_ANY_SETTING = "WARNING: Using incubator modules"
 EVENT = {"level": "error", "logger": "org.apache.spark.Somewhere", "role": "driver"}

@@ -24,7 +24,7 @@ from penstock.runtime.spark.table import read_table
 from tests.history import Call, journal_of
 
 APP = """
-    from penstock import App, entity, key
+    from penstock import App, entity, key, stream
 
     @entity
     class Item:
@@ -36,7 +36,7 @@ APP = """
             self.stock -= 1
             return self.price
 
-    app = App("shop", Item)
+    app = App("shop", Item, stream("lines", str))
 """
 COMMAND_LINES = {
     "run": ["APP", "--port", "0"],
@@ -47,6 +47,8 @@ COMMAND_LINES = {
     "sql": ["FROM Item", "APP"],
     "changes": ["Item", "APP"],
     "call": ["APP", "Item", "i1", "sell"],
+    "append": ["APP", "lines", "x"],
+    "tail": ["lines", "APP", "--no-follow"],
     "replay": ["APP"],
     "what-if": ["APP", "--without", "r1"],
     "trace": ["r0", "APP"],
@@ -65,6 +67,7 @@ UNCONCERNED = {
     "keys": "is about permissions, and must be able to revoke a key with any code",
     "flow": "opens and closes admission, and must be able to pause with any code",
     "cancel": "works in the log, which holds no entity, and must be able to cancel with any code",
+    "generate": "asks a gateway, which refuses the application when it starts",
     "restore": "takes no application; a command that runs there afterwards is refused",
     "demo": "has an application and a directory of its own",
     "bench": "has an application and a directory of its own",
