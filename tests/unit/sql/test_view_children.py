@@ -161,8 +161,8 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "_LOG_READ_MAX", 1)
     journal = MemoryJournal()
     written = Written(journal)
-    count, rounds = 10_000, 4
-    slow = "levenshtein(repeat('a', 7000), repeat('b', 7000))"
+    count, rounds = 10_000, 6
+    slow = "levenshtein(repeat('a', 20000), repeat('b', 20000))"
     query = f"SELECT count(*), min(name), max(name), {slow} FROM Painter"
     inodes = set()
     with closing(View(tmp_path, app, journal, SETTINGS)) as view:
