@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.cli import error_output
-from penstock.cli.main import execute
 from penstock.errors import BY_CODE, ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence
@@ -18,6 +17,7 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.checkout import SHOP
+from tests.docs.conftest import Run
 from tests.serial_driver import SerialDriver
 
 COMMANDS = (
@@ -53,25 +53,6 @@ COMMANDS = (
     *("flow", "flow pause", "flow resume", "flow drain", "flow show"),
     *("bench", "bench checkout", "bench transfer"),
 )
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def penstock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run a command in an empty directory and return its exit code and its output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = execute(list(arguments))
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

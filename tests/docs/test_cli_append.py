@@ -2,36 +2,17 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import execute
 from penstock.process.config import Config
+from tests.docs.conftest import Run
 from tests.gateway_thread import RunningGateway
 from tests.serial_driver import SerialDriver
 
 SPEC = "tests.unit.gateway.newsstand_app:app"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def penstock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run a command in an empty directory and return its exit code and its output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = execute(list(arguments))
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

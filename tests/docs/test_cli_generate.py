@@ -1,37 +1,18 @@
 """`penstock generate`: generators append through a gateway, each atom once, and say why they have failed."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.base.ids import Lsn
-from penstock.cli.main import execute
 from penstock.model.request import append_events, decode_request
+from tests.docs.conftest import Run
 from tests.gateway_thread import RunningGateway
 from tests.unit.cli.sources_app import numbers
 
 SPEC = "tests.unit.cli.sources_app:app"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def penstock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run a command in a directory and return its exit code and its output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = execute(list(arguments))
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

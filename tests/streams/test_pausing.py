@@ -4,39 +4,11 @@ from typing import Any
 
 import pytest
 
-from penstock import App, AskFailed, DefinitionError, Emit, FailedAtom, flow, portal, stream
+from penstock import App, DefinitionError, FailedAtom, flow
 from penstock.errors import Aborted, RequestError
 from penstock.testing import Kit
+from tests.differential.pausing_app import FORBIDDEN, Asking, numbers, others, totals
 
-numbers = stream("numbers", int)
-others = stream("others", int)
-total_of = portal("total_of", int, int)
-
-
-class Total:
-    total: int = 0
-
-    def on_event(self, number: int, out: Emit[int]) -> None:
-        if number in FORBIDDEN:
-            raise ValueError(f"{number} is forbidden")
-        self.total += number
-        out(self.total)
-
-    @total_of.reply
-    def reply(self, plus: int) -> int:
-        return self.total + plus
-
-
-class Asking:
-    async def on_event(self, number: int, out: Emit[int]) -> None:
-        try:
-            out(await total_of.ask(number))
-        except AskFailed:
-            out(-1)
-
-
-FORBIDDEN: set[int] = set()
-totals = flow("total", numbers, on_failure="pause").task(Total).sink("totals")
 twice = flow("twice", numbers).map(lambda n: 2 * n).sink("doubled", int)
 asked = flow("asking", others).task(Asking).sink("asked")
 

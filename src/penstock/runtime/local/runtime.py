@@ -117,7 +117,7 @@ class LocalRuntime:
     def append(
         self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
     ) -> Reply:
-        """Publish events on a stream, as one atom, and run what they cause.
+        """Publish events on a stream, as one atom, and run their cascade.
 
         Args:
             stream: The stream, or its name.
@@ -140,7 +140,7 @@ class LocalRuntime:
         return request_id in self._known
 
     def generate(self, generator: str | None = None, *, early: bool = False) -> bool:
-        """Append the next atom of a generator, and run what it causes.
+        """Append the next atom of a generator, and run its cascade.
 
         Args:
             generator: The name of a generator; without it, the generator whose atom is due first.
@@ -252,7 +252,7 @@ class LocalRuntime:
         return reply
 
     def _take_over(self, cascade: Cascade) -> None:
-        """Keep what a cascade has published and answered, and the records that it appends to the log."""
+        """Keep the atoms and replies of a cascade, and the records that it appends to the log."""
         for atom in cascade.published:
             self.streams[atom.stream].append(atom.events)
         for request_id, body, outcome in cascade.completed:
