@@ -272,7 +272,8 @@ class Executor:
         stream = self._app.open_stream(name)
         events = append_events(request)
         for data in events:
-            publish(txn, stream, stream.events.encode(stream.events.decode(data)))
+            stream.events.decode(data)  # the type may have changed since the append
+            publish(txn, stream, data)
         reply = _ENCODER.encode(len(events))
         self._check_sizes(txn, len(reply), _NOTHING)
         return reply, _NOTHING
