@@ -218,7 +218,7 @@ def http(
 
 
 command: Final = typer.Typer(
-    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
 )
 command.command("http", help=HTTP_HELP)(http)
 command.command("checkout", help=CHECKOUT_HELP)(expanded(checkout))

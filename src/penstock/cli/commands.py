@@ -14,6 +14,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from penstock.cli.error_output import EXIT_CODES
+from penstock.cli.help_page import HelpContext, use_help_page
 from penstock.cli.options import expanded
 from penstock.cli.plain_values import take_plain_values
 from penstock.errors import ConfigError
@@ -147,12 +149,13 @@ def load(name: str) -> Any:
     module = importlib.import_module(COMMANDS[name].module)
     group = module.command
     if not isinstance(group, typer.Typer):
-        group = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        group = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
         group.command(help=module.HELP, context_settings=settings)(expanded(module.command))
     command = get_command(group)
     command.name = name
     _prepare(command)
+    use_help_page(command)
     return command
 
 
@@ -188,6 +191,8 @@ class _LazyCommands(Mapping[str, Any]):
 class Commands(TyperGroup):
     """The group of all commands."""
 
+    context_class = HelpContext
+
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         take_plain_values(self)
@@ -196,9 +201,15 @@ class Commands(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help from the table: it needs neither the modules of commands nor their packages."""
         self.commands = {
-            name: TyperCommand(name, help=listing.summary) for name, listing in COMMANDS.items()
+            name: TyperCommand(name, short_help=listing.summary)
+            for name, listing in COMMANDS.items()
         }
         super().format_help(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Print the meaning of each exit code."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands that this installation has, without importing any."""

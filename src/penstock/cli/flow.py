@@ -96,7 +96,7 @@ WordsArgument = Annotated[
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
 command: Final = typer.Typer(
-    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
 )
 
 

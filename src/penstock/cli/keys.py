@@ -73,7 +73,7 @@ _DURATION: Final = re.compile(r"([1-9][0-9]{0,3})([mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 command: Final = typer.Typer(
-    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode="rich"
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
 )
 
 

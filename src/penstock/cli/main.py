@@ -31,17 +31,12 @@ Examples:
 DEBUG: Final = "--debug"
 JSON: Final = "--json"
 
-EPILOG: Final = "\n\n".join(
-    ["Exit codes:", *(f"{code}: {meaning}" for code, meaning in error_output.EXIT_CODES.items())]
-)
-
 application: Final = typer.Typer(
     name="penstock",
     cls=Commands,
     help=HELP,
-    epilog=EPILOG,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 

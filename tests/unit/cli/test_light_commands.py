@@ -13,8 +13,9 @@ from tests.checkout import SHOP
 HEAVY = {
     *("deltalake", "duckdb", "granian", "httpx", "lmdb", "numpy", "prometheus_client", "psutil"),
     *("py4j", "pyarrow", "pydantic", "pyspark", "scipy", "starlette", "uvloop"),
+    *("rich.markdown", "typer.rich_utils"),
 }
-"""The packages of the extra `server`, and the validator that typer may load."""
+"""The packages of the extra `server`, and those that typer may load for values and pages."""
 
 MODEL = {"penstock.model.application", "penstock.engine.execute"}
 """An application imports them; help and a mistake in the command line come before it."""
