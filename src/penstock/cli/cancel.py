@@ -80,7 +80,10 @@ def _cancel_here(text: str, options: AppOptions) -> str:
     with closing(directory.open_log(config)) as log:
         request_id = _complete(log, text)
         if cancel(log, request_id) is None:
-            raise RequestError(f"no request has the id {text}, or its id is no longer kept")
+            raise RequestError(
+                f"no request has the id {text}, or its id is no longer kept; "
+                "the console lists the requests that are scheduled"
+            )
     return request_id
 
 

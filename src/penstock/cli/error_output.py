@@ -56,7 +56,8 @@ ADVICE: Final = {
     "definition": "Correct the lines named above; penstock explain APP checks the application.",
     "config": "Correct the option or setting named above; penstock run --help lists their sources.",
     "class-changed": "Nothing is lost: the code that wrote the data reads them as before.",
-    "request": "penstock explain APP lists the methods and their arguments.",
+    "request": "penstock explain APP lists the methods with their arguments; "
+    'penstock sql "FROM requests" APP lists the requests.',
     "unauthenticated": "Send a valid key: penstock keys add makes one, keys list shows which exist.",
     "forbidden": "Use a key with the scope named above: penstock keys add NAME --scope … APP.",
     "query": 'penstock sql "SHOW TABLES" lists the tables; limits are settings: view.*.',

@@ -187,9 +187,9 @@ def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
     first, second = shop.delete(place), shop.delete(place)
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     assert (first.json()["request_id"], first.json()["status"]) == ("never-2", "cancelled")
-    told = shop.get(place, params={"wait": 10}).json()
+    again = shop.post("/call/Item/never/add", json=[2], headers=headers)  # waits for the epoch
+    told = shop.get(place).json()
     assert (told["status"], told["error"]["code"]) == ("answered", "cancelled")
-    again = shop.post("/call/Item/never/add", json=[2], headers=headers)
     assert (again.status_code, code(again)) == (409, "cancelled")
     assert shop.post(later, json=[2], headers=headers).status_code == 202
     assert shop.get(place).json()["status"] == "answered"
@@ -199,9 +199,13 @@ def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
 
 
 def test_cancelled_request_is_cancelled_before_its_epoch(tmp_path: Path) -> None:
-    """Its status and its error are known as soon as the cancellation is durable, also without a driver."""
+    """Its status and its error are known as soon as the cancellation is durable, also without a driver.
+
+    A question that would wait for ten minutes is answered before the client's time of one minute.
+    """
+    settings = GatewayConfig(reply_timeout_ms=600_000)
     with (
-        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as shop,
     ):
         place = shop.post("/send/Item/never/add?delay=3600", json=[2]).headers["location"]
@@ -210,6 +214,7 @@ def test_cancelled_request_is_cancelled_before_its_epoch(tmp_path: Path) -> None
         assert (told["status"], told["epoch"], told["lsn"]) == ("cancelled", None, lsn)
         assert told["error"]["code"] == "cancelled"
         assert "before it was due" in told["error"]["message"]
+        assert shop.get(f"{place}?wait=600").json() == told
         with Client(gateway.url) as client:
             assert client.pending(told["request_id"]).done()
 

@@ -205,8 +205,12 @@ class CallHandler:
     async def _reply_within(
         self, place: LogPosition, wait_s: float, limit_s: float
     ) -> Reply | None:
-        """Return the reply at a log position; None if it does not come within `wait_s`."""
-        if wait_s == 0 and not self._tail.is_committed(place):
+        """Return the reply at a log position; None if it does not come within `wait_s`.
+
+        A cancelled request has its status before its epoch, so there is no wait for it.
+        """
+        is_open = not self._tail.is_committed(place)
+        if is_open and (wait_s == 0 or await self._is_cancelled(place)):
             return None
         try:
             return await self._tail.reply(place, wait_s or limit_s)
@@ -229,11 +233,14 @@ class CallHandler:
 
     async def _without_reply(self, request_id: str, place: LogPosition) -> RequestStatus:
         """Return the status of a request in the log that has no reply yet: cancelled or pending."""
-        body = await self._batcher.body_of(place)
-        if body is None or not is_cancelled(body):
+        if not await self._is_cancelled(place):
             return RequestStatus(request_id, None, "pending", lsn=place[1])
         error = _body_of(cancelled())
         return RequestStatus(request_id, None, "cancelled", lsn=place[1], error=error)
+
+    async def _is_cancelled(self, place: LogPosition) -> bool:
+        body = await self._batcher.body_of(place)
+        return body is not None and is_cancelled(body)
 
     async def _source(self, request: HttpRequest, target: CallTarget) -> ArgumentSource:
         """Read the arguments or events, if the principal may make the call or the append."""
