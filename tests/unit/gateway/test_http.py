@@ -199,7 +199,9 @@ def test_scheduled_request_is_cancelled_once(shop: httpx.Client) -> None:
 
 def test_cancelled_request_is_cancelled_before_its_epoch(tmp_path: Path) -> None:
     """Its status and its error are known as soon as the cancellation is durable, also without a driver."""
-    settings = GatewayConfig(reply_timeout_ms=600_000)  # an answer at once needs less than the client has
+    settings = GatewayConfig(
+        reply_timeout_ms=600_000
+    )  # an answer at once needs less than the client has
     with (
         RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as shop,
