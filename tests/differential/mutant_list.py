@@ -46,9 +46,9 @@ class Mutant:
         found = (top / SRC / self.file).read_text().count(self.good)
         return None if found == 1 else f"{self.file} has {found} times, not once: {self.good!r}"
 
-    def infect(self, top: Path) -> None:
-        path = top / SRC / self.file
-        path.write_text(path.read_text().replace(self.good, self.bad))
+    def infected(self, source: str) -> str:
+        """Return the source of the module with the replacement."""
+        return source.replace(self.good, self.bad)
 
 
 MUTANTS = (

@@ -1,25 +1,47 @@
 """Break the engine in named ways, and demand that the suite goes red for each.
 
-A suite that stays green over a broken engine checks nothing. Each mutant is one replacement in a
-copy of the tree; the tests that should find it run there, without looking for the smallest
-failure. A text that is no longer in the source fails the check as loudly as a survivor: whoever
-changes the source changes the mutant. `scripts/mutants` runs it.
+A suite that stays green over a broken engine checks nothing. Each mutant is one replacement in one
+module. A process of its own imports the replaced module instead of the file, and runs the test that
+should find it, without looking for the smallest failure. These processes are forked from a process
+that has imported the libraries, so that a mutant costs little more than its test. A text that is
+no longer in the source fails the check as loudly as a survivor: a change of the source changes the
+mutant, too. `scripts/mutants` runs this program.
 """
 
+import argparse
+import importlib.util
+import multiprocessing
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from tests.checkout import TOP
-from tests.differential.mutant_list import MUTANTS, Mutant
+from tests.differential.mutant_list import MUTANTS, SRC, Mutant
 
-TIMEOUT_S = 150
+TIMEOUT_S = 300
+LIBRARIES = [
+    "hypothesis.stateful",
+    "lmdb",
+    "msgspec",
+    "numpy",
+    "pyarrow.parquet",
+    "pyspark.errors",
+    "pytest",
+    "scipy.sparse.csgraph",
+    "trio",
+    "xxhash",
+]
+"""Libraries that the tests import; a library that is missing here costs time, and nothing else."""
+
+PYTEST_OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+PROCESSES = multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True)
@@ -32,78 +54,109 @@ class Verdict:
     seconds: float = 0.0
 
 
-def judge(mutant: Mutant, tree: Path) -> Verdict:
-    """Run a mutant's test on an infected copy of a tree."""
-    complaint = mutant.complaint(tree)
+class MutantLoader(SourceFileLoader):
+    """Compiles the source of a module with the replacement of a mutant; the file stays as it is."""
+
+    def __init__(self, fullname: str, path: str, mutant: Mutant) -> None:
+        super().__init__(fullname, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the replaced source, without the cache of compiled files."""
+        source = Path(self.path).read_text(encoding="utf-8")
+        code: CodeType = compile(
+            self._mutant.infected(source), self.path, "exec", dont_inherit=True
+        )
+        return code
+
+
+class MutantFinder:
+    """Finds the module of a mutant before the other finders do."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self._path = str(TOP / SRC / mutant.file)
+        self._name = ".".join((SRC / mutant.file).with_suffix("").parts[1:])
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        """Return the spec of the replaced module, and None for all others."""
+        if fullname != self._name:
+            return None
+        loader = MutantLoader(fullname, self._path, self._mutant)
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
+
+
+def judge(mutant: Mutant) -> Verdict:
+    """Run a mutant's test with its module replaced."""
+    complaint = mutant.complaint(TOP)
     if complaint is not None:
         return Verdict(mutant.name, f"CANNOT BE MADE: {complaint}")
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = _copied(tree, Path(folder))
-        mutant.infect(copy)
-        code, output = _suite(copy, [mutant.test])
-    text = {1: "killed", 0: "SURVIVED"}.get(code, f"DID NOT RUN:\n{output}")
+    code, output = _suite([mutant.test], mutant)
+    text = {1: "killed", 0: "SURVIVED"}.get(code, f"DID NOT RUN, code {code}:\n{output}")
     return Verdict(mutant.name, text, code == 1, time.monotonic() - began)
 
 
-def judge_health(tree: Path) -> Verdict:
-    """Run all the tests on a healthy tree, where they must be green."""
+def judge_health(mutants: Sequence[Mutant]) -> Verdict:
+    """Run the tests of all mutants with nothing replaced, where they must be green."""
     began = time.monotonic()
-    code, output = _suite(tree, sorted({mutant.test for mutant in MUTANTS}))
-    where = _python(tree, ["-c", "import penstock; print(penstock.__file__)"])[1].strip()
-    fine = code == 0 and Path(where).is_relative_to(tree)
-    text = "green" if fine else f"RED, with penstock from {where}:\n{output}"
-    return Verdict("(healthy)", text, fine, time.monotonic() - began)
+    code, output = _suite(sorted({mutant.test for mutant in mutants}), None)
+    text = "green" if code == 0 else f"RED, code {code}:\n{output}"
+    return Verdict("(healthy)", text, code == 0, time.monotonic() - began)
 
 
-def _copied(tree: Path, folder: Path) -> Path:
-    """Copy the files that the tests need, once for all mutants, so that edits meanwhile have no effect."""
-    copy = folder.resolve() / "tree"
-    for name in ("src", "tests", "examples", "benchmarks"):
-        shutil.copytree(tree / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(tree / "pyproject.toml", copy)
-    return copy
+def _suite(tests: list[str], mutant: Mutant | None) -> tuple[int, str]:
+    """Run tests in a forked process; return how pytest ended, and the end of its output."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        process = PROCESSES.Process(target=_run, args=(tests, mutant, output))
+        process.start()
+        process.join(TIMEOUT_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            return -1, f"not over after {TIMEOUT_S} s"
+        return process.exitcode, output.read_text(errors="replace")[-3_000:]
 
 
-def _suite(copy: Path, tests: list[str]) -> tuple[int, str]:
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
-    return _python(copy, ["-m", "pytest", *options, *tests])
+def _run(tests: list[str], mutant: Mutant | None, output: Path) -> None:
+    """Run pytest in this process, and end the process with pytest's code."""
+    import pytest  # noqa: PLC0415 -- the process that starts all others does not need it
 
-
-def _python(copy: Path, arguments: list[str]) -> tuple[int, str]:
-    """Run Python with the copy's source in front of the installed one."""
-    surroundings = {
-        **os.environ,
-        "PYTHONPATH": str(copy / "src"),
-        "PENSTOCK_TESTS_HURRY": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # to load all of them takes longer than most of the tests
-    }
-    try:
-        ended = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=copy,
-            env=surroundings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return -1, f"not over after {TIMEOUT_S} s"
-    return ended.returncode, ended.stdout[-3_000:]
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.path.insert(0, str(TOP / "src"))
+    if mutant is not None:
+        sys.meta_path.insert(0, MutantFinder(mutant))
+    code = pytest.main([*PYTEST_OPTIONS, *tests])
+    where = str(sys.modules["penstock"].__file__)
+    sys.stdout.flush()
+    os._exit(int(code) if Path(where).is_relative_to(TOP) else 70)
 
 
 def main() -> int:
     """Print a table as verdicts come in; return 1 unless every mutant was killed."""
-    wanted = [mutant for mutant in MUTANTS if not sys.argv[1:] or sys.argv[1] in mutant.name]
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description="Break the engine.")
+    parser.add_argument("part", nargs="?", default="", help="mutants whose names contain this text")
+    parser.add_argument(
+        "--green",
+        action="store_true",
+        help="the suite has just passed: do not run the tests without a mutant first",
+    )
+    options = parser.parse_args()
+    wanted = [mutant for mutant in MUTANTS if options.part in mutant.name]
     width = max(len(mutant.name) for mutant in MUTANTS)
     fine = bool(wanted)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        tree = _copied(TOP, Path(folder))
-        health = pool.submit(judge_health, tree)  # first, because it takes the longest
-        verdicts = [pool.submit(judge, mutant, tree) for mutant in wanted]
-        for verdict in [*verdicts, health]:
+    os.chdir(TOP)
+    os.environ |= {"PENSTOCK_TESTS_HURRY": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    PROCESSES.set_forkserver_preload(LIBRARIES)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        health = [] if options.green else [pool.submit(judge_health, wanted)]  # the longest, first
+        verdicts = [pool.submit(judge, mutant) for mutant in wanted]
+        for verdict in [*verdicts, *health]:
             result = verdict.result()
             line = f"{result.name:{width}}  {result.seconds:5.1f} s  {result.text}"
             print(line, flush=True)  # noqa: T201 -- a program's table
