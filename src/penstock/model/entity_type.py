@@ -100,10 +100,14 @@ class EntityType:
         else:
             self._pick = lambda values: tuple(values[name] for name in names)
 
-    def settle(self) -> None:
-        """Fix the shape of rows, after `bind` of every class that a row may refer to."""
+    def settle(self, shape: Shape | None = None) -> None:
+        """Fix the shape of rows, after `bind` of every class that a row may refer to.
+
+        The shape follows from the types; `shape` replaces it if a stored shape does not determine the types.
+        """
         annotations = tuple(self.attributes.values())
-        self.shape = shape_of(self.name, (self.key_name, self.key_annotation), self.attributes)
+        key = (self.key_name, self.key_annotation)
+        self.shape = shape or shape_of(self.name, key, self.attributes)
         tag = self.shape.tag
         self._tag = (tag,)
         width = len(annotations)
