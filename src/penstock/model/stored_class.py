@@ -26,7 +26,10 @@ _KEY: Final = ", the key"
 _TAG: Final = ", the tag"
 _OPTIONAL: Final = ", optional"
 _STORED: Final = "the stored schemas"
-_SCALARS: Final[dict[str, Any]] = {name_of(scalar): scalar for scalar in SCALARS} | {"Any": Any}
+_SCALARS: Final[dict[str, Any]] = {
+    "Any": Any,
+    **{name_of(scalar): scalar for scalar in sorted(SCALARS, key=name_of)},
+}
 _COLLECTIONS: Final = {cls.__name__: cls for cls in (list, dict, tuple, set, frozenset)}
 _LINE: Final = re.compile(r"(?P<label>[\w#]+)(?:\[\d+\])?\.(?P<rest>.*)", re.DOTALL)
 _MEMBER: Final = re.compile(r"(?P<name>\w+) = (?P<value>.*)", re.DOTALL)
