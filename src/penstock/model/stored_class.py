@@ -274,7 +274,7 @@ class _TypeText:
         self._rank = highest
         if len(members) == 1:
             return members[0][1]
-        ordered = tuple(member for _, member in sorted(members, key=lambda one: one[0]))
+        ordered = tuple(member for _, member in sorted(members, key=lambda ranked: ranked[0]))
         return typing.Union[ordered]  # noqa: UP007 -- the members are known only now
 
     def _member(self) -> Any:
