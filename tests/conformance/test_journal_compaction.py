@@ -1,8 +1,6 @@
 """Compaction and forgetting change nothing that the journal's port shows, but for forgotten epochs."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +14,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced
 from penstock.journal.api import Commit, CompactionPolicy, Journal, PartKind
 from penstock.journal.delta import DeltaJournal
+from tests import forked
 from tests.conformance.test_journal import changes, commit_of, grow
 from tests.memory_journal import MemoryJournal
 
@@ -285,8 +284,8 @@ def test_kill_at_any_step_leaves_every_epoch_once(tmp_path: Path, step: str) -> 
     """A process that dies at a step leaves a journal that reads the same, and is compacted later."""
     journal = DeltaJournal(tmp_path, "shop")
     added = grow(journal, 14)
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), step], check=False)
-    assert done.returncode == -signal.SIGKILL
+    done = forked.run(_KILLED, tmp_path, step)
+    assert done.returncode == -signal.SIGKILL, done.stderr
     again = DeltaJournal(tmp_path, "shop")
     first = again.first()
     assert list(again.commits(BEFORE_FIRST)) == added[first:]

@@ -1,8 +1,6 @@
 """A data directory, its backups and copies, for tests that kill, move and fill."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from penstock.base.ids import Epoch, Lsn, RequestId
@@ -12,7 +10,8 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
-from tests.checkout import SHOP, TOP
+from tests import forked
+from tests.checkout import SHOP
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 
@@ -56,12 +55,8 @@ class Place:
         )
         journal_of(SHOP, self.data, EPOCHS)
 
-    def run(
-        self, what: str, fault: str = "", limit: str = ""
-    ) -> "subprocess.CompletedProcess[str]":
-        words = (what, str(self.data), str(self.backups), str(self.target), fault, limit)
-        command = [sys.executable, "-c", PROGRAM, *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=TOP)
+    def run(self, what: str, fault: str = "", limit: str = "") -> forked.Ended:
+        return forked.run(PROGRAM, what, self.data, self.backups, self.target, fault, limit)
 
     def kill(self, what: str, fault: str) -> None:
         done = self.run(what, fault)

@@ -1,10 +1,9 @@
 """The driver of epochs and its worker in one process without Spark, which tests may kill.
 
-`python -m tests.faults.epoch_process DATA FAULT WORKLOAD` processes the whole log of a bank, or of workflows, in
-epochs of `EPOCH` requests, and dies at the step that FAULT names, as `Config.fault` says.
+It processes the whole log of a bank, or of workflows, in epochs of `EPOCH` requests, and dies at the
+step that `fault` names, as `Config.fault` says.
 """
 
-import sys
 from pathlib import Path
 
 from tests.differential.inline import Inline
@@ -21,7 +20,3 @@ def main(data: Path, fault: str, name: str) -> None:
     while reached != (reached := int(runtime.log.end())):
         runtime.advance(reached)
     runtime.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])

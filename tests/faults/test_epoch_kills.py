@@ -1,15 +1,13 @@
 """The driver of epochs is killed at every step that it has without Spark; nothing is lost or doubled."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.log.sqlite import SqliteLog
 from penstock.process.fault import STEPS, STREAM_STEPS
-from tests.checkout import TOP
+from tests import forked
 from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Flows
@@ -20,13 +18,19 @@ SPARK_STEPS = {
     "offsets-planned",
     "before-spark-commit",
 }  # tests/faults/test_spark_kills.py has them
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.faults.epoch_process import main
+
+main(Path(sys.argv[1]), *sys.argv[2:])
+"""
 REQUESTS = 400
 FLOWS = 160
 
 
 def process(data: Path, fault: str, load: str = "bank") -> int:
-    command = [sys.executable, "-m", "tests.faults.epoch_process", str(data), fault, load]
-    return subprocess.run(command, check=False, cwd=TOP).returncode
+    return forked.run(PROGRAM, data, fault, load).returncode
 
 
 def flip_state(data: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -30,6 +29,7 @@ from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of
 from penstock.sql.query import Query
 from penstock.sql.view import View
+from tests import forked
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app
 
@@ -293,10 +293,8 @@ def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
     kept.maintain()
     kept.grow(10)
     truth = {epoch: kept.states(epoch) for epoch in range(36, 40)}
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(kept.data), f"{step}@1"], check=False, cwd=TOP
-    )
-    assert done.returncode == -signal.SIGKILL
+    done = forked.run(_KILLED, kept.data, f"{step}@1")
+    assert done.returncode == -signal.SIGKILL, done.stderr
     assert {epoch: kept.states(epoch) for epoch in truth} == truth
     kept.grow(1)
     after = kept.maintain(keep_epochs=4)

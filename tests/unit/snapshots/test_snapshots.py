@@ -2,8 +2,6 @@
 
 import logging
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.catchup import catch_up
 from penstock.state.partition_spec import WHOLE, PartitionSpec
 from penstock.state.stores import Stores
-from tests.checkout import TOP
+from tests import forked
 from tests.memory_state import MemoryState
 from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_view_tables import FILLED, HUGE
@@ -327,9 +325,8 @@ def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str)
     """A process that dies while it takes a snapshot harms no state, and the next one succeeds."""
     gallery.write_snapshot(1)
     truth = gallery.states(4)
-    command = [sys.executable, "-c", _KILLED, str(gallery.data), step]
-    done = subprocess.run(command, check=False, cwd=TOP)
-    assert done.returncode == -signal.SIGKILL
+    done = forked.run(_KILLED, gallery.data, step)
+    assert done.returncode == -signal.SIGKILL, done.stderr
     assert gallery.recovered(4) == truth
     assert gallery.states(4, gallery.snapshots) == truth
     gallery.written.painters({7: "Jo"})
