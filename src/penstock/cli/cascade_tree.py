@@ -29,7 +29,7 @@ def show_cascade(cascade: dict[str, Any], console: Console) -> None:
     console.print(tree)
     for difference in cascade["differences"]:
         recorded, replayed = (_side(difference[side]) for side in ("recorded", "replayed"))
-        text = f"{difference['place']}: recorded {recorded}, in this run {replayed}"
+        text = f"{difference['place']}, {difference['part']}: recorded {recorded}, in this run {replayed}"
         console.print(Text(text, "bold red"))
     if cascade["differences_left_out"]:
         console.print(f"{cascade['differences_left_out']:,} further differences", style="red")

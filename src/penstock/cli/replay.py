@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
 
-Every reply and every entity that an epoch changed must be, byte for byte, as in the journal. For the
-first difference, the command shows the request and the line of code, and looks for the cause: code
-that has changed, or a handler that calls other services, or that uses a clock, random numbers, the
-order of a set, the environment or global variables. Connections, processes and files that a handler
-asks for are refused. Nothing is written; the application may run meanwhile.
+Every reply and every entity that an epoch changed must be, byte for byte, as in the journal, and also
+every atom of a stream, every request that a handler sent, and every later record. For the first
+difference, the command shows the request and the line of code, and looks for the cause: code that has
+changed, or a handler that calls other services, or that uses a clock, random numbers, the order of a
+set, the environment or global variables. Connections, processes and files that a handler asks for are
+refused. Nothing is written; the application may run meanwhile.
 
 With --break, the command stops in pdb inside the handler of one request, with the state before it.
 
@@ -65,7 +66,12 @@ def command(
         # The output of handlers is not part of the answer.
         with epoch_progress(span) as progress, redirect_stdout(sys.stderr):
             replayed = replay(past, application, settings.app, settings.limits, span, progress)
-    print_result(_plain(replayed), lambda console: _show(replayed, console), as_json=as_json)
+    has_streams = bool(application.topology.streams)
+    print_result(
+        _plain(replayed),
+        lambda console: _show(replayed, console, has_streams=has_streams),
+        as_json=as_json,
+    )
     if replayed.divergence is not None:
         raise typer.Exit(OTHER_ERROR)
 
@@ -78,7 +84,7 @@ def _plain(replayed: "ReplayResult") -> dict[str, Any]:
     return plain
 
 
-def _show(replayed: "ReplayResult", console: Console) -> None:
+def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> None:
     rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
         f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
@@ -90,7 +96,8 @@ def _show(replayed: "ReplayResult", console: Console) -> None:
             style="yellow",
         )
     if replayed.divergence is None:
-        console.print("every reply and every entity is as recorded", style="green")
+        streams = ", every atom" if has_streams else ""
+        console.print(f"every reply{streams} and every entity is as recorded", style="green")
     else:
         _show_divergence(replayed.divergence, console)
 

@@ -66,6 +66,7 @@ def summary_of(report: WhatIfReport) -> str:
     counts = [
         counted(replies.differing.count, "reply", "replies"),
         counted(report.what_if.entities.count, "entity", "entities"),
+        counted(sum(report.what_if.atoms.values()), "atom", "atoms"),
         counted(rows, "row of answers", "rows of answers"),
     ]
     differing = [count for count in counts if not count.startswith("0 ")]
@@ -103,6 +104,9 @@ def show(report: WhatIfReport, console: Console) -> None:
     _show_entities("entities that differ", entities.changed, console)
     _show_entities("entities that are new", entities.created, console)
     _show_entities("entities that are gone", entities.deleted, console)
+    for stream, count in sorted(what_if.atoms.items()):
+        differing = counted(count, "atom differs", "atoms differ")
+        console.print(f"stream {stream}: {differing}")
     for query in report.queries:
         _show_query(query, console)
     if report.keep is not None:
@@ -184,6 +188,7 @@ def json_of(report: WhatIfReport) -> dict[str, Any]:
             "created": _shown(entities.created, _plain_entity),
             "deleted": _shown(entities.deleted, _plain_entity),
         },
+        "atoms": dict(sorted(what_if.atoms.items())),
         "sql": [_plain_query(query) for query in report.queries],
         "keep": keep,
     }

@@ -29,7 +29,7 @@ from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.observed_cascades import ObservedCascades
-from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade
+from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
 from penstock.model.request import decode_failure, decode_request, is_continuation
@@ -113,6 +113,7 @@ class Replayer:
         executor: Runs the handlers; a guard uses it to enforce limits.
         cascades: Runs the cascades of records.
         cascade: The cascade of the last record; None if it has caused nothing.
+        ran: The cascades of the records that `run_all` has run last, in order.
         step_reads: The rows that the workflow steps of this epoch's records have read, by the id of the record.
     """
 
@@ -137,6 +138,7 @@ class Replayer:
             app, self.executor, read_row, self._keys, self._apply, limits
         )
         self.cascade: Cascade | None = None
+        self.ran: list[Cascade | None] = []
         self._noted: dict[EntityKey, None] = {}
         self.step_reads: dict[RequestId, dict[EntityKey, None]] = {}
         self._wrote: dict[EntityKey, bytes | None] = {}
@@ -173,12 +175,14 @@ class Replayer:
     def run_all(self, rows: Iterable[RequestRow]) -> list[Outcome | None]:
         """Process records in order; None means that the recorded outcome is used."""
         outcomes: list[Outcome | None] = []
+        self.ran = []
         for row in rows:
             if row.error in DECIDED:
                 self.conclude(row, Outcome(row.error, row.reply, (), {}))
                 outcomes.append(None)
-                continue
-            outcomes.append(self.run(row))
+            else:
+                outcomes.append(self.run(row))
+            self.ran.append(self.cascade)
         return outcomes
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
@@ -215,26 +219,42 @@ def apply_changes(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes 
 def first_difference(
     replayer: Replayer, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]
 ) -> ReplayDifference | None:
-    """Compare an epoch that has run, before `finish`, with the recorded epoch."""
+    """Compare an epoch that has run, before `finish`, with the recorded epoch.
+
+    The findings have the reply and the entities of the record, and not its cascade.
+    """
     keys = _differing_entities(replayer, recorded)
-    wrong = first_differing_reply(recorded, outcomes)
-    if wrong is None and not keys:
+    reply = first_differing_reply(recorded, outcomes)
+    cascade = first_differing_cascade(replayer, recorded)
+    wrong = [position for position in (reply, cascade) if position is not None]
+    if not wrong and not keys:
         return None
     last = {key: _last_at(outcomes, key) for key in keys}
-    position = min([*last.values(), *([] if wrong is None else [wrong])])
+    position = min([*last.values(), *wrong])
     findings: list[ValueDifference] = []
-    if position == wrong:
+    if position == reply:
         findings.append(reply_difference(recorded.rows[position], outcomes[position]))
     mine = [key for key in keys if last[key] == position]
     for key in mine:
         before = recorded.changes.get(key, replayer.state.get(key))
         findings += compare(replayer.app, key, before, replayer.read(key))
-    suspects = {position, *([] if wrong is None else [wrong])}
+    suspects = {position, *wrong}
     for key in mine:
         suspects.update(
             at for at, outcome in enumerate(outcomes) if outcome and key in outcome.writes
         )
     return ReplayDifference(position, tuple(findings), tuple(sorted(suspects)))
+
+
+def first_differing_cascade(replayer: Replayer, recorded: RecordedEpoch) -> int | None:
+    """Return the position of the first record whose cascade differs from the recorded cascade."""
+    for position, (row, cascade) in enumerate(zip(recorded.rows, replayer.ran, strict=True)):
+        was = recorded.cascade(row)
+        if cascade is None and was is NOTHING:
+            continue
+        if any(True for _ in cascade_differences(was, cascade)):
+            return position
+    return None
 
 
 def first_differing_reply(

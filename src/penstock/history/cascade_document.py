@@ -85,9 +85,13 @@ class TracedStep(Struct, frozen=True):
 
 
 class CascadeDifferenceTrace(Struct, frozen=True):
-    """A part of a cascade that came out differently in this run; null on the side that does not have it."""
+    """A part of a cascade that came out differently in this run; null on the side that does not have it.
+
+    `part` is `event 2` (from 0), `atom`, `request` or `record`.
+    """
 
     place: str
+    part: str
     recorded: Any
     replayed: Any
 

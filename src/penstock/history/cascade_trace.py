@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.base.http import ErrorBody
 from penstock.base.ids import Epoch, RequestId
-from penstock.engine.replay import call_text, reply_of
+from penstock.engine.replay import ValueDifference, call_text, reply_of
 from penstock.engine.streams.cascade import (
     Delivered,
     Delivery,
@@ -72,7 +72,7 @@ def cascade_document(
         outcomes_of: Returns the outcomes of those later records that the journal has.
     """
     cascade = traced.cascade
-    differences = list(cascade_differences(recorded, cascade))
+    differences = [*map(described, cascade_differences(recorded, cascade))]
     if cascade is None and not differences:
         return None
     sent = sent_of(cascade)
@@ -94,26 +94,25 @@ def cascade_document(
         steps_left_out=_left_out(traced.steps, SHOWN_MAX),
         later=_later(own_later[:SHOWN_MAX], outcomes),
         later_left_out=_left_out(own_later, SHOWN_MAX),
-        differences=[
-            CascadeDifferenceTrace(*described(difference)) for difference in differences[:SHOWN_MAX]
-        ],
+        differences=[CascadeDifferenceTrace(*difference) for difference in differences[:SHOWN_MAX]],
         differences_left_out=_left_out(differences, SHOWN_MAX),
     )
 
 
-def described(difference: CascadeDifference) -> tuple[str, Any, Any]:
-    """Return the place of a difference, and both values as plain data; None where one side has no value."""
+def described(difference: CascadeDifference) -> ValueDifference:
+    """Return a difference as plain data; a value is None if one side does not have it."""
     match difference:
         case AtomDifference(stream, number, event, recorded, replayed):
             atom = "a further atom" if number is None else f"atom {number}"
             place = f"{atom} of stream {stream}"
-            if event is not None:
-                place += f", event {event}"
-            return place, _plain(recorded), _plain(replayed)
+            part = "atom" if event is None else f"event {event}"
+            return ValueDifference(place, part, _plain(recorded), _plain(replayed))
         case SentDifference(request_id, was, now):
-            return f"sent request {request_id}", _plain_sent(was), _plain_sent(now)
+            place = f"sent request {request_id}"
+            return ValueDifference(place, "request", _plain_sent(was), _plain_sent(now))
         case LaterDifference(request_id, before, after):
-            return f"later record {request_id}", _plain_later(before), _plain_later(after)
+            place = f"later record {request_id}"
+            return ValueDifference(place, "record", _plain_later(before), _plain_later(after))
 
 
 def _numbers_of(recorded: RecordedCascade) -> dict[str, Iterator[int]]:

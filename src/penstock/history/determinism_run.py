@@ -8,6 +8,7 @@ goes to standard error.
 """
 
 import datetime
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,8 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import EntityKey, Lsn, RequestId
-from penstock.engine.execute import Limits
+from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import Replayer, RequestRow
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
@@ -51,11 +54,25 @@ class Experiment(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The outcome of one execution; the writes include those of the cascade."""
+    """The outcome of one execution.
+
+    Attributes:
+        error, reply: Those of the request.
+        writes: The changes of the request and of its cascade.
+        cascade: A hash of the atoms, sent requests and later records of the cascade.
+    """
 
     error: str | None
     reply: bytes
     writes: Mapping[EntityKey, bytes | None]
+    cascade: bytes
+
+
+def result_of(outcome: Outcome, cascade: Cascade | None) -> Result:
+    """Return the result of a request that has run with its cascade."""
+    published, later = ((), ()) if cascade is None else (cascade.published, cascade.later)
+    caused = msgspec.msgpack.encode((published, sent_of(cascade), later))
+    return Result(outcome.error, outcome.reply, outcome.writes, hashlib.sha256(caused).digest())
 
 
 _DATETIME: Final = datetime.datetime
@@ -80,7 +97,7 @@ def main() -> None:
     with Guard(replayer.executor, experiment.limits), Sandbox(replayer.executor):
         for _ in range(experiment.runs):
             outcome = replayer.run(row)
-            results.append(Result(outcome.error, outcome.reply, outcome.writes))
+            results.append(result_of(outcome, replayer.cascade))
             replayer.written.clear()
     with results_file:
         results_file.write(msgspec.msgpack.encode(results))

@@ -22,7 +22,7 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.graph import Endpoint, Hazard
-from penstock.engine.execute import Limits, Outcome
+from penstock.engine.execute import Limits
 from penstock.engine.replay import RequestRow
 from penstock.errors import RequestError
 from penstock.history.determinism_run import Experiment, Result
@@ -92,7 +92,7 @@ def find_causes(
     spec: str,
     row: RequestRow,
     states: Mapping[EntityKey, bytes | None],
-    replayed: Outcome,
+    replayed: Result,
     limits: Limits,
     secret: bytes,
 ) -> tuple[Cause, ...]:
@@ -102,7 +102,7 @@ def find_causes(
         spec: The application, as on the command line.
         row: The request.
         states: The entities that it reads, as they were before it.
-        replayed: Its outcome in this process.
+        replayed: Its result in this process.
         limits: The limits of one transaction.
         secret: The journal's secret.
     """
@@ -130,8 +130,7 @@ def find_causes(
     if differs[Cause.CHANCE]:
         return (Cause.CHANCE,)  # all other runs differ for the same reason
     causes = tuple(cause for cause, is_cause in differs.items() if is_cause)
-    here = Result(replayed.error, replayed.reply, replayed.writes)
-    if not causes and first and here != first[0]:
+    if not causes and first and replayed != first[0]:
         return (Cause.GLOBALS,)  # set by other requests
     return causes or (Cause.CODE,)
 

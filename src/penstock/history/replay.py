@@ -1,12 +1,13 @@
 """Replay: executes the journal's requests again, up to the first difference.
 
-Each epoch is compared completely (every reply and every changed entity, as bytes) before the next
-one begins. A replay writes no file, and its handlers cannot call the outside.
+Each epoch is compared completely before the next one begins: every reply, every changed entity, and the atoms,
+sent requests and later records of every cascade, as bytes. A replay writes no file, and its handlers cannot call the outside.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
@@ -23,6 +24,9 @@ from penstock.engine.replay import (
     rejection_of,
     reply_difference,
 )
+from penstock.engine.streams.recorded_cascade import cascade_differences
+from penstock.history.cascade_trace import described
+from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun, frozen_heap
@@ -30,6 +34,9 @@ from penstock.model.application import App
 
 PROBED_MAX: Final = 3
 """How many requests of one epoch are examined to find the cause of a difference."""
+
+FINDINGS_MAX: Final = 100
+"""How many differences of a cascade are listed."""
 
 Progress = Callable[[Epoch, int], None]
 """Receives each finished epoch, and the number of executed requests."""
@@ -158,13 +165,18 @@ def _find_cause(
             continue
         states = _states_before(replayer, outcomes, position, rows[position].request_id)
         secret = replayer.executor.secret
-        suspected = find_causes(spec, rows[position], states, outcome, limits, secret)
+        result = result_of(outcome, replayer.ran[position])
+        suspected = find_causes(spec, rows[position], states, result, limits, secret)
         if suspected != (Cause.CODE,):
             culprit, causes = position, suspected
             break
     lines = suspicious_lines(app, rows[culprit].body, causes)
     verdict = Verdict(rows[culprit].request_id, causes, lines)
-    return _divergence(app, recorded, difference.position, difference.findings, verdict)
+    position = difference.position
+    was, now = recorded.cascade(rows[position]), replayer.ran[position]
+    cascade = map(described, islice(cascade_differences(was, now), FINDINGS_MAX))
+    findings = (*difference.findings, *cascade)
+    return _divergence(app, recorded, position, findings, verdict)
 
 
 def _divergence(

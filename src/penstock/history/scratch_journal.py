@@ -3,7 +3,7 @@
 The journal begins with the state before the first epoch, stored as an epoch 0 that has changes and no
 requests. If that state is empty because history begins there, the epoch is omitted. So an epoch has a
 smaller number than the recorded epoch that it replaces, unless the span begins with epoch 0 or 1.
-There is no log: the directory can be queried, and not run.
+Atoms are numbered from 0, too. There is no log: the directory can be queried, and not run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,11 @@ import pyarrow as pa
 from penstock.base.ids import ONLY_PARTITION, EntityKey, Epoch, Lsn, split_entity_key
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import RequestRow
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.engine.what_if import ReplayPlan
-from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
+from penstock.journal.api import CHANGES, SCHEMAS, TRANSACTIONS, Commit, Part, PartKind
+from penstock.journal.atoms import encode_atom
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 
@@ -60,6 +63,7 @@ class ScratchJournal:
         self.shift = epoch_shift(first)
         self._journal = DataDirectory(data).open_journal(app, secret)
         self._position = Lsn(0)
+        self._atoms: dict[str, int] = {}
         if first > 0:
             self._commit(Epoch(0), self._changes(Epoch(0), state), time_us)
 
@@ -75,6 +79,7 @@ class ScratchJournal:
         time_us: int,
         plan: ReplayPlan,
         outcomes: Sequence[Outcome | None],
+        cascades: Sequence[Cascade | None],
         changes: Mapping[EntityKey, bytes | None],
     ) -> None:
         """Write the epoch that replaces a recorded one.
@@ -84,6 +89,7 @@ class ScratchJournal:
             time_us: Its commit time.
             plan: The executed requests.
             outcomes: Their outcomes; None keeps the recorded one.
+            cascades: Their cascades; None for a request that has caused nothing.
             changes: The entities that the epoch has changed.
 
         Raises:
@@ -93,10 +99,12 @@ class ScratchJournal:
         if plan.rows:
             self._position = Lsn(plan.rows[-1].lsn + 1)
         transactions = self._transactions(number, plan.rows, outcomes)
-        self._commit(number, transactions + self._changes(number, changes), time_us)
+        caused = self._caused(number, plan.rows, cascades)
+        self._commit(number, transactions + self._changes(number, changes) + caused, time_us)
 
     def _commit(self, epoch: Epoch, parts: tuple[Part, ...], time_us: int) -> None:
-        self._journal.commit(Commit(epoch, {ONLY_PARTITION: self._position}, parts, time_us))
+        positions = {ONLY_PARTITION: self._position}
+        self._journal.commit(Commit(epoch, positions, parts, time_us, dict(self._atoms)))
 
     def _transactions(
         self, epoch: Epoch, rows: Sequence[RequestRow], outcomes: Sequence[Outcome | None]
@@ -120,6 +128,31 @@ class ScratchJournal:
         entities, keys = zip(*map(split_entity_key, changes), strict=True)
         columns = [entities, keys, list(changes.values())]
         return self._write(PartKind.CHANGES, CHANGES, epoch, columns)
+
+    def _caused(
+        self, epoch: Epoch, rows: Sequence[RequestRow], cascades: Sequence[Cascade | None]
+    ) -> tuple[Part, ...]:
+        """Write the atoms, the sent requests and the later records of an epoch."""
+        ran = [(row, run) for row, run in zip(rows, cascades, strict=True) if run is not None]
+        events, sent, appends = [], [], []
+        for row, cascade in ran:
+            place, time_us = (ONLY_PARTITION, row.lsn), row.time_us
+            for stream, step, atom in cascade.published:
+                number = self._atoms.get(stream, 0)
+                self._atoms[stream] = number + 1
+                data = encode_atom(atom)
+                events.append((stream, number, *place, step, time_us, len(atom), data))
+            for request_id, body, error, reply in sent_of(cascade):
+                sent.append((*place, request_id, time_us, body, error, reply))
+            for request_id, body, delay_us in cascade.later:
+                appends.append((*place, request_id, body, time_us, delay_us))
+        written = ((PartKind.EVENTS, events), (PartKind.SENT, sent), (PartKind.APPENDS, appends))
+        return tuple(
+            part
+            for kind, lines in written
+            if lines
+            for part in self._write(kind, SCHEMAS[kind], epoch, list(zip(*lines, strict=True)))
+        )
 
     def _write(
         self,

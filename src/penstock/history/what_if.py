@@ -6,6 +6,7 @@ Code that cannot read the stored entities is rejected before any request runs.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from pathlib import Path
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RecordedEpoch
+from penstock.engine.streams.recorded_cascade import NOTHING, differing_atoms
 from penstock.engine.what_if import (
     UNCHANGED,
     EntityDifferences,
+    ReplayPlan,
     ReplyDifferences,
     RequestChanges,
     StateDiff,
@@ -63,6 +66,7 @@ class WhatIf:
         skipped: How many were not executed, because they had exceeded a limit.
         spent_s: The time for executing, reading, comparing and writing, without the state before.
         replies, entities: The differences.
+        atoms: How many atoms differ, by stream.
         refused: By request id, the first call to the outside.
     """
 
@@ -73,6 +77,7 @@ class WhatIf:
     spent_s: float
     replies: ReplyDifferences
     entities: EntityDifferences
+    atoms: Mapping[str, int]
     refused: Mapping[RequestId, OutsideCall]
 
 
@@ -116,7 +121,7 @@ def what_if(
     spent_s = time.perf_counter() - began
     entities = entity_differences(run.state_diff, state, scenario.recorded_by, scenario.app)
     counts = rerun.requests, rerun.skipped, spent_s
-    return WhatIf(first, last, *counts, run.replies, entities, rerun.refused)
+    return WhatIf(first, last, *counts, run.replies, entities, run.atoms, rerun.refused)
 
 
 class _ScenarioRun:
@@ -128,6 +133,7 @@ class _ScenarioRun:
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
         self.state_diff = StateDiff()
+        self.atoms: Counter[str] = Counter()
 
     def epoch(self, recorded: RecordedEpoch) -> None:
         """Execute an epoch, compare it, and write it to the scratch journal."""
@@ -139,11 +145,21 @@ class _ScenarioRun:
         self._rerun.take_initial_state(recorded)
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
+        self._compare_atoms(recorded, plan)
         self.state_diff.follow(replayer.state, replayer.written, recorded.changes)
         if self.scratch is not None:
             epoch, time_us = recorded.epoch, recorded.time_us
-            self.scratch.commit(epoch, time_us, plan, outcomes, replayer.written)
+            self.scratch.commit(epoch, time_us, plan, outcomes, replayer.ran, replayer.written)
         replayer.finish()
+
+    def _compare_atoms(self, recorded: RecordedEpoch, plan: ReplayPlan) -> None:
+        """Count the atoms of an epoch that differ, record by record; all atoms of added and removed records differ."""
+        for was, cascade in zip(plan.recorded, self._rerun.replayer.ran, strict=True):
+            before = NOTHING if was is None else recorded.cascade(was)
+            if cascade is not None or before is not NOTHING:
+                self.atoms.update(differing_atoms(before, cascade))
+        for row in plan.left_out:
+            self.atoms.update(differing_atoms(recorded.cascade(row), None))
 
 
 def check_shapes(scenario: Scenario, state: Iterable[EntityKey]) -> None:

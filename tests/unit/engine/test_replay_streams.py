@@ -1,6 +1,8 @@
 """Replay of records with their cascades: equal outcomes are no difference, and a wrong row is found."""
 
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,12 +12,15 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import (
     RecordedEpoch,
+    ReplayDifference,
     Replayer,
     RequestRow,
     call_text,
     first_difference,
     rejection_of,
 )
+from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
+from penstock.engine.streams.recorded_cascade import RecordedAtom, RecordedCascade, sent_of
 from penstock.engine.tracing import trace
 from penstock.log.api import Record
 from penstock.runtime.local.runtime import LocalRuntime
@@ -66,7 +71,23 @@ def recorded() -> RecordedEpoch:
         row._replace(error=reply.error, reply=reply.data)
         for row, reply in zip(rows, replies, strict=True)
     ]
-    return RecordedEpoch(Epoch(0), 5, answered, dict(runtime.state))
+    return RecordedEpoch(Epoch(0), 5, answered, dict(runtime.state), cascades_of(answered))
+
+
+def cascades_of(rows: Sequence[RequestRow]) -> dict[Lsn, RecordedCascade]:
+    """Return what the rows cause, as a journal has it."""
+    replayer = Replayer(app, {}, Limits())
+    replayer.run_all(rows)
+    numbers = Counter[str]()
+    recorded: dict[Lsn, RecordedCascade] = {}
+    for row, cascade in zip(rows, replayer.ran, strict=True):
+        if cascade is not None:
+            atoms = []
+            for atom in cascade.published:
+                atoms.append(RecordedAtom(numbers[atom.stream], atom))
+                numbers[atom.stream] += 1
+            recorded[row.lsn] = RecordedCascade(atoms, sent_of(cascade), cascade.later)
+    return recorded
 
 
 def test_replay_runs_whole_cascades(recorded: RecordedEpoch) -> None:
@@ -94,6 +115,38 @@ def test_wrong_row_of_a_task_is_found(recorded: RecordedEpoch) -> None:
     assert difference is not None
     assert difference.position == 1
     assert difference.findings == ((COUNT_A, "total", 9, 2),)
+
+
+def _other_event(cascade: RecordedCascade) -> RecordedCascade:
+    (number, (stream, step, events)), *others = cascade.atoms
+    return replace(
+        cascade,
+        atoms=[RecordedAtom(number, PublishedAtom(stream, step, (b"\xa1z", *events[1:]))), *others],
+    )
+
+
+@pytest.mark.parametrize(
+    ("position", "change"),
+    [
+        (1, _other_event),
+        (1, lambda cascade: replace(cascade, atoms=cascade.atoms[1:])),
+        (2, lambda cascade: replace(cascade, sent=cascade.sent[1:])),
+        (2, lambda cascade: replace(cascade, sent=[cascade.sent[0]._replace(reply=b"\x09")])),
+        (3, lambda cascade: replace(cascade, later=[LaterRecord(RequestId("r3~~9"), b"", 0)])),
+        (0, lambda _: RecordedCascade(later=[LaterRecord(RequestId("r0~~9"), b"", 0)])),
+    ],
+)
+def test_wrong_result_of_a_cascade_is_found(
+    recorded: RecordedEpoch, position: int, change: Callable[[RecordedCascade], RecordedCascade]
+) -> None:
+    """An atom, a sent request and a later record are compared, also where state and replies are equal."""
+    row = recorded.rows[position]
+    wrong = replace(
+        recorded, cascades={**recorded.cascades, row.lsn: change(recorded.cascade(row))}
+    )
+    replayer = Replayer(app, {}, Limits())
+    difference = first_difference(replayer, wrong, replayer.run_all(wrong.rows))
+    assert difference == ReplayDifference(position, (), (position,))
 
 
 def test_trace_of_an_append_has_the_writes_of_its_cascade(recorded: RecordedEpoch) -> None:

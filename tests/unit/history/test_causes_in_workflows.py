@@ -8,6 +8,7 @@ import pytest
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer, RequestRow
+from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, find_causes
 from penstock.model.request import encode_append
 from penstock.process.loading import load_app
@@ -15,9 +16,12 @@ from penstock.process.loading import load_app
 SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 
 
-@pytest.mark.parametrize(("stream", "cause"), [("rolls", Cause.CHANCE), ("counts", Cause.CODE)])
+@pytest.mark.parametrize(
+    ("stream", "cause"),
+    [("rolls", Cause.CHANCE), ("guesses", Cause.CHANCE), ("counts", Cause.CODE)],
+)
 def test_the_cause_in_a_task_is_found(stream: str, cause: Cause) -> None:
-    """A task that uses chance is told apart from one that gives the same state in every run."""
+    """A task that uses chance, in its state or in its events, is told apart from one without chance."""
     replayer = Replayer(load_app(SPEC), {}, Limits())
     body = encode_append(stream, [msgspec.msgpack.encode(5)])
     first, second = (
@@ -29,4 +33,5 @@ def test_the_cause_in_a_task_is_found(stream: str, cause: Cause) -> None:
     states = {key: replayer.state.get(key) for key in replayer.step_reads[second.request_id]}
     assert any(data is not None for data in states.values()), "the task has state"
     assert outcome.writes
-    assert find_causes(SPEC, second, states, outcome, Limits(), b"") == (cause,)
+    result = result_of(outcome, replayer.cascade)
+    assert find_causes(SPEC, second, states, result, Limits(), b"") == (cause,)

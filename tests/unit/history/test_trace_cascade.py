@@ -151,11 +151,12 @@ def test_differences_from_the_journal_are_named(
     assert not document.as_recorded
     assert document.cascade is not None
     last = cascade.atoms[-1].atom.stream
-    assert [(one.place, one.recorded is None) for one in document.cascade.differences] == [
-        (f"atom {number} of stream {stream}, event 0", False),
-        (f"a further atom of stream {last}", True),
-        ("sent request pass~~2", True),
-        ("later record pass~~9", False),
+    found = [(one.place, one.part, one.recorded is None) for one in document.cascade.differences]
+    assert found == [
+        (f"atom {number} of stream {stream}", "event 0", False),
+        (f"a further atom of stream {last}", "atom", True),
+        ("sent request pass~~2", "request", True),
+        ("later record pass~~9", "record", False),
     ]
 
 

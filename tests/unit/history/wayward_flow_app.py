@@ -1,10 +1,11 @@
-"""An application with a task whose state depends on chance, and one whose state depends on its events alone."""
+"""An application with tasks whose state or events depend on chance, and one that depends on its events alone."""
 
 import random
 
-from penstock import App, flow, stream
+from penstock import App, Emit, flow, stream
 
 rolls = stream("rolls", int)
+guesses = stream("guesses", int)
 counts = stream("counts", int)
 
 
@@ -15,6 +16,14 @@ class Die:
         self.face = random.random()
 
 
+class Guess:
+    count: int = 0
+
+    def on_event(self, number: int, out: Emit[float]) -> None:
+        self.count += 1
+        out(random.random())
+
+
 class Counter:
     total: int = 0
 
@@ -23,5 +32,6 @@ class Counter:
 
 
 rolled = flow("roll", rolls).task(Die).sink("rolled", int)
+guessed = flow("guess", guesses).task(Guess).sink("guessed", float)
 counted = flow("count", counts).task(Counter).sink("counted", int)
-app = App("wayward-flow", rolled, counted)
+app = App("wayward-flow", rolled, guessed, counted)

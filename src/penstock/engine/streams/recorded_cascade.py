@@ -94,7 +94,8 @@ def cascade_differences(
     """Yield the results of a cascade that differ from the recorded results."""
     published = [] if cascade is None else cascade.published
     if [entry.atom for entry in recorded.atoms] != published:
-        yield from _atom_differences(recorded.atoms, published)
+        for pair in _atom_pairs(recorded.atoms, published):
+            yield from _event_differences(*pair)
     sent = {request.request_id: request for request in recorded.sent}
     run = {request.request_id: request for request in sent_of(cascade)}
     for name in dict.fromkeys([*sent, *run]):
@@ -107,17 +108,25 @@ def cascade_differences(
             yield LaterDifference(name, before.get(name), after.get(name))
 
 
-def _atom_differences(
+def differing_atoms(recorded: RecordedCascade, cascade: Cascade | None) -> Iterator[str]:
+    """Yield the stream of each atom that differs, or that one side does not have."""
+    published = [] if cascade is None else cascade.published
+    for stream, _, was, now in _atom_pairs(recorded.atoms, published):
+        if was is None or now is None or was.events != now.events:
+            yield stream
+
+
+def _atom_pairs(
     recorded: Sequence[RecordedAtom], published: Sequence[PublishedAtom]
-) -> Iterator[AtomDifference]:
-    """Compare the atoms stream by stream, in the order of the first atoms."""
-    streams = [entry.atom.stream for entry in recorded] + [atom.stream for atom in published]
+) -> Iterator[tuple[str, int | None, PublishedAtom | None, PublishedAtom | None]]:
+    """Yield the atoms of both sides stream by stream: the stream, the recorded number, and both atoms."""
+    streams = [one.atom.stream for one in recorded] + [atom.stream for atom in published]
     for stream in dict.fromkeys(streams):
-        before = [entry for entry in recorded if entry.atom.stream == stream]
+        before = [one for one in recorded if one.atom.stream == stream]
         after = [atom for atom in published if atom.stream == stream]
         for was, now in zip_longest(before, after):
             number, atom = (None, None) if was is None else was
-            yield from _event_differences(stream, number, atom, now)
+            yield stream, number, atom, now
 
 
 def _event_differences(
