@@ -120,9 +120,9 @@ def _atom_pairs(
     recorded: Sequence[RecordedAtom], published: Sequence[PublishedAtom]
 ) -> Iterator[tuple[str, int | None, PublishedAtom | None, PublishedAtom | None]]:
     """Yield the atoms of both sides stream by stream: the stream, the recorded number, and both atoms."""
-    streams = [one.atom.stream for one in recorded] + [atom.stream for atom in published]
+    streams = [entry.atom.stream for entry in recorded] + [atom.stream for atom in published]
     for stream in dict.fromkeys(streams):
-        before = [one for one in recorded if one.atom.stream == stream]
+        before = [entry for entry in recorded if entry.atom.stream == stream]
         after = [atom for atom in published if atom.stream == stream]
         for was, now in zip_longest(before, after):
             number, atom = (None, None) if was is None else was
