@@ -149,9 +149,11 @@ class ScratchJournal:
         written = ((PartKind.EVENTS, events), (PartKind.SENT, sent), (PartKind.APPENDS, appends))
         return tuple(
             part
-            for kind, lines in written
+            for part_kind, lines in written
             if lines
-            for part in self._write(kind, SCHEMAS[kind], epoch, list(zip(*lines, strict=True)))
+            for part in self._write(
+                part_kind, SCHEMAS[part_kind], epoch, list(zip(*lines, strict=True))
+            )
         )
 
     def _write(
