@@ -123,11 +123,13 @@ def test_run_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_calls_to_the_outside_are_warned_of_at_the_start(tmp_path: Path) -> None:
-    """While the processes start, each such line is shown with the remedy."""
+    """Before the application is announced, each such line is shown with the remedy."""
     path, output = tmp_path / "calling.py", StringIO()
     write_app(path, "0", CALLING)
-    foreground(str(path), tmp_path / "data", output).run(then_stop(lambda _: True))
-    warning = output.getvalue().splitlines()[1]
+    announced = then_stop(lambda _: "running" in output.getvalue())
+    foreground(str(path), tmp_path / "data", output).run(announced)
+    text = output.getvalue().partition("running")[0]
+    (warning,) = [line for line in text.splitlines() if line.startswith("source")]
     assert warning.startswith(
         "source calling.py:16: call: urllib.request.urlopen reaches outside: "
     )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from rich.console import Console
@@ -88,6 +89,11 @@ class Foreground:
         """Whether the output is JSON, one object in a line."""
         return self.settings.log_format == "json"
 
+    @property
+    def _display(self) -> Console:
+        """The place for the status line."""
+        return Console(quiet=True) if self._for_programs else self.console
+
     def say(self, role: str, line: str) -> None:
         """Print a line of a process's output."""
         if self._for_programs:
@@ -113,9 +119,14 @@ class Foreground:
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
-        look(
-            supervisor
-        )  # the processes start while this one imports the rest, and reads the source
+        step = partial(look, supervisor)
+
+        def first_epoch_can_run() -> bool:
+            return {"driver", "gateway"}.isdisjoint(supervisor.waiting)
+
+        if not self._await(supervisor, stop, step, first_epoch_can_run):
+            return
+        # These take processor time that the driver needed before; the view starts meanwhile.
         from penstock.cli.source_check import warnings_of
         from penstock.process.data_directory import DataDirectory
         from penstock.process.status import status_of
@@ -126,13 +137,8 @@ class Foreground:
             closing(DataDirectory(data).open_journal(self.app)) as journal,
             closing(DataDirectory(data).open_log()) as log,
         ):
-            display = Console(quiet=True) if self._for_programs else self.console
-            with shown(display) as show:
-                while not supervisor.ready:
-                    look(supervisor)
-                    show(lambda: self._starting(supervisor))
-                    if stop.wanted.wait(LOOK_S):
-                        return
+            if not self._await(supervisor, stop, step, lambda: supervisor.ready):
+                return
             self._announce(url)
 
             def line() -> str:
@@ -143,10 +149,33 @@ class Foreground:
                     standing = f"log or journal cannot be read: {error}"
                 return f"waiting for {waiting}  {standing}" if waiting else standing
 
-            with shown(display) as show:
+            with shown(self._display) as show:
                 while not stop.wanted.wait(LOOK_S):
-                    look(supervisor)
+                    step()
                     show(line)
+
+    def _await(
+        self,
+        supervisor: Supervisor,
+        stop: Stop,
+        step: Callable[[], None],
+        is_reached: Callable[[], bool],
+    ) -> bool:
+        """Wait for a state of the processes, and show what they do; return False at a request to stop.
+
+        Args:
+            supervisor: The processes.
+            stop: The request to stop.
+            step: Called repeatedly.
+            is_reached: Says whether the processes have the state.
+        """
+        with shown(self._display) as show:
+            while not is_reached():
+                step()
+                show(lambda: self._starting(supervisor))
+                if stop.wanted.wait(LOOK_S):
+                    return False
+        return True
 
     def _starting(self, supervisor: Supervisor) -> str:
         """Return a line that says which processes start, and which steps they have reached."""

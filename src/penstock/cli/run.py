@@ -25,8 +25,8 @@ A process that dies is started again at once, and nothing is lost. At the first 
 answer the requests that they have taken; then the view ends, and then the driver, after the epoch
 that runs. A second signal ends all processes at once, which loses nothing either.
 
-While the processes start, the command warns of lines of the application that would make replay differ,
-such as calls to other services, as penstock explain does.
+Before it says that it runs, the command warns of lines of the application that would make replay
+differ, such as calls to other services, as penstock explain does.
 
 Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …

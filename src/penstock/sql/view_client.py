@@ -6,15 +6,16 @@ DuckDB nor the application.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import httpx
+from typing import TYPE_CHECKING, Final
 
 from penstock.base.http import EPOCH, JSON, decode_error
 from penstock.base.ids import Epoch
 from penstock.errors import BY_CODE, OperationalError, PenstockError, Unreachable
 from penstock.model.reply import raised_by
 from penstock.process import presence
+
+if TYPE_CHECKING:
+    import httpx
 
 URL: Final = "http://view"
 """The base URL over the socket; the host name has no meaning there."""
@@ -37,15 +38,25 @@ def socket_of(data: Path) -> str | None:
     return str(views[0].details["socket"]) if views else None
 
 
-def view_client(socket: str, timeout: httpx.Timeout | float | None = None) -> httpx.Client:
+def view_client(socket: str, timeout: "httpx.Timeout | float | None" = None) -> "httpx.Client":
     """Return a client of the view that listens at a socket."""
+    import httpx  # noqa: PLC0415 -- most processes ask no view
+
     # A TLS context would cost more than everything else here, and a socket ignores it.
     transport = httpx.HTTPTransport(verify=False, trust_env=False, uds=socket)
     return httpx.Client(transport=transport, base_url=URL, trust_env=False, timeout=timeout)
 
 
-def async_view_client(socket: str, timeout: httpx.Timeout) -> httpx.AsyncClient:
-    """Return an asynchronous client of the view that listens at a socket."""
+def async_view_client(socket: str, timeout_s: float) -> "httpx.AsyncClient":
+    """Return an asynchronous client of the view that listens at a socket.
+
+    Args:
+        socket: The path of the socket.
+        timeout_s: The longest time for each part of a response.
+    """
+    import httpx  # noqa: PLC0415 -- most processes ask no view
+
+    timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
     transport = httpx.AsyncHTTPTransport(verify=False, trust_env=False, uds=socket)
     return httpx.AsyncClient(transport=transport, base_url=URL, trust_env=False, timeout=timeout)
 
@@ -55,6 +66,8 @@ def view_epoch(data: Path) -> Epoch | None:
     socket = socket_of(data)
     if socket is None:
         return None
+    import httpx  # noqa: PLC0415 -- most processes ask no view
+
     with view_client(socket, _STATUS_S) as client:
         try:
             return Epoch(int(client.get("/status").json()["epoch"]))
@@ -62,7 +75,7 @@ def view_epoch(data: Path) -> Epoch | None:
             return None
 
 
-def query(client: httpx.Client, body: bytes, accept: str, api_key: str | None) -> EncodedAnswer:
+def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None) -> EncodedAnswer:
     """Send a query to a view or a gateway and return the answer.
 
     Args:
@@ -75,6 +88,8 @@ def query(client: httpx.Client, body: bytes, accept: str, api_key: str | None) -
         Unreachable: The connection failed.
         PenstockError: The error that the response describes.
     """
+    import httpx  # noqa: PLC0415 -- most processes ask no view
+
     headers = {"Accept": accept, "Content-Type": JSON}
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key}"
@@ -88,7 +103,7 @@ def query(client: httpx.Client, body: bytes, accept: str, api_key: str | None) -
     return EncodedAnswer(response.headers.get(EPOCH, "?"), response.content)
 
 
-def _error_of(response: httpx.Response) -> PenstockError:
+def _error_of(response: "httpx.Response") -> PenstockError:
     error = decode_error(response.content)
     if error is None:
         return OperationalError(

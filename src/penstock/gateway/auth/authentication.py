@@ -14,17 +14,19 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from penstock.errors import RequestError, Unauthenticated
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
 from penstock.gateway.auth.origin_policy import OriginPolicy
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, check_scope
-from penstock.gateway.auth.tokens import TokenVerifier
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
 from penstock.process.config import Config
+
+if TYPE_CHECKING:
+    from penstock.gateway.auth.tokens import TokenVerifier
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Authenticator:
     def __init__(
         self,
         keys: WatchedFile[KeyRing | None],
-        tokens: TokenVerifier | None,
+        tokens: "TokenVerifier | None",
         origin_policy: OriginPolicy | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -72,7 +74,11 @@ class Authenticator:
         settings = config.gateway
         path = KeyStore(config.data).path
         keys = WatchedFile(path, lambda data: _ring(data, app))
-        tokens = TokenVerifier(settings) if settings.jwks != NOT_SET else None
+        tokens = None
+        if settings.jwks != NOT_SET:
+            from penstock.gateway.auth.tokens import TokenVerifier  # noqa: PLC0415 -- with cryptography
+
+            tokens = TokenVerifier(settings)
         return cls(keys, tokens, OriginPolicy.of(settings))
 
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:

@@ -4,13 +4,14 @@ The gateway parses nothing: the view checks the query, and names its epoch in a 
 view, or while it starts, the response is 503.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-import httpx
 from starlette.responses import Response, StreamingResponse
 
 from penstock.base.http import CALLER, EPOCH, MIN_EPOCH, RETRY_AFTER, VIEW_STATE
@@ -18,7 +19,10 @@ from penstock.errors import ViewUnavailable
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
 from penstock.process.config import Config
-from penstock.sql.view_client import CONNECT_S, async_view_client, socket_of
+from penstock.sql.view_client import async_view_client, socket_of
+
+if TYPE_CHECKING:
+    import httpx
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +70,8 @@ class SqlHandler:
             ViewUnavailable: No view runs, or the connection to it broke.
         """
         client = await self._connected()
+        import httpx  # noqa: PLC0415 -- the first query loads it
+
         try:
             all_headers = {**headers, CALLER: quote(principal.name)}
             query = client.build_request("POST", "/sql", content=body, headers=all_headers)
@@ -83,19 +89,21 @@ class SqlHandler:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _connected(self) -> httpx.AsyncClient:
+    async def _connected(self) -> "httpx.AsyncClient":
         socket = socket_of(self._data)
         if socket is None:
             raise ViewUnavailable("no SQL view runs here; penstock run starts one")
+        if self._client is None:  # the package takes long to load; other requests go on meanwhile
+            await asyncio.to_thread(import_module, "httpx")
         if self._client is None or socket != self._socket:
             await self.close()
             self._socket = socket
             limit_s = self._config.view.time_ms / 1_000 + _SLACK_S
-            self._client = async_view_client(socket, httpx.Timeout(limit_s, connect=CONNECT_S))
+            self._client = async_view_client(socket, limit_s)
         return self._client
 
 
-async def _chunks(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _chunks(answer: "httpx.Response") -> AsyncIterator[bytes]:
     try:
         async for chunk in answer.aiter_raw():
             yield chunk
